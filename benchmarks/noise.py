@@ -33,7 +33,7 @@ def nanoseconds(work: Callable[[], object], count: int) -> float:
 
 def ours(law: NoiseDistribution, scale: float) -> float:
     """By the product's gateway."""
-    spec = NoiseSpec(blocks=(Block(count=COUNT, scale=scale, law=law),))
+    spec = NoiseSpec(blocks=(Block(count=COUNT, scale=scale, distribution=law),))
     return nanoseconds(lambda: OsNoise().draw(spec), COUNT)
 
 

@@ -35,16 +35,16 @@ class Check:
     about: str
     level: Level
     text: str
-    todo: str = ""
+    action: str = ""
     code: Code | None = None
 
     def line(self) -> str:
         return f"{self.level.value:<4}  {self.about:<14} {self.text}" + (
-            f"; {self.todo}" if self.todo else ""
+            f"; {self.action}" if self.action else ""
         )
 
     def as_dict(self) -> dict[str, str]:
-        return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.todo}
+        return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.action}
 
 
 def ok(about: str, text: str) -> Check:
@@ -53,12 +53,12 @@ def ok(about: str, text: str) -> Check:
 
 def warn(about: str, text: str, todo: str) -> Check:
     """Return a warning: it works now, but needs attention."""
-    return Check(about=about, level=Level.WARN, text=text, todo=todo)
+    return Check(about=about, level=Level.WARN, text=text, action=todo)
 
 
 def fail(about: str, text: str, todo: str = "", code: Code | None = None) -> Check:
     """Return a failure. The text of an EigenveilError already contains advice."""
-    return Check(about=about, level=Level.FAIL, text=text, todo=todo, code=code)
+    return Check(about=about, level=Level.FAIL, text=text, action=todo, code=code)
 
 
 def examine(about: str, test: Callable[[], Check]) -> Check:

@@ -126,7 +126,7 @@ class Session:
             query=priced_query.query,
             micro_rho=priced_query.micro_rho,
             atto_delta=priced_query.atto_delta + self.plan.masked_delta,
-            law=priced_query.law,
+            distribution=priced_query.distribution,
             frame=priced_query.frame,
         )
         check_affordable(self.plan, round_query, self.queries, self.spent, self._pico)

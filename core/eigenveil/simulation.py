@@ -90,7 +90,7 @@ class MemoryJournal:
     def attempt(self, round_query: RoundQuery, number: int) -> None:
         """Charge an attempt at a masked round before any of its messages is sent [P33]."""
         study, batch = self.plan.digest, batch_of(round_query.query)
-        began = round_query.round if batch is None else batch.first
+        began = round_query.round if batch is None else batch.first_round
         paid = max((self.tried.get(round, 0) for round in range(began, round_query.round)), default=0)
         due = attempt_cost(
             round_query.answer_cost, number, paid, self.ledger.paid[study, began] if paid else None
@@ -131,17 +131,17 @@ class Simulation:
     plan: Plan
     estimate: Estimate
     result: Result
-    asked: tuple[RoundQuery, ...]
+    queries: tuple[RoundQuery, ...]
     releases: tuple[Release, ...]
     document: dict[str, Any]
     attempts: tuple[int, ...] = ()
-    seen: tuple[CoalitionView, ...] = ()
+    coalition_views: tuple[CoalitionView, ...] = ()
 
     @property
     def bytes_per_site(self) -> int:
         """Bytes sent by a site that answered every attempt at every round, without network overhead."""
-        times = self.attempts or (1,) * len(self.asked)
-        return sum(8 * round_query.query.length * n for round_query, n in zip(self.asked, times, strict=True))
+        times = self.attempts or (1,) * len(self.queries)
+        return sum(8 * round_query.query.length * n for round_query, n in zip(self.queries, times, strict=True))
 
     def _repr_html_(self) -> str:
         return release_summary_html(self.document)
@@ -217,11 +217,11 @@ def _simulated(
         plan=plan,
         estimate=session.result,
         result=result,
-        asked=tuple(session.queries),
+        queries=tuple(session.queries),
         releases=tuple(session.releases),
         document=release_document(plan, result, session.releases, rounds=rounds, private=private),
         attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
-        seen=tuple(seen),
+        coalition_views=tuple(seen),
     )
 
 

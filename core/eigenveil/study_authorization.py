@@ -75,7 +75,7 @@ class StudyAuthorization:
 class SignedAuthorization:
     """Canonical JSON of an authorization, the Ed25519 signature over it, and the signer's key card."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
     card: SignedAnalystKeyCard
 
@@ -85,10 +85,10 @@ class SignedAuthorization:
         Raises:
             PeerError: code `protocol`, not an authorization, or not canonical; `version`, another form.
         """
-        if len(self.said) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
         try:
-            stated = parse_json(self.said)
+            stated = parse_json(self.signed_json)
             if stated["form"] != FORM:  # checked first, because another form may have other fields
                 raise PeerError(
                     Code.VERSION,
@@ -97,14 +97,14 @@ class SignedAuthorization:
             statement = StudyAuthorization(**stated)
         except (ValueError, KeyError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
-        if statement.said != self.said:
+        if statement.said != self.signed_json:
             raise PeerError(Code.PROTOCOL, "the authorization of the study is not in canonical form")
         return statement
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a release and a coordinator's table; the statement must be readable."""
         return {
-            "authorization": parse_json(self.said),
+            "authorization": parse_json(self.signed_json),
             "signature": self.signature.hex(),
             "card": card_to_dict(self.card),
         }
@@ -112,10 +112,10 @@ class SignedAuthorization:
     def to_proto(self) -> pb.SignedAuthorization:
         """Return the message that is sent and stored."""
         return pb.SignedAuthorization(
-            said=self.said,
+            signed_json=self.signed_json,
             signature=self.signature,
-            card_said=self.card.said,
-            card_signature=self.card.signature,
+            key_card_json=self.card.signed_json,
+            key_card_signature=self.card.signature,
         )
 
 
@@ -127,8 +127,8 @@ def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorizatio
     """
     if sent.ByteSize() > MOST_SENT:
         raise PeerError(Code.PROTOCOL, f"the authorization is too long: {sent.ByteSize()} bytes")
-    card = SignedAnalystKeyCard(said=sent.card_said, signature=sent.card_signature)
-    return SignedAuthorization(said=sent.said, signature=sent.signature, card=card)
+    card = SignedAnalystKeyCard(signed_json=sent.key_card_json, signature=sent.key_card_signature)
+    return SignedAuthorization(signed_json=sent.signed_json, signature=sent.signature, card=card)
 
 
 def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
@@ -139,7 +139,7 @@ def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
     """
     try:
         return SignedAuthorization(
-            said=canonical(written["authorization"]),
+            signed_json=canonical(written["authorization"]),
             signature=bytes.fromhex(written["signature"]),
             card=card_from_dict(written["card"], SignedAnalystKeyCard),
         )
@@ -170,7 +170,7 @@ def authorize(plan: Plan, card: SignedAnalystKeyCard, expires: int, sign: Sign) 
         key=verified_card.digest,
     ).said
     return SignedAuthorization(
-        said=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
+        signed_json=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
     )
 
 
@@ -194,7 +194,7 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     check_signature(
         card.signing,
         signed.signature,
-        AUTHORIZATION_SIGNED + signed.said,
+        AUTHORIZATION_SIGNED + signed.signed_json,
         f"the study is not signed by the stated key of {card.analyst}; it was rejected",
     )
     stated = signed.read()

@@ -21,7 +21,7 @@ ctx.prec = 200
 EXACT = Fraction(1, 10**12)  # how much larger a square may be than it must, where nothing is rounded up
 ROUNDED = Fraction(1, 10**4)  # where a sensitivity or a budget is rounded to whole numbers first
 FLOAT = Fraction(1, 2**48)  # relative error of eigenvalues, a dimension
-COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "votes", "coordinates", "block-ranks"}
+COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "eigenvalue-votes", "coordinates", "block-ranks"}
 COUNTS |= {"column-histograms"}
 
 
@@ -98,17 +98,17 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return (2**10 * query.radius * s.pair) ** 2
         case "column-histograms":
             return int(query.columns) * s.pair
-        case "energy":
+        case "squared-norm-sum":
             return int(query.radius**4)
         case "gram" | "spectrum":
             return int(query.radius**4) * s.pair
-        case "gradient" | "slot" | "cross-covariance":
+        case "gradient" | "shuffled-record" | "cross-covariance":
             return int((query.radius * s.pair) ** 2)
-        case "votes":
+        case "eigenvalue-votes":
             return 2 * s.pair**2
         case "coordinates":
             return int(query.spec.centre.size) * s.pair
-        case "boxed":
+        case "coordinate-clipped-sum":
             return sum(int(half) ** 2 for half in query.halves) * s.pair**2
         case _:
             raise AssertionError(kind)
@@ -126,7 +126,7 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
         case "cross-covariance":
             entries = query.spec.centre.size * query.spec.scales.size
             return Fraction(entries * squared_l2(kind, query, s))
-        case "energy":
+        case "squared-norm-sum":
             return Fraction(query.radius**4)
         case "gram":
             d = query.centre.size  # half of all |entries| and of the trace
@@ -134,9 +134,9 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return least(most**2) * int(query.radius) ** 4
         case "spectrum":
             return Fraction((query.radius**2 * s.pair) ** 2)
-        case "votes":
+        case "eigenvalue-votes":
             return Fraction((2 * s.pair) ** 2)
-        case "boxed":
+        case "coordinate-clipped-sum":
             return Fraction((sum(int(half) for half in query.halves) * s.pair) ** 2)
         case "count":
             return Fraction(1)
@@ -244,7 +244,7 @@ def steepness(query: Any, s: Setting) -> Fraction:
 def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
     local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.batch.batches))
-    square = Fraction(squared_l2("slot", query, s)) / (2 * local)
+    square = Fraction(squared_l2("shuffled-record", query, s)) / (2 * local)
     return (Noise(law="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
 
 
@@ -255,7 +255,7 @@ def public_noise(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ..
             return eigenvalues(query, law, s)
         case "radius-search":
             return limits(query, s)
-        case "slot":
+        case "shuffled-record":
             return local_randomiser(query, s)
         case (
             "eigenvectors" | "subspace" | "span-votes" | "cell-votes" | "rank-votes" | "span-gap" | "preimage"

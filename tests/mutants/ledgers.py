@@ -39,7 +39,7 @@ UNTIL_CHARGED = (
 OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.answer_cost",
        "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.answer_cost',
+       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.answer_cost',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py",
        ("round_query.digest, round_query.cost, at=at"),

@@ -173,7 +173,7 @@ class Client:
         """Send every chunk that is not there yet, then commit."""
         opened = await self.open_upload(message)
         for index, start in enumerate(range(0, len(message.values), CHUNK_BYTES)):
-            if index not in opened.have:
+            if index not in opened.received_chunks:
                 data = message.values[start : start + CHUNK_BYTES]
                 await self.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=index, data=data))
         return await self.stub.Commit(pb.CommitRequest(upload=opened.upload))

@@ -117,7 +117,7 @@ BOUND = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 
 def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
-    parts = (Batch(first=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
+    parts = (Batch(first_round=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
     asks = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
     return [at_price(query, round=i) for i, query in enumerate(asks)]
 
@@ -180,7 +180,7 @@ SLOTS = 1000
 
 def slot(index: int = 0) -> ShuffledRecord:
     """A slot of a pass over as many records."""
-    part = Batch(first=0, index=index, batches=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
+    part = Batch(first_round=0, index=index, batches=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
     return ShuffledRecord(spec=BOUND.spec, radius=BOUND.radius, batch=part)
 
 
@@ -199,7 +199,7 @@ def one_slot() -> Mechanism:
 
     local = math.sqrt(2 * local_micro_rho(LEVEL, DELTA, SLOTS) / MICRO)
     return Mechanism(
-        name="slot, order known", kind="slot", claim=Gaussian(mu=local), attack=attack, tight=0.9
+        name="slot, order known", kind="shuffled-record", claim=Gaussian(mu=local), attack=attack, tight=0.9
     )
 
 

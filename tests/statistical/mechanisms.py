@@ -59,7 +59,7 @@ def at_price(
 ) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
-        plan_digest=DIGEST, round=round, query=query, micro_rho=PRICE, atto_delta=atto_delta, law=law
+        plan_digest=DIGEST, round=round, query=query, micro_rho=PRICE, atto_delta=atto_delta, distribution=law
     )
 
 
@@ -109,7 +109,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     for block in spec.blocks:
         part = slice(start, start + block.count)
         y, by = moved[:, part], change[part]
-        if block.law is NoiseDistribution.GAUSSIAN:
+        if block.distribution is NoiseDistribution.GAUSSIAN:
             total += (y @ by.astype(np.float64)) / block.scale**2
         else:
             total += (np.abs(y) - np.abs(y - by)).sum(axis=1) / block.scale
@@ -184,7 +184,7 @@ GRADIENT_NORMS = GradientNorms(spec=field_of(2), edges=frozen([2**40]))
 BOXED = CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
 RANKS = BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
 BESIDE = CrossSpec(  # a = z_1, b = (0, z_2)
-    centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), kept=frozen([]), shift=30
+    centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), retained=frozen([]), shift=30
 )
 CROSS = CrossCovariance(spec=BESIDE, radius=10 * 4001)
 CROSS_NORMS = CrossNorms(spec=BESIDE, edges=frozen([2**20]))
@@ -197,7 +197,7 @@ ADDITIVE: list[Mechanism] = [
     of("row-norms, replaced", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), sites=MANY),
     of("clipped-sum", "clipped-sum", SUM, ADD, moves(FEW, [S, 0])),
     of("clipped-sum, replaced", "clipped-sum", SUM, REPLACE, turns([S, 0], [-S, 0])),
-    of("energy", "energy", ENERGY, ADD, moves(FEW, [S, S])),
+    of("squared-norm-sum", "squared-norm-sum", ENERGY, ADD, moves(FEW, [S, S])),
     of("gram", "gram", GRAM, ADD, moves(FEW, [2400, 3200])),
     of("gram, replaced", "gram", GRAM, REPLACE, turns([2400, 3200], [3200, -2400])),
     of("gram, flat", "gram", replace(GRAM, flat=True), ADD, moves(FEW, LONG)),
@@ -218,12 +218,12 @@ ADDITIVE: list[Mechanism] = [
         sites=MANY,
     ),
     of("column-moments", "column-moments", MOMENTS, ADD, moves(FEW, [S, S])),
-    of("boxed", "boxed", BOXED, ADD, moves(FEW, [100, 100])),
-    of("boxed, replaced", "boxed", BOXED, REPLACE, turns([1, -100], [100, 100])),
+    of("coordinate-clipped-sum", "coordinate-clipped-sum", BOXED, ADD, moves(FEW, [100, 100])),
+    of("boxed, replaced", "coordinate-clipped-sum", BOXED, REPLACE, turns([1, -100], [100, 100])),
     of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),
     of("row-norms, replaced, laplace", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), LAPLACE),
     of("clipped-sum, laplace", "clipped-sum", SUM, ADD, moves(FEW, [2896, 2896]), LAPLACE),
-    of("energy, laplace", "energy", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
+    of("energy, laplace", "squared-norm-sum", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
     of("gram, laplace", "gram", GRAM, ADD, moves(FEW, [2828, 2828]), LAPLACE),
     of("block-ranks, laplace", "block-ranks", RANKS, ADD, moves(rows([0, 0]), LONG), LAPLACE),
 ]

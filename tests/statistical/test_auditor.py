@@ -39,7 +39,7 @@ def shifted(law: NoiseDistribution, claim: Claim, scale: float) -> Mechanism:
     """One number, SHIFT larger with the record, and noise from the gateway."""
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-        spec = NoiseSpec(blocks=(Block(count=m, scale=scale, law=law),))
+        spec = NoiseSpec(blocks=(Block(count=m, scale=scale, distribution=law),))
         return noise.draw(spec).astype(np.float64), SHIFT + noise.draw(spec).astype(np.float64)
 
     return Mechanism(name="a number", kind="count", claim=claim, attack=attack, tight=0.9)

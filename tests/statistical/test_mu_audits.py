@@ -32,7 +32,7 @@ from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
 # Drawn one by one, 50 microseconds each; 130 numbers a release; a mu so small that few releases prove little.
-SLOW = {"span-votes", "span-gap", "radius-search", "subspace", "column-histograms", "slot"}
+SLOW = {"span-votes", "span-gap", "radius-search", "subspace", "column-histograms", "shuffled-record"}
 QUICK = [name for name, m in MECHANISMS.items() if m.tight >= 0.6 and m.kind not in SLOW]
 FREE = {"preimage"}  # releases what a released fingerprint already determines [P18]
 

@@ -46,7 +46,7 @@ laws = pytest.mark.parametrize("law", LAWS)
 
 
 def draw(scale: float, count: int = MILLION, law: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> IntArray:
-    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, law=law),)))
+    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, distribution=law),)))
 
 
 @pytest.mark.parametrize("sigma", SCALES)

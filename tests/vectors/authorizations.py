@@ -23,7 +23,7 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
     public = KEY.public_key().public_bytes_raw()
     card = AnalystKeyCard(federation=plan.federation, analyst=plan.analyst, signing=public)
     signed = authorize(plan, sign_analyst_card(card, KEY.sign), NOW + 3600, KEY.sign)
-    stated = parse_json(signed.said)
+    stated = parse_json(signed.signed_json)
     spoiled = {
         Code.VERSION: [stated | {"form": 0}, stated | {"form": 2}],
         Code.AUTHORIZATION: [
@@ -40,10 +40,10 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
         "plan": plan.to_json().decode(),
         "plan_digest": plan.digest,
         "card": {
-            "said": signed.card.said.decode(), "signature": signed.card.signature.hex(),
+            "said": signed.card.signed_json.decode(), "signature": signed.card.signature.hex(),
             "digest": card.digest, "fingerprint": card.fingerprint,
         },
-        "authorization": {"said": signed.said.decode(), "signature": signed.signature.hex()},
+        "authorization": {"said": signed.signed_json.decode(), "signature": signed.signature.hex()},
         "bad": [
             {
                 "said": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),

@@ -51,7 +51,7 @@ def cards() -> dict[str, Any]:
         one = sign_site_card(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
-            "said": one.said.decode(), "signature": one.signature.hex(),
+            "said": one.signed_json.decode(), "signature": one.signature.hex(),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
     key, said = card("east").agreement.hex(), card("east").said
@@ -93,7 +93,7 @@ def sent(of: Attempt) -> dict[str, Any]:
             "masked": to_bytes(hidden).hex(), "contribution": said.digest,
         }  # fmt: skip
     return {
-        "said": stated.said.decode(), "signature": stated.signature.hex(), "digest": of.digest,
+        "said": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
         "masks": masks, "answers": answers,
     }  # fmt: skip
 

@@ -54,7 +54,7 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
 def test_stored_site_card_follows_the_protocol(site: str) -> None:
     vector = VECTOR["cards"][site]
     said = vector["said"].encode()
-    read = SignedSiteKeyCard(said=said, signature=bytes.fromhex(vector["signature"])).check()
+    read = SignedSiteKeyCard(signed_json=said, signature=bytes.fromhex(vector["signature"])).check()
     assert (read.site, read.federation, read.digest) == (site, "vectors", vector["digest"])
     assert x25519(bytes.fromhex(vector["agreement"]), BASE) == read.agreement
     assert json.dumps(json.loads(said), sort_keys=True, separators=(",", ":")).encode() == said
@@ -68,14 +68,14 @@ def test_stored_site_card_follows_the_protocol(site: str) -> None:
 def test_a_bad_card_is_refused(name: str) -> None:
     vector = VECTOR["bad"][name]
     with refused(Code.PROTOCOL):
-        SignedSiteKeyCard(said=vector["said"].encode(), signature=bytes.fromhex(vector["signature"])).check()
+        SignedSiteKeyCard(signed_json=vector["said"].encode(), signature=bytes.fromhex(vector["signature"])).check()
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")
 def test_stored_masked_answers_follow_the_protocol(attempt: dict[str, Any]) -> None:
-    stated = SignedAttempt(said=attempt["said"].encode(), signature=bytes.fromhex(attempt["signature"]))
+    stated = SignedAttempt(signed_json=attempt["said"].encode(), signature=bytes.fromhex(attempt["signature"]))
     read = stated.check(bytes.fromhex(VECTOR["release_key"]))
-    assert digest("attempt", stated.said).hex() == attempt["digest"] == read.digest
+    assert digest("attempt", stated.signed_json).hex() == attempt["digest"] == read.digest
     sites = sorted(json.loads(attempt["said"])["members"])
     parts = []
     for site in sites:

@@ -54,15 +54,15 @@ def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
     vector = stored("round")
     key = bytes.fromhex(vector["release_key"])
     for one in vector["stated"].values():
-        signed = SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"]))
+        signed = SignedRound(signed_json=one["said"].encode(), signature=bytes.fromhex(one["signature"]))
         assert asdict(signed.check(key)) == json.loads(one["said"])
         with refused(Code.IDENTITY):
-            SignedRound(said=signed.said, signature=signed.signature).check(bytes(31) + b"\x01")
+            SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(bytes(31) + b"\x01")
         with refused(Code.IDENTITY):
-            SignedRound(said=signed.said + b" ", signature=signed.signature).check(key)
+            SignedRound(signed_json=signed.signed_json + b" ", signature=signed.signature).check(key)
     for one in vector["bad"].values():
         with refused(Code.PROTOCOL):
-            SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"])).check(key)
+            SignedRound(signed_json=one["said"].encode(), signature=bytes.fromhex(one["signature"])).check(key)
 
 
 @pytest.mark.parametrize("name", stored("query")["queries"])
@@ -137,13 +137,13 @@ def test_a_bad_query_is_refused(name: str) -> None:
 VECTOR: dict[str, Any] = json.loads((FOLDER / "authorization.json").read_text())
 PLAN = plan_from_json(VECTOR["plan"].encode())
 CARD = SignedAnalystKeyCard(
-    said=VECTOR["card"]["said"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
+    signed_json=VECTOR["card"]["said"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
 )
 
 
 def signed(one: dict[str, str]) -> SignedAuthorization:
     said, signature = one["said"].encode(), bytes.fromhex(one["signature"])
-    return SignedAuthorization(said=said, signature=signature, card=CARD)
+    return SignedAuthorization(signed_json=said, signature=signature, card=CARD)
 
 
 def test_stored_card_and_authorization_follow_the_protocol() -> None:

@@ -59,7 +59,7 @@ def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
         RequestError: it is refused, or the federation lacks its sites or columns.
     """
     study = federation.study(file)
-    print_overrides(study.whole)
+    print_overrides(study.resolved)
     return study
 
 

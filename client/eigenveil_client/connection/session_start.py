@@ -215,7 +215,7 @@ def _read_signed(folder: Path) -> SignedDictionary | None:
         signed_bytes, signature = bytes.fromhex(written["said"]), bytes.fromhex(written["signature"])
     except (ValueError, KeyError, TypeError):
         return None  # a damaged file is fetched again
-    return SignedDictionary(said=signed_bytes, signature=signature)
+    return SignedDictionary(signed_json=signed_bytes, signature=signature)
 
 
 def _verified(signed: SignedDictionary, stored: StoredIdentity) -> Dictionary | None:
@@ -233,7 +233,7 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
             one, another content under the same version, or none any more.
         InternalError: code `storage`.
     """
-    signed = SignedDictionary(said=sent.dictionary.said, signature=sent.dictionary.signature)
+    signed = SignedDictionary(signed_json=sent.dictionary.signed_json, signature=sent.dictionary.signature)
     with locked(stored.folder / DICTIONARY_LOCK):
         before = stored_dictionary(stored)
         if not sent.HasField("dictionary"):
@@ -241,7 +241,7 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
             return None
         found = signed.check(stored.release_key, stored.identity.federation)
         _check_not_older(before, found)
-        written = {"said": signed.said.hex(), "signature": signed.signature.hex()}
+        written = {"said": signed.signed_json.hex(), "signature": signed.signature.hex()}
         if found != before:
             write_durably(stored.folder / DICTIONARY_FILE, canonical(written))
     return found

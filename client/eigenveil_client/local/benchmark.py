@@ -110,7 +110,7 @@ def measure(benchmark: Benchmark, algorithm: Algorithm | CustomAlgorithm) -> Com
     runs, times = [], []
     if isinstance(algorithm, CustomAlgorithm):
         study, custom = benchmark.study, algorithm
-        empty_row = ComparisonRow(algorithm=algorithm.name, own=True, trusted=trusted, masked=masked)
+        empty_row = ComparisonRow(algorithm=algorithm.name, custom=True, trusted=trusted, masked=masked)
     else:
         study, custom = benchmark.study.with_algorithm(algorithm), None
         empty_row = ComparisonRow(algorithm=algorithm.value, trusted=trusted, masked=masked)

@@ -196,7 +196,7 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "result": last["result"],
     }
     if run.plan.masked:
-        value |= {"attempts": run.attempts, "seen": [_coalition_values(one, run.asked) for one in run.seen]}
+        value |= {"attempts": run.attempts, "seen": [_coalition_values(one, run.queries) for one in run.coalition_views]}
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}

@@ -54,7 +54,7 @@ MULTIPLICITY = KeyRule(
 class Approval(Enum):
     """`ask`: a study that passes the rules waits for a person's decision; `auto`: the rules decide."""
 
-    ASK = "ask"
+    MANUAL = "ask"
     AUTO = "auto"
 
 
@@ -76,7 +76,7 @@ class Policy:
         RequestError: code `bad-config`, an invalid value; or as `budget_for`.
     """
 
-    approval: Approval = Approval.ASK
+    approval: Approval = Approval.MANUAL
     approval_ends: date | None = None
     analysts: tuple[str, ...] = ()
     columns: tuple[str, ...] = key(
@@ -89,15 +89,15 @@ class Policy:
     max_delta: float = key(1e-5, INSIDE_ONE)
     minimum_records: int = key(20, AT_LEAST_ONE, "With fewer records no study is answered.")
     maximum_records: int = key(100_000, about="With more records no study is answered.")
-    minimum_records_per_part: int = key(MIN_BATCH_RECORDS, ENOUGH_IN_BATCH)
+    minimum_records_per_batch: int = key(MIN_BATCH_RECORDS, ENOUGH_IN_BATCH)
     person_column: str = key("", about="The column that names the person; without it every row is another.")
     sites_per_person: int = key(1, MULTIPLICITY, "Largest number of sites with records of one person.")
     budget_epsilon: float = key(10.0, ABOVE_ZERO, "Total budget of all studies, with the delta below.")
     budget_delta: float = key(1e-6, INSIDE_ONE, "The delta at which the budget's epsilon is stated.")
-    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    budget_mechanism_delta: float = key(1e-5, BELOW_ONE)
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
     year: Year = Year.ROLLING
-    tell_reasons: bool = False
+    disclose_reasons: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
     secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
 
@@ -124,7 +124,7 @@ class Policy:
         return self._budget_of(self.budget_epsilon)
 
     def _budget_of(self, epsilon: float) -> PrivacyBudget:
-        return budget_for(epsilon, self.budget_delta, self.budget_own_delta, self.noise)
+        return budget_for(epsilon, self.budget_delta, self.budget_mechanism_delta, self.noise)
 
     @property
     def yearly(self) -> YearlyLimit | None:
@@ -221,7 +221,7 @@ class Policy:
 
     def _batch_verdict(self, plan: Plan) -> Verdict:
         """Return the verdict on the records in each sum, for a file of the minimum size."""
-        parts, least = plan.batches, self.minimum_records_per_part
+        parts, least = plan.batches, self.minimum_records_per_batch
         passed = parts == 1 or self.minimum_records >= parts * least
         text = f"{parts} batches of {self.minimum_records} records; at least {least} in each" + (
             "" if passed else ": lower batches in the study, or raise the site's minimum_records"

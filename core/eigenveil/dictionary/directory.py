@@ -35,21 +35,21 @@ class SiteStatement:
         RequestError: code `bad-study`, a value is out of range or not printable.
     """
 
-    offers: tuple[str, ...] | None = None
-    asks: bool
+    columns: tuple[str, ...] | None = None
+    needs_approval: bool
     max_missing: float
     max_unreadable: float
     max_out_of_bounds: float
-    allows: StatedRules | None = None
+    study_rules: StatedRules | None = None
 
     def __post_init__(self) -> None:
         coerce_fields(self)
         for name in RULES:
             share = getattr(self, name)
             need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
-        for name in self.offers or ():
+        for name in self.columns or ():
             check_readable("the name of a column that a site offers", name, LONGEST_NAME)
-        need(len(self.offers or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        need(len(self.columns or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
         size = self.to_proto().ByteSize()
         need(
             size <= MOST_BYTES,
@@ -57,29 +57,29 @@ class SiteStatement:
         )
 
     @property
-    def rules(self) -> dict[str, float]:
+    def thresholds(self) -> dict[str, float]:
         """Thresholds by their keys in site.toml."""
         return {name: getattr(self, name) for name in RULES}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or a document."""
-        offers = None if self.offers is None else list(self.offers)
-        allows = None if self.allows is None else self.allows.to_dict()
-        approval = "ask" if self.asks else "auto"
-        return {"offers": offers, "approval": approval, "rules": self.rules, "allows": allows}
+        offers = None if self.columns is None else list(self.columns)
+        allows = None if self.study_rules is None else self.study_rules.to_dict()
+        approval = "ask" if self.needs_approval else "auto"
+        return {"offers": offers, "approval": approval, "rules": self.thresholds, "allows": allows}
 
     def visible_to(self, analyst: str) -> SiteStatement:
         """Return the statement as shown to one analyst."""
-        return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))
+        return self if self.study_rules is None else replace(self, study_rules=self.study_rules.visible_to(analyst))
 
     def to_proto(self) -> pb.SiteStatement:
         """Return the protocol message."""
         return pb.SiteStatement(
-            offers_stated=self.offers is not None,
-            offers=self.offers or (),
-            asks=self.asks,
-            allows=None if self.allows is None else self.allows.to_proto(),
-            **self.rules,
+            columns_stated=self.columns is not None,
+            columns=self.columns or (),
+            needs_approval=self.needs_approval,
+            study_rules=None if self.study_rules is None else self.study_rules.to_proto(),
+            **self.thresholds,
         )
 
 
@@ -93,9 +93,9 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
         raise PeerError(Code.PROTOCOL, f"the site's statement has more than {MOST_BYTES} bytes")
     try:
         return SiteStatement(
-            offers=tuple(message.offers) if message.offers_stated else None,
-            asks=message.asks,
-            allows=rules_from_proto(message.allows) if message.HasField("allows") else None,
+            columns=tuple(message.columns) if message.columns_stated else None,
+            needs_approval=message.needs_approval,
+            study_rules=rules_from_proto(message.study_rules) if message.HasField("study_rules") else None,
             **{name: getattr(message, name) for name in RULES},
         )
     except RequestError as problem:
@@ -123,7 +123,7 @@ class Directory:
     @property
     def known_columns(self) -> tuple[str, ...]:
         """All columns in the dictionary or offered by a site."""
-        offered = (one.offers or () for one in self.sites.values() if one is not None)
+        offered = (one.columns or () for one in self.sites.values() if one is not None)
         return tuple(dict.fromkeys([*(self.columns or ()), *(name for names in offered for name in names)]))
 
 
@@ -151,9 +151,9 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 def _statement(statement_data: Mapping[str, Any]) -> SiteStatement:
     allows = None if statement_data["allows"] is None else rules_from_dict(statement_data["allows"])
     return SiteStatement(
-        offers=statement_data["offers"],
-        asks=statement_data["approval"] == "ask",
-        allows=allows,
+        columns=statement_data["offers"],
+        needs_approval=statement_data["approval"] == "ask",
+        study_rules=allows,
         **statement_data["rules"],
     )
 
@@ -179,7 +179,7 @@ def check_rules(plan: Plan, directory: Directory) -> list[str]:
     Raises:
         RequestError: code `site-policy`: a required site does not allow it, or the quorum is not reached.
     """
-    stated = {site: one.allows for site, one in directory.sites.items() if one is not None}
+    stated = {site: one.study_rules for site, one in directory.sites.items() if one is not None}
     found, federation = dict(sites_forbidding(plan, stated)), plan.study.federation
     if not found:
         return []
@@ -211,9 +211,9 @@ def _columns(study: Study, directory: Directory) -> Iterator[str]:
         yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names_text}"
     for site in study.federation.sites:
         stated = directory.sites.get(site)
-        if stated is None or stated.offers is None:
+        if stated is None or stated.columns is None:
             continue
-        offers, gone = set(stated.offers), set(unknown)
+        offers, gone = set(stated.columns), set(unknown)
         missing = [name for name in named if name not in offers and name not in gone]
         if missing:
             names_text = _listed(
@@ -232,7 +232,7 @@ def _short_waits(study: Study, directory: Directory) -> Iterator[str]:
     """Yield a problem if people at sites have too little time: approval hours and deadline are both short."""
     seconds = max(directory.approval_seconds, study.federation.deadline_seconds)
     stated = {site: directory.sites.get(site) for site in study.federation.sites}
-    sites_with_approval = [site for site, one in stated.items() if one is not None and one.asks]
+    sites_with_approval = [site for site, one in stated.items() if one is not None and one.needs_approval]
     if sites_with_approval and seconds < PERSON_SECONDS:
         yield (
             f"at {', '.join(sites_with_approval)} a person decides about every study, and this study waits "

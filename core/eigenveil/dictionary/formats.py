@@ -200,7 +200,7 @@ Sign = Callable[[bytes], bytes]
 class SignedDictionary:
     """Canonical JSON of a federation's name and its dictionary, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self, release_key: bytes, federation: str) -> Dictionary:
@@ -210,12 +210,12 @@ class SignedDictionary:
             PeerError: code `identity`, signed by another key, changed, or another federation's; `protocol`,
                 not a dictionary.
         """
-        if len(self.said) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.signed_json)} bytes")
         check_signature(
             release_key,
             self.signature,
-            DICTIONARY_SIGNED + self.said,
+            DICTIONARY_SIGNED + self.signed_json,
             "the dictionary is not signed by this federation; it was rejected",
         )
         named, dictionary = self.read()
@@ -230,7 +230,7 @@ class SignedDictionary:
             PeerError: code `protocol`, not a dictionary.
         """
         try:
-            stated = parse_json(self.said)
+            stated = parse_json(self.signed_json)
             return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
         except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
             raise PeerError(
@@ -250,4 +250,4 @@ def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> Sign
         f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; "
         "shorten its texts",
     )
-    return SignedDictionary(said=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))
+    return SignedDictionary(signed_json=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))

@@ -57,7 +57,7 @@ class SignedKeyCard(Protocol[ReadCard]):
     """Canonical JSON of a key card, and the Ed25519 signature over it."""
 
     @property
-    def said(self) -> bytes: ...
+    def signed_json(self) -> bytes: ...
 
     @property
     def signature(self) -> bytes: ...
@@ -186,7 +186,7 @@ def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySig
 
 def card_to_dict(card: SignedKeyCard[KeyCard]) -> dict[str, Any]:
     """Return a signed key card as readable plain values."""
-    return {"card": parse_json(card.said), "signature": card.signature.hex()}
+    return {"card": parse_json(card.signed_json), "signature": card.signature.hex()}
 
 
 def card_from_dict(written: dict[str, Any], kind: Callable[..., AnySigned]) -> AnySigned:

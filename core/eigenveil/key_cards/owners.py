@@ -85,7 +85,7 @@ ANALYST_CARD_FORM = CardForm(
 class SignedAnalystKeyCard:
     """Canonical JSON of an analyst's key card, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self) -> AnalystKeyCard:
@@ -95,12 +95,12 @@ class SignedAnalystKeyCard:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not a key card, or not
                 canonical.
         """
-        return ANALYST_CARD_FORM.check(self.said, self.signature)
+        return ANALYST_CARD_FORM.check(self.signed_json, self.signature)
 
 
 def sign_analyst_card(card: AnalystKeyCard, sign: Sign) -> SignedAnalystKeyCard:
     """Return an analyst's key card with the signature of its own key, by `sign`."""
-    return SignedAnalystKeyCard(said=card.said, signature=ANALYST_CARD_FORM.sign(card, sign))
+    return SignedAnalystKeyCard(signed_json=card.said, signature=ANALYST_CARD_FORM.sign(card, sign))
 
 
 SITE_CARD_SIGNED = b"eigenveil/peer-card/v1\n"
@@ -188,7 +188,7 @@ SITE_CARD_FORM = CardForm(prefix=SITE_CARD_SIGNED, noun="the site's key card", b
 class SignedSiteKeyCard:
     """Canonical JSON of a site's key card, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self) -> SiteKeyCard:
@@ -198,12 +198,12 @@ class SignedSiteKeyCard:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not a key card, or not
                 canonical.
         """
-        return SITE_CARD_FORM.check(self.said, self.signature)
+        return SITE_CARD_FORM.check(self.signed_json, self.signature)
 
 
 def sign_site_card(card: SiteKeyCard, sign: Sign) -> SignedSiteKeyCard:
     """Return a site's key card with the signature of its own key, by `sign`."""
-    return SignedSiteKeyCard(said=card.said, signature=SITE_CARD_FORM.sign(card, sign))
+    return SignedSiteKeyCard(signed_json=card.said, signature=SITE_CARD_FORM.sign(card, sign))
 
 
 def _is_contributory(agreement: bytes) -> bool:

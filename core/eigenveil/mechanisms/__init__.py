@@ -30,7 +30,7 @@ def data_independent_noise(round_query: RoundQuery, study: Study) -> NoiseSpec |
     """
     if study.masked:
         return None
-    if round_query.law is NoiseDistribution.STABILITY:
+    if round_query.distribution is NoiseDistribution.STABILITY:
         return single_pass.stability_noise_spec(round_query, study)[0]
     if isinstance(round_query.query, Spectrum):
         return covariance.eigenvalue_noise_spec(round_query, round_query.query, study)
@@ -39,7 +39,7 @@ def data_independent_noise(round_query: RoundQuery, study: Study) -> NoiseSpec |
     if isinstance(round_query.query, AdditiveQuery):
         multiplicity = study.max_sites_per_person
         return noise_spec(
-            round_query.query, round_query.micro_rho, study.neighbours, multiplicity, round_query.law
+            round_query.query, round_query.micro_rho, study.neighbours, multiplicity, round_query.distribution
         )
     return None
 
@@ -76,7 +76,7 @@ def apply_mechanism(
             return subspaces.release_preimage(query, total, study, present)
         case _ if study.masked:  # the sum contains the noise of all shares
             return MechanismResult(values=total, sigma=released_sigma(round_query, study, len(present)))
-        case _ if round_query.law is NoiseDistribution.STABILITY:
+        case _ if round_query.distribution is NoiseDistribution.STABILITY:
             return single_pass.release_stability_histogram(round_query, total, study, noise)
         case _:
             return _additive(round_query, round_query.query, total, study, noise)
@@ -86,6 +86,6 @@ def _additive(
     round_query: RoundQuery, query: AdditiveQuery, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     spec = noise_spec(
-        query, round_query.micro_rho, study.neighbours, study.max_sites_per_person, round_query.law
+        query, round_query.micro_rho, study.neighbours, study.max_sites_per_person, round_query.distribution
     )
     return MechanismResult(values=add_noise(total, noise.draw(spec)), sigma=spec.sigma)

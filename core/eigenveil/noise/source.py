@@ -36,7 +36,7 @@ class Block:
 
     count: int
     scale: float
-    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 
     def __post_init__(self) -> None:
         require(
@@ -47,7 +47,7 @@ class Block:
     @property
     def sigma(self) -> float:
         """Standard deviation of the continuous distribution."""
-        return self.scale if self.law is NoiseDistribution.GAUSSIAN else math.sqrt(2) * self.scale
+        return self.scale if self.distribution is NoiseDistribution.GAUSSIAN else math.sqrt(2) * self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class OsNoise:
 
         noise, start = np.empty(spec.length, dtype=np.int64), 0
         for block in spec.blocks:
-            quantile = GAUSSIAN if block.law is NoiseDistribution.GAUSSIAN else LAPLACE
+            quantile = GAUSSIAN if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE
             integers(quantile, block.scale, block.count, words, noise[start : start + block.count])
             start += block.count
         return noise
@@ -138,7 +138,7 @@ def noise_spec(
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=noise_distribution),))
+    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), distribution=noise_distribution),))
 
 
 def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
@@ -158,7 +158,7 @@ def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     if not (
         study.masked
         and isinstance(round_query.query, AdditiveQuery)
-        and round_query.law is NoiseDistribution.GAUSSIAN
+        and round_query.distribution is NoiseDistribution.GAUSSIAN
         and honest > 0
     ):
         raise InternalError(Code.BUG, "noise shares exist only for masked Gaussian noise with an honest site")
@@ -167,7 +167,7 @@ def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
         round_query.micro_rho,
         study.neighbours,
         study.max_sites_per_person,
-        round_query.law,
+        round_query.distribution,
         shares=honest,
     )
     return NoiseSpec(

@@ -33,22 +33,22 @@ class MatrixNoise:
         ValueError: a number is negative or not finite, or `kept` is 0.
     """
 
-    law: NoiseDistribution
+    distribution: NoiseDistribution
     diagonal: float
     off_diagonal: float
     count: float
     centre: float
-    kept: float
-    divided: tuple[float, ...] = ()
+    retained_share: float
+    divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
-        if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.kept <= 1:
+        if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.retained_share <= 1:
             raise ValueError(f"invalid noise sizes: {self}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for release.json."""
-        return asdict(self) | {"law": self.law.value, "divided": list(self.divided)}
+        return asdict(self) | {"law": self.distribution.value, "divided": list(self.divisors)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MatrixNoise:
@@ -96,7 +96,7 @@ class Estimate:
     noise: MatrixNoise | None = None
     warnings: tuple[str, ...] = ()
     declined: str | None = None
-    way: str | None = None
+    decision: str | None = None
     scale: FloatArray | None = None
 
 

@@ -108,14 +108,14 @@ class RoundStatement:
     def signed(self, sign: Sign) -> SignedRound:
         """Return the statement with the signature of the release key."""
         statement_json = canonical(asdict(self))
-        return SignedRound(said=statement_json, signature=sign(ROUND_SIGNED + statement_json))
+        return SignedRound(signed_json=statement_json, signature=sign(ROUND_SIGNED + statement_json))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRound:
     """Canonical JSON of a statement, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self, release_key: bytes) -> RoundStatement:
@@ -124,12 +124,12 @@ class SignedRound:
         Raises:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
         """
-        if len(self.said) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the statement about a round is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the statement about a round is too long: {len(self.signed_json)} bytes")
         check_signature(
             release_key,
             self.signature,
-            ROUND_SIGNED + self.said,
+            ROUND_SIGNED + self.signed_json,
             "the statement about a round is not signed by this federation; it was rejected",
         )
         return self.read()
@@ -141,7 +141,7 @@ class SignedRound:
             PeerError: code `protocol`, it is not a statement.
         """
         try:
-            return RoundStatement(**parse_json(self.said))
+            return RoundStatement(**parse_json(self.signed_json))
         except (ValueError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the statement about a round cannot be read") from problem
 

@@ -169,7 +169,7 @@ def _round(round_query: RoundQuery) -> dict[str, Any]:
         "bytes": 8 * round_query.query.length,
         "micro_rho": round_query.cost.micro_rho,
         "atto_delta": str(round_query.cost.atto_delta),
-        "paid_with_round": round_query.round if batch is None else batch.first,
+        "paid_with_round": round_query.round if batch is None else batch.first_round,
     }
 
 

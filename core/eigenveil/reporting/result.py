@@ -61,13 +61,13 @@ class Result:
     noise: MatrixNoise | None
     warnings: tuple[str, ...]
     declined: str | None
-    way: str | None = None
-    matrix_apart: bool = False
+    decision: str | None = None
+    covariance_in_round: bool = False
 
     @property
     def noise_edge(self) -> float | None:
         """Variance up to which a direction may be noise alone; None if no matrix was released."""
-        released = self.covariance is not None or self.matrix_apart
+        released = self.covariance is not None or self.covariance_in_round
         return noise_edge(self.noise_scale, len(self.columns)) if released else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Result:
         """
         written = self
         if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
-            written = replace(self, covariance=None, noise=None, matrix_apart=True)
+            written = replace(self, covariance=None, noise=None, covariance_in_round=True)
         return {field.name: _plain(getattr(written, field.name)) for field in fields(written)}
 
     @classmethod
@@ -131,7 +131,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         noise=None if estimate.noise is None else estimate.noise.in_units(square),
         warnings=(*estimate.warnings, *result_warnings(plan.study, estimate, square)),
         declined=estimate.declined,
-        way=estimate.way,
+        decision=estimate.decision,
     )
 
 

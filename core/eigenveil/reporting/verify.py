@@ -54,7 +54,7 @@ class RoundLog:
         """Return the file: each statement as JSON, and its whole message in base64."""
         rows = [
             {
-                "stated": parse_json(message.stated.said),
+                "stated": parse_json(message.signed_round.signed_json),
                 "message": base64.b64encode(message.SerializeToString()).decode(),
             }
             for message in self.messages
@@ -105,8 +105,8 @@ class RoundLog:
         )
 
     def _statements(self, key: bytes) -> list[RoundStatement]:
-        signed = (message.stated for message in self.messages)
-        statements = [SignedRound(said=one.said, signature=one.signature).check(key) for one in signed]
+        signed = (message.signed_round for message in self.messages)
+        statements = [SignedRound(signed_json=one.signed_json, signature=one.signature).check(key) for one in signed]
         if any(stated.plan != self.plan for stated in statements):
             raise PeerError(Code.PROTOCOL, "a statement in this log is about another study")
         return statements

@@ -91,7 +91,7 @@ class Attempt:
 
     def signed(self, sign: Sign) -> SignedAttempt:
         """Return the attempt with the signature of the release key."""
-        return SignedAttempt(said=self.said, signature=sign(ATTEMPT_SIGNED + self.said))
+        return SignedAttempt(signed_json=self.said, signature=sign(ATTEMPT_SIGNED + self.said))
 
     @classmethod
     def read(cls, attempt_json: bytes) -> Attempt:
@@ -115,7 +115,7 @@ class Attempt:
 class SignedAttempt:
     """Canonical JSON of an attempt, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self, release_key: bytes) -> Attempt:
@@ -124,17 +124,17 @@ class SignedAttempt:
         Raises:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not an attempt.
         """
-        if len(self.said) > MOST_BYTES:
+        if len(self.signed_json) > MOST_BYTES:
             raise PeerError(
-                Code.PROTOCOL, f"the attempt at a masked round is too long: {len(self.said)} bytes"
+                Code.PROTOCOL, f"the attempt at a masked round is too long: {len(self.signed_json)} bytes"
             )
         check_signature(
             release_key,
             self.signature,
-            ATTEMPT_SIGNED + self.said,
+            ATTEMPT_SIGNED + self.signed_json,
             "the attempt at a masked round is not signed by this federation; it was rejected",
         )
-        return Attempt.read(self.said)
+        return Attempt.read(self.signed_json)
 
 
 MASK_DOMAIN = b"eigenveil/mask/v1\n"

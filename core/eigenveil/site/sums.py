@@ -245,7 +245,7 @@ def _splitter(spec: CrossSpec) -> _RecordSplitter:
         basis=basis,
         reconstruction=np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS,
         score_scales=spec.scales.astype(np.float64) * 2.0**-spec.shift,
-        removed_shares=np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.kept]) * 2.0**-INNER_BITS,
+        removed_shares=np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.retained]) * 2.0**-INNER_BITS,
     )
 
 

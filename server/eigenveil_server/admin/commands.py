@@ -79,9 +79,9 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
+    summary = {"config": str(config), "made": manifest.created_at, "rows": manifest.rows, "awaited": waiting}
     text = (
-        f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n{_next_steps(waiting, config)}"
+        f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n{_next_steps(waiting, config)}"
     )
     print_result(summary, as_json, text)
 
@@ -151,7 +151,7 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "rows": accepted.checkpoint.size,
         "charged_micro_rho": accepted.charged.micro_rho,
         "charged_atto_delta": str(accepted.charged.atto_delta),
-        "ended": list(accepted.ended),
+        "ended": list(accepted.ended_studies),
         "awaited": list(accepted.awaited),
     }
     giving_up = shell_command(
@@ -159,7 +159,7 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     )
     text = (
         f"Charged {charged} according to the ledger that site {accepted.site} has seen; "
-        f"{len(accepted.ended)} studies ended.\nEach site refuses the shorter ledger until its operator "
+        f"{len(accepted.ended_studies)} studies ended.\nEach site refuses the shorter ledger until its operator "
         "runs: eigenveil-site accept-checkpoint --config site.toml\n"
         "No round is opened before these sites have shown their checkpoints, and a newer one needs this "
         f"command again: {', '.join(accepted.awaited)}. For a site that has left: {giving_up}"

@@ -62,10 +62,10 @@ class Budget:
     share_spent: Fraction
     share_reserved: Fraction
     exact: bool
-    prices: tuple[StudyCost, ...]
+    study_costs: tuple[StudyCost, ...]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Text of the gauge."""
         spent, reserved = percent_up(self.share_spent, 1), percent_up(self.share_reserved, 1)
         return f"{spent} % of the budget is spent, {reserved} % is reserved for running studies"
@@ -85,7 +85,7 @@ def budget(data: ConsoleData) -> Budget:
         share_spent=Fraction(spent, whole),
         share_reserved=Fraction(totals.committed.micro_rho - spent, whole),
         exact=exact,
-        prices=tuple(
+        study_costs=tuple(
             StudyCost(name=name, epsilon=plan.study.epsilon, left=studies_left(left, plan.cost))
             for name, plan in plans
         ),

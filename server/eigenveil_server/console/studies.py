@@ -80,7 +80,7 @@ class StudyLine:
     signed: str
     state: str
     tone: str
-    price: float
+    epsilon: float
     share_spent: Fraction
     rounds: int
     expected_rounds: int
@@ -184,7 +184,7 @@ def line(data: ConsoleData, stored: ListedStudy, *, own: bool = False) -> StudyL
         signed=signature_statement(stored.signer),
         state=STATES[stored.state],
         tone=TONES[stored.state],
-        price=stored.summary.epsilon,
+        epsilon=stored.summary.epsilon,
         share_spent=Fraction(data.ledger.spent(stored.digest), max(1, stored.micro_rho)),
         rounds=data.studies.rounds(stored.digest),
         expected_rounds=stored.expected_rounds,

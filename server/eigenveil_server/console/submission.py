@@ -94,7 +94,7 @@ class SubmissionPrediction:
     left: int | None
     accuracy: str
     degrees: str
-    asked_people: tuple[str, ...]
+    approving_sites: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -209,10 +209,10 @@ def site_choices(form: StudyForm, directory: Directory) -> tuple[SiteChoice, ...
         SiteChoice(
             name=name,
             chosen=name in form.sites,
-            asks=stated is not None and stated.asks,
+            asks=stated is not None and stated.needs_approval,
             lacks=()
-            if stated is None or stated.offers is None
-            else tuple(one for one in form.columns if one not in stated.offers),
+            if stated is None or stated.columns is None
+            else tuple(one for one in form.columns if one not in stated.columns),
         )
         for name, stated in sorted(directory.sites.items())
     )
@@ -247,7 +247,7 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
         left=studies_left(after, found.plan.cost),
         accuracy=accuracy(found.sines),
         degrees=error_text(found.sines),
-        asked_people=tuple(site for site, one in stated.items() if one is not None and one.asks),
+        approving_sites=tuple(site for site, one in stated.items() if one is not None and one.needs_approval),
         warnings=tuple(explanation["warnings"]),
     )
 

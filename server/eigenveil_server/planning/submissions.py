@@ -209,8 +209,8 @@ class SubmissionPlanner:
             state=initial_state(plan, self._config),
             failure="",
             submitted_at=at,
-            begun_at=at,
-            stated=_stated_rules(plan, submission.directory),
+            started_at=at,
+            site_rules_json=_stated_rules(plan, submission.directory),
             authorization_json=canonical(signed.to_dict()).decode(),
         )
         return PreparedStudy(stored=stored, plan=plan, warnings=planned["warnings"])

@@ -40,7 +40,7 @@ class AcceptedLoss:
     site: str
     checkpoint: Checkpoint
     charged: Cost
-    ended: tuple[str, ...]
+    ended_studies: tuple[str, ...]
     awaited: tuple[str, ...]
 
 
@@ -109,7 +109,7 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
         audit(change, at, "loss-accepted", f"site/{site}", checkpoint.digest)
 
     ledger.settle(study, note)
-    return AcceptedLoss(site=site, checkpoint=checkpoint, charged=cost, ended=ended, awaited=waiting)
+    return AcceptedLoss(site=site, checkpoint=checkpoint, charged=cost, ended_studies=ended, awaited=waiting)
 
 
 def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:

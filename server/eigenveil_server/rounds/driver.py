@@ -91,7 +91,7 @@ class RoundDispatch:
         round_query = round_statement(self.opened.round_query, ledger_position, self.after).signed(sign)
         message = pb.NextWorkResponse(
             query=self.query,
-            asked=pb.SignedRound(said=round_query.said, signature=round_query.signature),
+            signed_round=pb.SignedRound(signed_json=round_query.signed_json, signature=round_query.signature),
             attempt=None if self.opened.attempt is None else signed_attempt(self.opened.attempt, sign),
             deadline_unix_ms=self.at + int(1000 * seconds),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
@@ -187,7 +187,7 @@ def open_durably(
 def signed_attempt(attempt: Attempt, sign: Sign) -> pb.SignedAttempt:
     """Return the members of an attempt, signed with the release key; the same bytes each time."""
     signed = attempt.signed(sign)
-    return pb.SignedAttempt(said=signed.said, signature=signed.signature)
+    return pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
 
 
 def round_statement(

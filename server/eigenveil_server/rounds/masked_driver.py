@@ -54,9 +54,9 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
     batch, study = batch_of(round_query.query), round_query.plan_digest
     if batch is None or batch.index == 0:
         return attempt_cost(round_query.answer_cost, number)
-    paid = repository.studies.most_attempts(study, batch.first, round_query.round)
+    paid = repository.studies.most_attempts(study, batch.first_round, round_query.round)
     return attempt_cost(
-        round_query.answer_cost, number, paid, repository.ledger.ledger.paid[study, batch.first]
+        round_query.answer_cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
     )
 
 

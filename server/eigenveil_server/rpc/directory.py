@@ -147,7 +147,7 @@ class SiteDirectory:
 
     def _row(self, name: str, caller: Identity) -> pb.SiteRow:
         stated = self._statements.get(name)
-        row = pb.SiteRow(name=name, seen_unix_ms=self.last_call_hour(name))
+        row = pb.SiteRow(name=name, last_call_unix_ms=self.last_call_hour(name))
         if stated is not None:
             row.statement.CopyFrom(stated.visible_to(caller.name).to_proto())
         return row
@@ -157,5 +157,5 @@ def _dictionary_answer(reader: Database) -> pb.GetDictionaryResponse:
     found = directory.latest(reader)
     if found is None:
         return pb.GetDictionaryResponse()
-    signed = pb.SignedDictionary(said=found.signed.said, signature=found.signed.signature)
+    signed = pb.SignedDictionary(signed_json=found.signed.signed_json, signature=found.signed.signature)
     return pb.GetDictionaryResponse(dictionary=signed)

@@ -245,7 +245,7 @@ class NextWork:
         await checkpoints.refresh()
         if checkpoints.is_unknown_digest(checkpoint_digest):
             return pb.NextWorkResponse(
-                checkpoint=checkpoints.checkpoint_if_newer(checkpoint_digest), parted=True
+                checkpoint=checkpoints.checkpoint_if_newer(checkpoint_digest), ledger_diverged=True
             )
         with self._metrics.polling(site):
             await self._engine.receive(site, poll)

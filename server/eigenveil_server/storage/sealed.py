@@ -108,7 +108,7 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
         "atto_delta": str(release.atto_delta),  # may exceed 63 bits
         "present": json.dumps(release.present),
         "digest": release.digest,
-        "said": stated.said,
+        "said": stated.signed_json,
         "signature": stated.signature,
     }
     change.insert("releases", row)
@@ -142,7 +142,7 @@ def sealed_of(reader: Database, row: Row) -> SealedRelease:
         raise changed from problem
     if release.digest != row["digest"]:
         raise changed
-    return SealedRelease(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))
+    return SealedRelease(release=release, stated=SignedRound(signed_json=row["said"], signature=row["signature"]))
 
 
 def _values(reader: Database, row: Row) -> IntArray:

@@ -46,15 +46,15 @@ class StoredStudy:
     state: StudyState
     failure: str
     submitted_at: int
-    stated: str = "{}"
-    begun_at: int = 0
+    site_rules_json: str = "{}"
+    started_at: int = 0
     authorization_json: str = ""
 
     @property
     def size(self) -> int:
         """Return the bytes that the submitted study takes. The sites' statements count: its analyst chooses
         whom it invites."""
-        texts = (self.name, self.submission, self.stated, self.authorization_json)
+        texts = (self.name, self.submission, self.site_rules_json, self.authorization_json)
         written = len(self.plan_json) + len(self.signature) + self.begun.ByteSize()
         return written + sum(len(one.encode()) for one in texts)
 

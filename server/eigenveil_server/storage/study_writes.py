@@ -158,7 +158,7 @@ def release_round(
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
     """Store that the operator has approved the study and its budget is reserved."""
-    row = (begun.state.value, begun.begun_at, begun.digest)
+    row = (begun.state.value, begun.started_at, begun.digest)
     change.execute("UPDATE studies SET (state, begun_at) = (?, ?) WHERE digest = ?", row)
     add_event(change, begun.digest, begun.begun)
 

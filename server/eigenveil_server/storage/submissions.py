@@ -151,7 +151,7 @@ class AnalystUsage:
     bytes_today: int
     studies: int
     bytes: int
-    unrun: int
+    unstarted_bytes: int
 
 
 def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
@@ -171,7 +171,7 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
             bytes_today=int(row["bytes_today"]),
             studies=int(row["studies"]),
             bytes=int(row["bytes"]),
-            unrun=int(row["unrun"]),
+            unstarted_bytes=int(row["unrun"]),
         )
         for row in rows
     ]

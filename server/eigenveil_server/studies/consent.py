@@ -79,12 +79,12 @@ class ConsentPhase:
         self._consent_timeouts = consent_timeouts
         self._consents = states.consents(repository.store.reader, stored.digest)
         self._durable_consents = dict(self._consents)  # only these count
-        stated = json.loads(stored.stated)
+        stated = json.loads(stored.site_rules_json)
         self._asking_persons = {site for site, told in stated.items() if told and told["approval"] == "ask"}
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)
-        self._approval_deadline = max(self._deadline, stored.begun_at + consent_timeouts.approval)
+        self._approval_deadline = max(self._deadline, stored.started_at + consent_timeouts.approval)
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []

@@ -116,16 +116,16 @@ def parse_poll(request: pb.NextWorkRequest) -> Poll:
     Raises:
         PeerError: code `protocol`: it names too much, or contradicts itself.
     """
-    listed = (request.known_plans, request.answered, request.awaiting, request.held, request.agreed)
+    listed = (request.known_plans, request.answered, request.awaiting_approval, request.stored_releases, request.agreed)
     if max(map(len, listed)) > MOST_LISTED:
         raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
     known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
-    known |= zip(known, request.held, strict=False)
+    known |= zip(known, request.stored_releases, strict=False)
     return Poll(
         known=known,
         answered=frozenset(
             (digest_from_bytes(one.plan_digest), one.round, one.attempt) for one in request.answered
         ),
-        awaiting=frozenset(map(digest_from_bytes, request.awaiting)),
+        awaiting=frozenset(map(digest_from_bytes, request.awaiting_approval)),
         agreed={digest_from_bytes(one.plan_digest): one.person for one in request.agreed},
     )

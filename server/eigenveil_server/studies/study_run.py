@@ -278,7 +278,7 @@ class StudyRun:
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
-            sites=json.loads(self.stored.stated),
+            sites=json.loads(self.stored.site_rules_json),
             authorization=self.stored.authorization,
         )
         keys = self._runtime.keys

@@ -51,7 +51,7 @@ def test_the_secret_is_in_nothing_that_is_shown_or_sent(ada: Path, tmp_path: Pat
     secret = json.loads((ada / KEY_FILE).read_text())["signing"]
     shown = f"{capsys.readouterr()} {key_card.read_text()} {own!r}"
     assert secret not in shown
-    assert bytes.fromhex(secret) not in own.signed.said + own.signed.signature
+    assert bytes.fromhex(secret) not in own.signed.signed_json + own.signed.signature
 
 
 def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(

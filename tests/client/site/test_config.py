@@ -140,11 +140,11 @@ def loaded(folder: Path, lines: str) -> config.SiteConfig:
 )
 def test_it_offers_what_it_says_and_no_more_than_it_allows(tmp_path: Path, lines: str, offers: Any) -> None:
     said = statement_of(loaded(tmp_path, lines))
-    assert (said.offers, said.asks, said.rules) == (offers, True, asdict(QualityRules()))
+    assert (said.columns, said.needs_approval, said.thresholds) == (offers, True, asdict(QualityRules()))
 
 
 def test_it_says_that_a_person_decides(tmp_path: Path) -> None:
-    assert not statement_of(loaded(tmp_path, 'approval = "auto"')).asks
+    assert not statement_of(loaded(tmp_path, 'approval = "auto"')).needs_approval
 
 
 def test_what_it_cannot_mean_is_refused_when_it_is_configured(tmp_path: Path) -> None:

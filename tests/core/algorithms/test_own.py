@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
         asking(PricedQuery(query=Count(), micro_rho=5, atto_delta=1)), Code.BUDGET, "would exceed"
     ),
     "stability of sums": (
-        asking(PricedQuery(query=MATRIX, micro_rho=5, law=NoiseDistribution.STABILITY)),
+        asking(PricedQuery(query=MATRIX, micro_rho=5, distribution=NoiseDistribution.STABILITY)),
         Code.BAD_ARGUMENT,
         "not a query of counts",
     ),
@@ -121,9 +121,9 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
     ),
     "exact sums, undeclared": (asking(VECTORS), Code.BAD_ARGUMENT, "AlgorithmProperties\\(trusted=True\\)"),
     "too few records": (trusted(replace(VECTORS, records=1)), Code.BAD_ARGUMENT, "use plan.most_records"),
-    "votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "are allowed"),
+    "eigenvalue-votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "are allowed"),
     "a preimage": (
-        trusted(Preimage(fingerprint=BLOCKS.key, holders=frozen([0]), subsamples=BLOCKS)),
+        trusted(Preimage(fingerprint=BLOCKS.key, voting_sites=frozen([0]), subsamples=BLOCKS)),
         Code.BAD_ARGUMENT,
         "are allowed",
     ),

@@ -99,7 +99,7 @@ def with_slots(name: str, slots: int) -> Query:
         return SpanVotes(subsamples=replace(BLOCKS, count=slots))
     cells = replace(CELLS, count=slots)
     return (
-        CellVotes(cells=cells, least=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
+        CellVotes(cells=cells, min_votes=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
     )
 
 
@@ -119,7 +119,7 @@ def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> Non
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
-    query = SpanGap(pool=replace(POOL, cut=cut))
+    query = SpanGap(pool=replace(POOL, truncated=cut))
     for plan, s in settings(*DELTAS):
         changed = spec.lead(query, s)
         least = spec.reach(changed, s.epsilon, s.delta) + changed
@@ -203,7 +203,7 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
 def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
     for plan, s in settings(10**12):
         if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
-            noise, asked = Recorder(), query_of(plan, QUERIES["slot"], s)
+            noise, asked = Recorder(), query_of(plan, QUERIES["shuffled-record"], s)
             released(plan, asked, noise)
             assert drew(noise, *spec.local_randomiser(asked.query, s))
             return
@@ -247,7 +247,7 @@ def test_a_smooth_gaussian_has_its_secret_scale(shape: tuple[int, int]) -> None:
         released(plan, query, noise, total)
         least = float(spec.secret_gaussian(turn, real(gap), s))
         (block,) = noise.blocks
-        assert (block.law, block.count) == (NoiseDistribution.GAUSSIAN, turn.d * turn.k)
+        assert (block.distribution, block.count) == (NoiseDistribution.GAUSSIAN, turn.d * turn.k)
         assert least <= block.scale <= least * WIDE, (gap, s)
 
 
@@ -315,10 +315,10 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
     plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
     asked = rehearse(plan)
-    for query in {(type(q.query), q.law, q.micro_rho): q for q in asked}.values():
+    for query in {(type(q.query), q.distribution, q.micro_rho): q for q in asked}.values():
         s = Setting(adds=adds, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
         kind = NAMES[type(query.query)]
-        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.law.value, s)
+        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.distribution.value, s)
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query

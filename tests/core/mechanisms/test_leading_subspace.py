@@ -258,7 +258,7 @@ def asking(query: Subspace, epsilon: float, delta: float) -> RoundQuery:
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        law=NoiseDistribution.LAPLACE,
+        distribution=NoiseDistribution.LAPLACE,
     )
 
 

@@ -120,7 +120,7 @@ def a_query(query: RowNorms | SquaredNormSum | CoordinateHistograms, atto_delta:
         query=query,
         micro_rho=500_000,
         atto_delta=atto_delta,
-        law=NoiseDistribution.STABILITY,
+        distribution=NoiseDistribution.STABILITY,
     )
 
 

@@ -32,7 +32,7 @@ LARGEST: dict[str, Query] = {
 
 def a_query(query: Query, micro_rho: int, law: NoiseDistribution) -> RoundQuery:
     return RoundQuery(
-        plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho, law=law, atto_delta=10**9
+        plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho, distribution=law, atto_delta=10**9
     )
 
 
@@ -79,13 +79,13 @@ def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
 )
 def test_a_scale_beyond_the_edge_is_refused_at_the_draw(law: NoiseDistribution, scale: float) -> None:
     with refused(Code.OVERFLOW, "noise scales are limited to"):
-        Block(count=1, scale=scale, law=law)
+        Block(count=1, scale=scale, distribution=law)
 
 
 @pytest.mark.parametrize("law", NoiseDistribution)
 def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(law: NoiseDistribution) -> None:
     """False alarms: at most 4,000 e^-64. At a scale of 2^62 Laplace noise saturates in 14 % of the draws."""
-    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, law=law),)))
+    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, distribution=law),)))
     assert np.abs(drawn).max() < 2**62
     assert np.abs(drawn).mean() > MAX_NOISE_SCALE / 2
 

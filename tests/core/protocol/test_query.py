@@ -89,7 +89,7 @@ def test_a_query(name: str) -> None:
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
-        replace(a_query(query), law=NoiseDistribution.LAPLACE),
+        replace(a_query(query), distribution=NoiseDistribution.LAPLACE),
         replace(a_query(query), atto_delta=1),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
@@ -156,7 +156,7 @@ def test_another_frame_changes_the_digest() -> None:
 
 
 def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:
-    batch = Batch(first=3, index=1, batches=4, key=pass_key(DIGEST, 3, 4))
+    batch = Batch(first_round=3, index=1, batches=4, key=pass_key(DIGEST, 3, 4))
     query = replace(Gradient(spec=a_field(4, 2), radius=2**27), batch=batch)
     assert a_query(query, round=4).digest
     others = (

@@ -130,7 +130,7 @@ def asking(
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        law=law,
+        distribution=law,
     )
 
 

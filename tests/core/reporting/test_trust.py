@@ -215,7 +215,7 @@ def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_ref
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
     """What a coordinator signed of a study that released these."""
     messages, after = [], ""
-    for asked, release in zip(run.asked, releases, strict=True):
+    for asked, release in zip(run.queries, releases, strict=True):
         stated = RoundStatement(
             plan=run.plan.digest, round=asked.round, query=asked.digest, after=after, release=release.digest,
             ledger="0" * 64, size=1 + asked.round,

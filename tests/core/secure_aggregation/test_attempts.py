@@ -60,7 +60,7 @@ def test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have() -> N
 
 
 def test_an_attempt_longer_than_the_most_sites_is_refused_unhashed() -> None:
-    too_long = SignedAttempt(said=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
+    too_long = SignedAttempt(signed_json=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
     with refused(Code.PROTOCOL, "too long"):
         too_long.check(bytes(32))
 

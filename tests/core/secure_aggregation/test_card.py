@@ -39,7 +39,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     """These plain values, or these bytes, under the signature of `seed`'s key."""
     said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
-    return SignedSiteKeyCard(said=said, signature=signing(seed).sign(SITE_CARD_SIGNED + said))
+    return SignedSiteKeyCard(signed_json=said, signature=signing(seed).sign(SITE_CARD_SIGNED + said))
 
 
 @settings(max_examples=25)
@@ -60,7 +60,7 @@ def test_a_card_stays_valid_when_its_file_is_reformatted(site: str, federation: 
 @given(st.integers(0, 2**16), st.integers(1, 255), st.booleans())
 def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signature: bool) -> None:
     sent = signed_card()
-    changed = bytearray(sent.signature if of_signature else sent.said)
+    changed = bytearray(sent.signature if of_signature else sent.signed_json)
     changed[place % len(changed)] ^= flip
     tampered = replace(sent, **{"signature" if of_signature else "said": bytes(changed)})
     with pytest.raises(EigenveilError) as caught:
@@ -73,7 +73,7 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
         signed(a_card(seed=7).said, seed=8).check()
     other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().said)
     with refused(Code.IDENTITY, "not signed"):
-        SignedSiteKeyCard(said=a_card().said, signature=other).check()
+        SignedSiteKeyCard(signed_json=a_card().said, signature=other).check()
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
         centre=np.full(d, -S),
         directions=min(longest, DIRECTION_LIMIT) * signs,
         scales=np.full(k, WEIGHT),
-        kept=np.arange(p - k) % 2 * WEIGHT,
+        retained=np.arange(p - k) % 2 * WEIGHT,
         shift=shift,
     )
 

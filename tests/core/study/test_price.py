@@ -53,7 +53,7 @@ def a_count(
         round=0,
         query=Count(),
         micro_rho=micro_rho,
-        law=noise_distribution,
+        distribution=noise_distribution,
         atto_delta=atto_delta,
     )
 
@@ -61,7 +61,7 @@ def a_count(
 def a_question(
     plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
-    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=noise_distribution)
+    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, distribution=noise_distribution)
 
 
 @given(st.integers(1, 10**15))
@@ -138,7 +138,7 @@ def test_a_custom_algorithm_declared_gaussian_may_query_with_no_other_noise() ->
     """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
 
     def asks(plan: Plan) -> Any:
-        yield PricedQuery(query=Count(), micro_rho=1, law=NoiseDistribution.LAPLACE)
+        yield PricedQuery(query=Count(), micro_rho=1, distribution=NoiseDistribution.LAPLACE)
 
     study = a_study(sites=ONE)
     silent, sworn = (
@@ -246,7 +246,7 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
     queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
     words, own = guarantee(plan)["technical"], sum(query.cost.atto_delta for query in queries)
     adds_epsilons = traits.basic or delta == 0
-    laws = {(query.law, query.cost.atto_delta) for query in queries}
+    laws = {(query.distribution, query.cost.atto_delta) for query in queries}
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
     assert "-Gaussian" not in words or laws <= {(NoiseDistribution.GAUSSIAN, 0)}
@@ -261,7 +261,7 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
         delta > 0 and (not adds_epsilons or traits.delta)
     )
     if queries and not adds_epsilons and not own:
-        assert all(query.law is not NoiseDistribution.STABILITY for query in queries)
+        assert all(query.distribution is not NoiseDistribution.STABILITY for query in queries)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])

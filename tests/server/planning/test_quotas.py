@@ -147,7 +147,7 @@ async def test_approval_hours_count_from_the_operators_approval_and_not_anew_at_
         while rig.daemon.engine.running(digest) is None:
             await asyncio.sleep(0.05)
         plan = [bytes.fromhex(digest)]
-        await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting=plan))
+        await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting_approval=plan))
         assert hours_left(rig) == pytest.approx(2, abs=0.1)
     ahead[0] = 6
     async with serving(config, clock=clock) as rig:

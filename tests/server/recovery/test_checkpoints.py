@@ -120,7 +120,7 @@ async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_
         anna = await greeted(rig, later)  # known by now
         held = bytes.fromhex(accepted.checkpoint.digest)
         told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-        assert (told.HasField("checkpoint"), told.parted) == (True, True)
+        assert (told.HasField("checkpoint"), told.ledger_diverged) == (True, True)
         assert not told.HasField("query")
     assert spent(config) == owed
     budget = report(config)["budget"]

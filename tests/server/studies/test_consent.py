@@ -79,7 +79,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "ask"}}'
     stored = StoredStudy(
         digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"",
-        micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, stated=stated,
+        micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, site_rules_json=stated,
     )  # fmt: skip
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:
@@ -326,7 +326,7 @@ def test_only_an_invited_site_that_holds_the_plan_has_a_word(tmp_path: Path) -> 
     [
         pb.NextWorkRequest(agreed=[pb.Agreed(plan_digest=bytes(32))]),
         pb.NextWorkRequest(
-            known_plans=[bytes(32)], awaiting=[bytes(32)], agreed=[pb.Agreed(plan_digest=bytes(32))]
+            known_plans=[bytes(32)], awaiting_approval=[bytes(32)], agreed=[pb.Agreed(plan_digest=bytes(32))]
         ),
         pb.NextWorkRequest(known_plans=[bytes(32)], agreed=[pb.Agreed(plan_digest=b"short")]),
     ],

@@ -101,14 +101,14 @@ def submit(
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
         value: dict[str, Any] = {"study": run.digest, "name": run.name}
         value |= {"submission": chosen, "signed": signing[0], "warnings": run.warnings}
-        value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
+        value |= {"overrides": wanted.resolved.overrides, "asked": wanted.approval}
         if not wait:
             watching = next_command(profile, "study", "watch", run.short)
-            message = f"Submitted {run.name} as {run.short}. {approval_text(wanted.asked, run.status.state)}"
+            message = f"Submitted {run.name} as {run.short}. {approval_text(wanted.approval, run.status.state)}"
             print_result(value, as_json, f"{message}\nFollow it with: {watching}")
             return 0
         if not as_json:
-            console.print(approval_text(wanted.asked, run.status.state), markup=False, soft_wrap=True)
+            console.print(approval_text(wanted.approval, run.status.state), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, profile, as_json)

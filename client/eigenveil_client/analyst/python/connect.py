@@ -232,7 +232,7 @@ def _site(site: ListedSite) -> Mapping[str, Any]:
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
-        "a person decides": None if study_from_value is None else study_from_value.asks,
+        "a person decides": None if study_from_value is None else study_from_value.needs_approval,
         "last contact": site.seen,
     }
 

@@ -32,7 +32,7 @@ class StudyPlan:
     explanation: Mapping[str, Any]
 
     @property
-    def price(self) -> Cost:
+    def cost(self) -> Cost:
         """The cost to a budget."""
         return cost_of(self.explanation)
 

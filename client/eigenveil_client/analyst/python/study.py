@@ -176,9 +176,9 @@ class FederatedStudy:
 
     coordinator: BlockingCoordinator
     toml: str
-    whole: ResolvedStudy
+    resolved: ResolvedStudy
     study: Study
-    asked: Mapping[str, Any]
+    approval: Mapping[str, Any]
 
     def plan(self) -> StudyPlan:
         """Return its plan, from public numbers and without a call.
@@ -194,8 +194,8 @@ class FederatedStudy:
         Raises:
             EigenveilError: the study is refused, or the coordinator cannot be reached.
         """
-        value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.whole.text)))
-        value |= {"overrides": list(self.whole.overrides)}
+        value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.resolved.text)))
+        value |= {"overrides": list(self.resolved.overrides)}
         budget = budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
         left = budget.studies_left(cost_of(value))
         return Explanation(value=value, text=explanation_text(value), left=left)
@@ -250,7 +250,7 @@ class FederatedStudy:
             )
         proposal = self.coordinator.call(
             lambda analyst: analyst.propose(
-                self.whole.text, chosen, days=expires_days, dictionary=self.whole.source
+                self.resolved.text, chosen, days=expires_days, dictionary=self.resolved.source
             )
         )
         tell(proposal.summary)
@@ -262,10 +262,10 @@ class FederatedStudy:
 
     def _late(self, days: int) -> list[str]:
         """Return a warning if a person may decide after the signature has expired."""
-        allowed = self.asked["approval_seconds"] / DAY_SECONDS
-        if not self.asked["sites"] or allowed < days:
+        allowed = self.approval["approval_seconds"] / DAY_SECONDS
+        if not self.approval["sites"] or allowed < days:
             return []
-        people = ", ".join(self.asked["sites"])
+        people = ", ".join(self.approval["sites"])
         late = (
             f"people at {people} have {allowed:g} days to decide, but your signature expires after {days}. A "
             "site that agrees later cannot answer; see expires_days (--expires-days)"
@@ -284,7 +284,7 @@ class FederatedStudy:
             ("components", str(self.study.components)),
             ("epsilon", promise),
             ("algorithm", self.study.algorithm.value),
-            *(("override", sentence) for sentence in self.whole.overrides),
+            *(("override", sentence) for sentence in self.resolved.overrides),
         ]
 
     def __repr__(self) -> str:
@@ -294,7 +294,7 @@ class FederatedStudy:
         return summary_html(f"Study {self.study.name}", self._rows(), note=self._note())
 
     def _note(self) -> str:
-        people = ", ".join(self.asked["sites"])
+        people = ", ".join(self.approval["sites"])
         return f"Not submitted. A person decides about it at {people}." if people else "Not submitted."
 
 
@@ -319,7 +319,7 @@ def study_from(
     study = parse_study(whole.text)
     check_study(study, view.directory)
     return FederatedStudy(
-        coordinator=coordinator, toml=toml, whole=whole, study=study, asked=view.asked(study)
+        coordinator=coordinator, toml=toml, resolved=whole, study=study, approval=view.approval(study)
     )
 
 

@@ -72,7 +72,7 @@ def decline(
     Raises:
         RequestError: it was decided before, or name or text has characters that cannot be shown.
     """
-    person_decision = PersonDecision(by=by, word=word, text=text, told=config.policy.tell_reasons)
+    person_decision = PersonDecision(by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons)
     store.decline(received, Code.POLICY, person=person_decision)
 
 
@@ -82,7 +82,7 @@ def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by
     Raises:
         RequestError: code `conflict`, it was declined or withdrawn before, or has ended.
     """
-    return store.withdraw(received.plan, PersonDecision(by=by, word=DeclineReason.UNSTATED))
+    return store.withdraw(received.plan, PersonDecision(by=by, reason_code=DeclineReason.UNSTATED))
 
 
 def verdicts(
@@ -188,11 +188,11 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "analyst": plan.analyst,
             "signature": analyst_view(config.identity, plan, received.signed,
             store.clock_time())["signature"],
-            "standing": received.standing.value,
+            "standing": received.status.value,
             "person": received.person,
-            "by": received.said_by,
-            "decided": received.said_at,
-            "word": received.word,
+            "by": received.decided_by,
+            "decided": received.decided_at,
+            "word": received.reason_code,
             "text": received.text,
             "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
             received, plan),
@@ -208,7 +208,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
 
 
 def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan, plan: Plan) -> str:
-    if received.standing is not ConsentStatus.PENDING:
+    if received.status is not ConsentStatus.PENDING:
         return ""
     rules = [verdict.rule for verdict in verdicts(config, store, plan, received.signed) if not verdict.passed]
     return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
@@ -329,12 +329,12 @@ def show_transition(
     freed = amount(cost.micro_rho, config, plan_from_json(received.plan_json).gaussian)
     view = {
         "study": received.plan,
-        "was": received.standing.value,
+        "was": received.status.value,
         "standing": status.value,
         "freed": freed,
         "delta": delta,
     }
-    text = f"study {received.plan[:12]} is {status.value} (it was {received.standing.value})"
+    text = f"study {received.plan[:12]} is {status.value} (it was {received.status.value})"
     if cost.micro_rho:
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
         text += f"; freed: {again}, except with probability {freed['but_for']}"

@@ -99,7 +99,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
         raise click.UsageError("there is no prompt (no terminal, or --json); read `explain`, then add --yes")
     with store_access.open_site_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.ACCEPTED)
+        check_transition(received.plan, received.status, ConsentStatus.ACCEPTED)
         if not yes:
             plan = plan_from_json(received.plan_json)
             consent.show_explanation(consent.explain_plan(config, store, plan, received.signed))
@@ -133,7 +133,7 @@ def decline(
 
     with store_access.open_site_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.DECLINED)
+        check_transition(received.plan, received.status, ConsentStatus.DECLINED)
         word, person = _decline_reason(reason, ask=not as_json), decider_name(by, ask=not as_json)
         consent.decline(config, store, received, by=person, word=word, text=text)
         consent.show_transition(received, ConsentStatus.DECLINED, NO_COST, config, as_json)
@@ -157,7 +157,7 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
 
     with store_access.open_site_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.WITHDRAWN)
+        check_transition(received.plan, received.status, ConsentStatus.WITHDRAWN)
         may_ask = is_interactive(as_json) and not yes
         if may_ask and not click.confirm(f"Withdraw from study {received.plan[:12]}? This is final"):
             console.print("not withdrawn; nothing has changed")

@@ -85,7 +85,7 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
             "attempt": one.number,
             "answered": not refused,
             "sites": sorted(one.members),
-            "said": signed.said.hex(),
+            "said": signed.signed_json.hex(),
             "signature": signed.signature.hex(),
         }
         for refused in (False, True)

@@ -73,7 +73,7 @@ def _policy_options(command: Command) -> Command:
 @click.option(
     "--approval",
     type=click.Choice([one.value for one in Approval]),
-    default=Approval.ASK.value,
+    default=Approval.MANUAL.value,
     show_default=True,
     help="Who decides about each study: a person, or the rules alone.",
 )

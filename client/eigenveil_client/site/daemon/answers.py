@@ -203,7 +203,7 @@ class MaskedReplies:
         )
 
     def _check_attempt(self, round_query: RoundQuery, signed: pb.SignedAttempt) -> VerifiedAttempt:
-        stated = SignedAttempt(said=signed.said, signature=signed.signature)
+        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         attempt = stated.check(self._member.release_key)
         if not attempt.is_of(round_query):
             raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")

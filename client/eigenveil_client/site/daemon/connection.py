@@ -133,12 +133,12 @@ class SiteConnection:
         self._sent_decisions = awaiting, agreed = await asyncio.to_thread(self._current_decisions)
         known, checkpoint = await asyncio.to_thread(self._stored_state)
         request = pb.NextWorkRequest(
-            awaiting=[bytes.fromhex(plan) for plan in sorted(awaiting)],
+            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting)],
             agreed=[
                 pb.Agreed(plan_digest=bytes.fromhex(plan), person=person) for plan, person in agreed.items()
             ],
             known_plans=[bytes.fromhex(plan) for plan in known],
-            held=list(known.values()),
+            stored_releases=list(known.values()),
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
                 for plan, (round, number) in self._answered.items()
@@ -170,7 +170,7 @@ class SiteConnection:
     def _accept_checkpoint(self, response: pb.NextWorkResponse) -> None:
         """Store the checkpoint of the coordinator's ledger before its response is used [R20]."""
         try:
-            self._worker.take_checkpoint(response.checkpoint, response.parted)
+            self._worker.take_checkpoint(response.checkpoint, response.ledger_diverged)
         except PeerError as problem:
             log_error("checkpoint-refused", code=problem.code.value, detail=str(problem))
             raise ConnectionLost(problem) from problem

@@ -94,7 +94,7 @@ async def _send_ready(
         plan_digest=bytes.fromhex(reply.plan_digest),
         round=reply.round,
         query_digest=bytes.fromhex(reply.query),
-        card_digest=bytes.fromhex(reply.card),
+        key_card_digest=bytes.fromhex(reply.card),
         next=next_request,
     )
     failpoint("ready-sending")
@@ -169,7 +169,7 @@ async def _put_missing(
             await call(stub.PutChunk, pb.PutChunkRequest(upload=upload.upload, index=index, data=piece))
             failpoint("chunk-sent")
 
-    missing = sorted(set(range(-(-len(data) // chunk))) - set(upload.have))
+    missing = sorted(set(range(-(-len(data) // chunk))) - set(upload.received_chunks))
     tasks = [asyncio.create_task(put_chunk(index)) for index in missing]
     try:
         await asyncio.gather(*tasks)

@@ -188,7 +188,7 @@ class SiteWorker:
                 return None  # accepted only now: the earlier releases are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
-            return self._answer(query, response.asked, releases, attempt)
+            return self._answer(query, response.signed_round, releases, attempt)
         except AwaitingDecision:
             return None
         except PlanPostponed as problem:
@@ -213,7 +213,7 @@ class SiteWorker:
         self._sessions.pop(digest, None)
         if received is None:
             self.store.end_declined(digest)
-        elif received.standing is not ConsentStatus.ENDED:
+        elif received.status is not ConsentStatus.ENDED:
             self.store.end(digest)
             failpoint("study-ended")
             event("study-ended", study=digest, state=END_STATES[state])

@@ -149,7 +149,7 @@ class Attempts:
         table = "refused_attempts" if refused else "attempts"
         statement = f"SELECT said, signature FROM {table} WHERE plan = ? ORDER BY round, rowid"
         return [
-            SignedAttempt(said=row["said"], signature=row["signature"])
+            SignedAttempt(signed_json=row["said"], signature=row["signature"])
             for row in self._database.rows(statement, (plan,))
         ]
 

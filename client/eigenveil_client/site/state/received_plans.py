@@ -98,9 +98,9 @@ class PersonDecision:
     """
 
     by: str
-    word: DeclineReason | None = None
+    reason_code: DeclineReason | None = None
     text: str = ""
-    told: bool = False
+    text_disclosed: bool = False
 
     def __post_init__(self) -> None:
         checked_text(self.by, LONGEST_SIGNER_NAME)
@@ -121,16 +121,16 @@ class ReceivedPlan:
     plan: str
     plan_json: bytes
     signature: bytes
-    standing: ConsentStatus
+    status: ConsentStatus
     reason: str = ""
     records: str = ""
     at: int
     person: str = ""
-    said_by: str = ""
-    said_at: int = 0
-    word: str = ""
+    decided_by: str = ""
+    decided_at: int = 0
+    reason_code: str = ""
     text: str = ""
-    told: bool = False
+    text_disclosed: bool = False
     authorization: bytes = b""
 
     @property
@@ -302,9 +302,9 @@ class ReceivedPlans:
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
-            by, word = (standing.value, person.by, self._clock()), person.word or ""
+            by, word = (standing.value, person.by, self._clock()), person.reason_code or ""
             columns = "(person, said_by, said_at, word, text, told) = (?, ?, ?, ?, ?, ?)"
-            values = (*by, word, person.text, person.told, digest)
+            values = (*by, word, person.text, person.text_disclosed, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
     def require(self, digest: str, standing: ConsentStatus, change: Connection) -> None:

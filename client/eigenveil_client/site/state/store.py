@@ -284,7 +284,7 @@ class SiteStore:
                     study,
                     ConsentStatus.WITHDRAWN,
                     Code.POLICY.value,
-                    PersonDecision(by="", word=DeclineReason.UNSTATED),
+                    PersonDecision(by="", reason_code=DeclineReason.UNSTATED),
                 )
         return self._guard.accept_loss(self.ledger)
 

@@ -81,11 +81,11 @@ class BatchPass:
     def _batch(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
-        return Batch(first=self.first, index=self.next - 1, batches=self.size, key=key)
+        return Batch(first_round=self.first, index=self.next - 1, batches=self.size, key=key)
 
     def _priced(self, query: GradientQuery, noise_distribution: NoiseDistribution) -> PricedQuery:
         return PricedQuery(
-            query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=noise_distribution
+            query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, distribution=noise_distribution
         )
 
 

@@ -113,16 +113,16 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     steps = None if first_stage is None else refinement_steps(1.0)
     if d > WIDE:
         found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
-        return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")
+        return replace(found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix")
     share = matrix_share(plan, start)
     clip = matrix_clip(plan, start, share)
     first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
     probe = _probe(plan, start, first)
     if (first_stage or probe.way) is FirstStage.GRADIENTS:
         found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
-        return replace(found, way=f"gradients, then their refinement: {probe}")
+        return replace(found, decision=f"gradients, then their refinement: {probe}")
     found = yield from _by_matrix(plan, start, clip, share, first, steps)
-    return replace(found, way=f"the rest of the matrix, then its refinement: {probe}")
+    return replace(found, decision=f"the rest of the matrix, then its refinement: {probe}")
 
 
 def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> Probe:

@@ -47,11 +47,11 @@ def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
 
 def eigenvalue_noise_spec(round_query: RoundQuery, query: Spectrum, study: Study) -> NoiseSpec:
     """Return the noise of the eigenvalues: public, so it can be drawn before the sum is known."""
-    bound = (l2_bound if round_query.law is NoiseDistribution.GAUSSIAN else l1_bound)(
+    bound = (l2_bound if round_query.distribution is NoiseDistribution.GAUSSIAN else l1_bound)(
         query, study.neighbours, study.max_sites_per_person
     )
     scale = scale_of(bound**2, round_query.micro_rho)
-    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale, law=round_query.law),))
+    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale, distribution=round_query.distribution),))
 
 
 def release_eigenvalues(
@@ -133,8 +133,8 @@ def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> Nois
     limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, count_sensitivity))
     return NoiseSpec(
         blocks=(
-            Block(count=1, scale=limit, law=NoiseDistribution.LAPLACE),
-            Block(count=query.edges.size, scale=count, law=NoiseDistribution.LAPLACE),
+            Block(count=1, scale=limit, distribution=NoiseDistribution.LAPLACE),
+            Block(count=query.edges.size, scale=count, distribution=NoiseDistribution.LAPLACE),
         )
     )
 

@@ -55,7 +55,7 @@ def stability_noise_spec(round_query: RoundQuery, study: Study) -> tuple[NoiseSp
     histograms = round_query.query.histograms if isinstance(round_query.query, CoordinateHistograms) else 1
     scale, threshold = scale_and_threshold(l1, round_query.micro_rho, round_query.atto_delta, histograms)
     return NoiseSpec(
-        blocks=(Block(count=round_query.query.length, scale=scale, law=round_query.law),)
+        blocks=(Block(count=round_query.query.length, scale=scale, distribution=round_query.distribution),)
     ), threshold
 
 

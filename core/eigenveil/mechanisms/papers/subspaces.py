@@ -75,10 +75,10 @@ def release_most_voted(
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
     scale = scale_of(l1**2, round_query.micro_rho)
     spec = NoiseSpec(
-        blocks=(Block(count=total.size // FINGERPRINT_WORDS, scale=scale, law=NoiseDistribution.LAPLACE),)
+        blocks=(Block(count=total.size // FINGERPRINT_WORDS, scale=scale, distribution=NoiseDistribution.LAPLACE),)
     )
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(vote_threshold(scale, changed_votes(study), round_query.atto_delta / ATTO), query.least)
+    least = max(vote_threshold(scale, changed_votes(study), round_query.atto_delta / ATTO), query.min_votes)
     return MechanismResult(values=frozen(winning_fingerprint(total, drawn, least)), sigma=spec.sigma)
 
 
@@ -114,7 +114,7 @@ def truncated_laplace(scale: float, bound: int, noise: NoiseSource) -> int | Non
 
     A miss does not depend on data, so the release may then be empty.
     """
-    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, law=NoiseDistribution.LAPLACE),)))
+    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, distribution=NoiseDistribution.LAPLACE),)))
     within = drawn[np.abs(drawn) <= bound]
     return int(within[0]) if within.size else None
 
@@ -238,7 +238,7 @@ class Trial:
         """Return the noised confirming votes; None if either half of the `slots` has no clear majority."""
         majority = candidate.proposed - slots // 2 - self.changed
         clear = exceeds_noise(majority, self.scale, self.bound, noise)
-        block = Block(count=1, scale=self.scale, law=NoiseDistribution.LAPLACE)
+        block = Block(count=1, scale=self.scale, distribution=NoiseDistribution.LAPLACE)
         noised = candidate.agreed + int(noise.draw(NoiseSpec(blocks=(block,)))[0])
         return noised if clear and noised > slots // 2 else None
 
@@ -257,7 +257,7 @@ def release_preimage(
     """
     rows = total.reshape(-1, query.length)
     known = rows[rows[:, 0] == 1]
-    holders = {study.federation.sites[place] for place in query.holders}
+    holders = {study.federation.sites[place] for place in query.voting_sites}
     complete = holders <= set(present)
     return MechanismResult(
         values=frozen(known[0] if complete and len(known) else [0] * query.length), sigma=0.0

@@ -106,15 +106,15 @@ class Pool:
 
     centre: IntArray
     rank: int
-    most: int
-    cut: bool
+    max_records: int
+    truncated: bool
     key: IntArray
 
     def __post_init__(self) -> None:
         _check_dealt(self)
-        check_whole("number of records", self.most, 1, MOST_SUBSETS)
+        check_whole("number of records", self.max_records, 1, MOST_SUBSETS)
         require(
-            self.most <= self.rank or math.comb(self.most, self.rank) <= MOST_SUBSETS,
+            self.max_records <= self.rank or math.comb(self.max_records, self.rank) <= MOST_SUBSETS,
             f"a site may examine at most {MOST_SUBSETS} spans",
         )
 
@@ -139,7 +139,7 @@ class Preimage:
     meaning: ClassVar[str] = "the subspace of the released fingerprint"
     bound: ClassVar[int] = 1  # nothing is summed
     fingerprint: IntArray
-    holders: IntArray
+    voting_sites: IntArray
     subsamples: Subsamples | None = None
     cells: Cells | None = None
     pool: Pool | None = None
@@ -150,8 +150,8 @@ class Preimage:
     def __post_init__(self) -> None:
         freeze(self, "fingerprint", "holders")
         require(self.fingerprint.shape == (FINGERPRINT_WORDS,), "a fingerprint has four words")
-        rising = self.holders.ndim == 1 and bool((np.diff(self.holders, prepend=-1) > 0).all())
-        require(rising and bool((self.holders < MAX_SITES).all()), "holders must be indices of sites, rising")
+        rising = self.voting_sites.ndim == 1 and bool((np.diff(self.voting_sites, prepend=-1) > 0).all())
+        require(rising and bool((self.voting_sites < MAX_SITES).all()), "holders must be indices of sites, rising")
         given = [source for source in (self.subsamples, self.cells, self.pool) if source is not None]
         require(len(given) == 1, "give exactly one of subsamples, cells and pool")
 

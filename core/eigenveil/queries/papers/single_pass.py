@@ -51,7 +51,7 @@ class EigenvalueVotes:
     Shape: edges (b,) in squared units of g; answer (b + 1,).
     """
 
-    kind: ClassVar[QueryKind] = "votes"
+    kind: ClassVar[QueryKind] = "eigenvalue_votes"
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
     bound: ClassVar[int] = 1
     spec: GradientSpec
@@ -150,7 +150,7 @@ class CoordinateClippedSum:
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
     """
 
-    kind: ClassVar[QueryKind] = "boxed"
+    kind: ClassVar[QueryKind] = "coordinate_clipped_sum"
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current direction, each limited to a public box"
     )

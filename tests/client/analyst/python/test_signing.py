@@ -56,7 +56,7 @@ def no(summary: str) -> None:
 def test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned() -> None:
     client: Any = Client()
     coordinator: Any = BlockingCoordinator(client)
-    study = FederatedStudy(coordinator=coordinator, toml=WHOLE.text, whole=WHOLE, study=STUDY, asked=NOBODY)
+    study = FederatedStudy(coordinator=coordinator, toml=WHOLE.text, resolved=WHOLE, study=STUDY, approval=NOBODY)
     with pytest.raises(PermissionError, match="You sign it"):
         study.submit(again=True, submission="s", tell=no)
     assert client.calls == [("proposed", "heart, version 7")]

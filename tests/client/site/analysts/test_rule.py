@@ -137,7 +137,7 @@ def test_nothing_leaves_after_the_signature_has_ended(stage: Stage, store: SiteS
 
 
 def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     plans = {name: a_plan(submission=name) for name in ("unsigned", "ended", "good")}
     with closing(stage.store()) as store:
         for name, signed in (("unsigned", None), ("ended", by(plans["ended"], expires=NOW + 2))):
@@ -152,7 +152,7 @@ def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_pa
 
 
 def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
         assert asked(stage, store, None) is None
         stage.know_analyst()
@@ -162,7 +162,7 @@ def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_pa
 
 
 def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_path: Path) -> None:
-    stage, bobs = a_stage(tmp_path, approval=Approval.ASK), a_plan(analyst="bob")
+    stage, bobs = a_stage(tmp_path, approval=Approval.MANUAL), a_plan(analyst="bob")
     stage.know_analyst()
     with closing(stage.store()) as store:
         assert asked(stage, store, by(bobs), bobs) is None

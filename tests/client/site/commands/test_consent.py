@@ -33,7 +33,7 @@ from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
 from tests.support import refused
 
 PLAN = a_plan()
-GRAU = PersonDecision(by="Dr. Grau", word=DeclineReason.UNSTATED)
+GRAU = PersonDecision(by="Dr. Grau", reason_code=DeclineReason.UNSTATED)
 FIRST, SECOND, *_ = rehearse(PLAN)
 NEW_YEAR_2027 = 1_798_761_600
 DAY = 86_400
@@ -290,7 +290,7 @@ def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> Non
 
 
 def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
@@ -302,7 +302,7 @@ def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
 
 
 def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     names = [f"v{number}_A" for number in range(40)]
     plan = a_plan(a_study(columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)))
     with store_access.open_site_store(stage.config) as store:

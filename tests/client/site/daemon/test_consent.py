@@ -59,7 +59,7 @@ def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: S
 def test_officer_s_text_leaves_only_if_rules_allowed_it_then_and_now(
     tmp_path: Path, then: bool, today: bool
 ) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=then)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL, tell_reasons=then)
     with stage.process() as (_, worker):
         worker.work(wanted(stage))
         decide(stage, consent.decline, word=DeclineReason.COLUMNS, text="no birth dates")
@@ -91,7 +91,7 @@ def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stag
 async def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
     coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "ask"\n')
     async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
+        await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting_approval == [DIGEST])
         await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
         agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
         await until(lambda: coordinator.asked[-1].agreed == agreed)
@@ -119,7 +119,7 @@ async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_con
 
     both = {DIGEST, bytes.fromhex(other.digest)}
     async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting) == 2)
+        await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting_approval) == 2)
         await decide("approve", PLAN, {DIGEST})
         coordinator.work.append(work(FIRST))
         await until(lambda: coordinator.contributions)

@@ -111,7 +111,7 @@ def make_older_state(stage: Stage, plans: Mapping[Plan, ConsentStatus]) -> None:
         for plan, standing in plans.items():
             sent = stage.signed(plan)
             seen = ReceivedPlan(
-                plan=plan.digest, plan_json=sent.plan_json, signature=sent.signature, standing=standing, at=1
+                plan=plan.digest, plan_json=sent.plan_json, signature=sent.signature, status=standing, at=1
             )
             row = asdict(seen) | {"standing": standing.value}
             change.insert("studies", {name: value for name, value in row.items() if name not in NEW_SINCE})

@@ -183,7 +183,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with closing(peers.stage.store()) as other:
-            other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
+            other.withdraw(PLAN.digest, PersonDecision(by="", reason_code=DeclineReason.UNSTATED))
         with refused(Code.POLICY, "is withdrawn here"):
             store.outgoing.ready(SECOND, ())
         with refused(Code.POLICY, "is withdrawn here"):

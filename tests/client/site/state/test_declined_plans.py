@@ -115,7 +115,7 @@ def test_the_end_of_a_declined_study_is_the_end_of_its_plan(closed: Stage) -> No
         assert worker.known_plans() == []
 
 
-@pytest.mark.parametrize("approval", [Approval.ASK, Approval.AUTO])
+@pytest.mark.parametrize("approval", [Approval.MANUAL, Approval.AUTO])
 def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: Approval) -> None:
     stage, one = a_stage(tmp_path, approval=approval), plan(1)
     with stage.process() as (store, worker):
@@ -128,7 +128,7 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
 
 
 def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
-    stage, one = a_stage(tmp_path, approval=Approval.ASK), plan(1)
+    stage, one = a_stage(tmp_path, approval=Approval.MANUAL), plan(1)
     with stage.process() as (store, worker):
         worker.work(came(stage, one))
         consent.decline(

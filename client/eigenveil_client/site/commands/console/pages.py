@@ -91,9 +91,9 @@ def study_routes(console: Console) -> list[Route]:
                 "waiting": [
                     consent_summary(config, store, one)
                     for one in seen
-                    if one.standing is ConsentStatus.PENDING
+                    if one.status is ConsentStatus.PENDING
                 ],
-                "decided": [one for one in seen if one.standing is not ConsentStatus.PENDING],
+                "decided": [one for one in seen if one.status is not ConsentStatus.PENDING],
                 "counts": store.declined.counts()[::-1],
                 "proofs": store.proofs.all(),
             }
@@ -168,7 +168,7 @@ async def _confirmation_page(console: Console, act: str, request: Request) -> Re
     view = await console.from_store(
         lambda config, store: consent_summary(config, store, requested_study(store, request))
     )
-    tell_reasons = await console.from_config(lambda config: config.policy.tell_reasons)
+    tell_reasons = await console.from_config(lambda config: config.policy.disclose_reasons)
     return console.page(
         request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=tell_reasons,
         longest_name=LONGEST_SIGNER_NAME, longest_text=LONGEST_TEXT,
