@@ -116,7 +116,7 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
 
 
 def query_of(
-    plan: Plan, query: Query, s: Setting, law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    plan: Plan, query: Query, s: Setting, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
     batch = batch_of(query)
     if batch is not None:
@@ -124,7 +124,7 @@ def query_of(
         query = replace(query, batch=dealt)  # type: ignore[arg-type]
     return RoundQuery(
         plan_digest=plan.digest, round=batch.index if batch else 0, query=query,
-        micro_rho=s.micro_rho, atto_delta=s.atto_delta, distribution=law,
+        micro_rho=s.micro_rho, atto_delta=s.atto_delta, distribution=distribution,
     )  # fmt: skip
 
 

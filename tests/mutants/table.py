@@ -60,13 +60,13 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P2", "accounting/zcdp.py", "while Fraction(root) ** 2 < square:", "while False:", SUMS),
     of("P2", "noise/source.py", "block.scale, block.count, words", "0.98 * block.scale, block.count, words",
        "tests/statistical/test_noise.py::test_variance_and_mean"),
-    of("P2", "noise/source.py", "if block.law is NoiseDistribution.GAUSSIAN else LAPLACE",
+    of("P2", "noise/source.py", "if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE",
        "if True else LAPLACE",
        "tests/statistical/test_noise.py::test_shape"),
-    of("P2", "mechanisms/__init__.py", ("study.neighbours, study.max_sites_per_person, round_query.law\n"
+    of("P2", "mechanisms/__init__.py", ("study.neighbours, study.max_sites_per_person, round_query.distribution\n"
                                        "    )\n"
                                        "    return"),
-       "study.neighbours, 1, round_query.law)\n    return", SUMS),
+       "study.neighbours, 1, round_query.distribution)\n    return", SUMS),
     of("P2", "queries/gradients.py", "return (self.radius * neighbours.records) ** 2",
        "return self.radius**2 * neighbours.records", SUMS),
     of("P2", "queries/rows.py", "return (WEIGHT * self.radius * neighbours.records) ** 2",
@@ -280,9 +280,9 @@ MUTANTS: tuple[Mutant, ...] = (
        "        round_query.plan_digest,\n"
        "        round_query.round,\n"
        "        round_query.answer_cost,\n"
-       "        round_query.law,\n"
+       "        round_query.distribution,\n"
        "    )"),
-       "(type(round_query.query), round_query.plan_digest, round_query.round, round_query.law)",
+       "(type(round_query.query), round_query.plan_digest, round_query.round, round_query.distribution)",
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_ano"
        "ther"),
     of("P25", "protocol/query.py", "return _within(left, right, 1)", "return _within(left, right, 2)",

@@ -60,7 +60,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
     # ---- the same question on two machines
-    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.law,\n    )",
+    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.distribution,\n    )",
        "round_query.answer_cost)",
        f"{AGREEMENT}[count-1]"),
     of("P25", "protocol/query.py", "_within(left, right, 0) if name == EDGE_FIELD",
@@ -114,9 +114,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
-                                "        round_query.law,\n"
+                                "        round_query.distribution,\n"
                                 "        shares"),
-       "study.neighbours, 1, round_query.law, shares", SHARES),
+       "study.neighbours, 1, round_query.distribution, shares", SHARES),
     of("P32", "noise/source.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
     # ---- budgets, statements and checkpoints
@@ -141,7 +141,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
-    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=",
+    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        distribution=",
        ("        distribution="),
        f"{QUERY}::test_a_query[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",

@@ -56,10 +56,10 @@ def matrix(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def eigenvalues(law: NoiseDistribution) -> Mechanism:
+def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    asked = at_price(query, law)
+    asked = at_price(query, distribution)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
@@ -78,8 +78,8 @@ def eigenvalues(law: NoiseDistribution) -> Mechanism:
         low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
 
-    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
-    return Mechanism(name=f"spectrum, {law.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
+    claim: Claim = Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    return Mechanism(name=f"spectrum, {distribution.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
 
 
 def direction() -> Mechanism:

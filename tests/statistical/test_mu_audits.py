@@ -115,9 +115,9 @@ def test_the_noise_of_a_count_is_gaussian_dp_at_any_scale() -> None:
     assert told(discrete_normal(sigma, 5), 1) > 1.2 / sigma
 
 
-def told(law: FloatArray, shift: int) -> float:
+def told(distribution: FloatArray, shift: int) -> float:
     """The largest mu that an event proves of an exact law, moved by `shift`."""
-    tail = np.cumsum(law[::-1])[::-1]  # P[X >= x]
+    tail = np.cumsum(distribution[::-1])[::-1]  # P[X >= x]
     rare, likely = tail[shift:], tail[:-shift]
     inside = (rare > 1e-9) & (likely < 1 - 1e-9)
     return float((ndtri(likely[inside]) - ndtri(rare[inside])).max())

@@ -31,7 +31,7 @@ from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-LONGEST_SLEEP = 60.0  # a clock may jump, a machine may sleep
+MAX_SLEEP = 60.0  # a clock may jump, a machine may sleep
 RETRY_SECONDS = 60.0
 GENERATION_BYTES = 32
 
@@ -176,7 +176,7 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
     while True:
         left = (stored.renews - datetime.now(UTC)).total_seconds()
         if left > 0:
-            await asyncio.sleep(min(left, LONGEST_SLEEP))
+            await asyncio.sleep(min(left, MAX_SLEEP))
             continue
         try:
             if await renew(stub, stored):

@@ -212,11 +212,11 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     Raises:
         RequestError: code `bad-config`, too many offered columns, or names that cannot be shown.
     """
-    asks_person, rules = config.policy.approval is Approval.MANUAL, asdict(config.policy.quality)
+    needs_approval, rules = config.policy.approval is Approval.MANUAL, asdict(config.policy.quality)
     trust = allowed_trust(config.identity, config.policy.secrecy)
     try:
         allows = replace(config.policy.stated, trust=trust)
-        return SiteStatement(columns=offered_columns(config), needs_approval=asks_person, study_rules=allows, **rules)
+        return SiteStatement(columns=offered_columns(config), needs_approval=needs_approval, study_rules=allows, **rules)
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
 

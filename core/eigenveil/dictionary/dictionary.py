@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from enum import Enum
 
 from eigenveil.study.checks import check_bounds, check_readable, coerce_fields, need
-from eigenveil.study.study import LONGEST_NAME, NAME, Column
+from eigenveil.study.study import MAX_NAME_LENGTH, NAME, Column
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200
 MAX_VERSION = 2**31
-LONGEST_TEXT = 500
+MAX_TEXT_LENGTH = 500
 LOINC = re.compile(r"[0-9]{1,7}-[0-9]")
 LEVEL_SEPARATOR = "="  # separates a category and its level in the name of an indicator column
 
@@ -71,10 +71,10 @@ class DictionaryColumn:
         self._check_levels(where)
 
     def _check_texts(self) -> None:
-        check_readable("a column's name", self.name, LONGEST_NAME)
-        check_readable("a unit", self.unit, LONGEST_NAME)
-        check_readable("a column's meaning", self.meaning, LONGEST_TEXT)
-        check_readable("the source of bounds", self.source, LONGEST_TEXT)
+        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
+        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
+        check_readable("a column's meaning", self.meaning, MAX_TEXT_LENGTH)
+        check_readable("the source of bounds", self.source, MAX_TEXT_LENGTH)
         need(bool(self.source.strip()), f"column {self.name!r}: state the origin of its bounds (source)")
 
     def _check_within(self, where: str) -> None:
@@ -97,7 +97,7 @@ class DictionaryColumn:
         need(len(set(self.levels)) == len(self.levels), f"{where}: a level is named twice")
         for level in self.levels:
             need(bool(level.strip()), f"{where}: a level needs a text")
-            check_readable("a level", level, LONGEST_NAME)
+            check_readable("a level", level, MAX_NAME_LENGTH)
         need(
             not category or (self.lower, self.upper, self.unit) == (0.0, 1.0, ""),
             f"{where}: a category must have lower = 0, upper = 1 and no unit",
@@ -133,7 +133,7 @@ class Dictionary:
             f"dictionary name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
         need(1 <= self.version <= MAX_VERSION, f"version must lie between 1 and {MAX_VERSION}")
-        check_readable("what a dictionary is about", self.about, LONGEST_TEXT)
+        check_readable("what a dictionary is about", self.about, MAX_TEXT_LENGTH)
         need(
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",

@@ -16,7 +16,7 @@ from eigenveil.dictionary.site_rules import StatedRules, rules_from_dict, rules_
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, study_error
-from eigenveil.study.study import LONGEST_NAME, MAX_COLUMNS, Study
+from eigenveil.study.study import MAX_NAME_LENGTH, MAX_COLUMNS, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_BYTES = 64 * 1024
@@ -48,7 +48,7 @@ class SiteStatement:
             share = getattr(self, name)
             need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
         for name in self.columns or ():
-            check_readable("the name of a column that a site offers", name, LONGEST_NAME)
+            check_readable("the name of a column that a site offers", name, MAX_NAME_LENGTH)
         need(len(self.columns or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
         size = self.to_proto().ByteSize()
         need(

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
-    LONGEST_TEXT,
+    MAX_TEXT_LENGTH,
     MAX_COLUMNS,
     MAX_LEVELS,
     MAX_VERSION,
@@ -36,7 +36,7 @@ from eigenveil.study.checks import (
     to_plain,
     toml_text,
 )
-from eigenveil.study.study import LONGEST_NAME, NAME
+from eigenveil.study.study import MAX_NAME_LENGTH, NAME
 
 MOST_NAMED = 20
 TO_FILL = "fill in"  # placeholder of an import for a value that its source does not have
@@ -125,20 +125,20 @@ def dictionary_digest(dictionary: Dictionary) -> str:
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NAMED = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+NAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH}
 # Limits of fields beyond their types.
 LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
     Dictionary: {
         "name": {"pattern": f"^{NAME.pattern}$"},
         "version": {"minimum": 1, "maximum": MAX_VERSION},
-        "about": {"maxLength": LONGEST_TEXT},
+        "about": {"maxLength": MAX_TEXT_LENGTH},
         "columns": {"minItems": 1, "maxItems": MAX_COLUMNS, "items": {"$ref": "#/$defs/column"}},
     },
     DictionaryColumn: {
         "name": NAMED,
-        "meaning": {"maxLength": LONGEST_TEXT},
-        "source": {"minLength": 1, "maxLength": LONGEST_TEXT},
-        "unit": {"maxLength": LONGEST_NAME, "description": "UCUM"},
+        "meaning": {"maxLength": MAX_TEXT_LENGTH},
+        "source": {"minLength": 1, "maxLength": MAX_TEXT_LENGTH},
+        "unit": {"maxLength": MAX_NAME_LENGTH, "description": "UCUM"},
         "levels": {"minItems": 1, "maxItems": MAX_LEVELS, "uniqueItems": True, "items": NAMED},
         "loinc": {"pattern": f"^{LOINC.pattern}$"},
     },

@@ -23,7 +23,7 @@ Steps = Generator[PricedQuery, Release, "Estimate"]
 class MatrixNoise:
     """Error model of a released covariance, in its own units.
 
-    - Every entry of the upper triangle has independent noise of `law`: sd `diagonal`, `off_diagonal` [P3].
+    - Every entry of the upper triangle has independent noise of `distribution`: sd `diagonal`, `off_diagonal` [P3].
     - All entries are divided by one record count, with the relative error `count`.
     - The centre differs from the mean by about `centre`, squared.
     - Clipping retained about the share `kept` of the records' squared norm; the matrix was divided by it.

@@ -40,7 +40,7 @@ class NoiseDistribution(Enum):
 class PricedQuery:
     """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta.
 
-    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `law`. `frame` is the
+    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`. `frame` is the
     linear map that is applied to the rows first; None is the grid of the study's bounds.
     """
 

@@ -42,7 +42,7 @@ class Result:
     that gives the variances. `predicted_sin_angle` is the predicted sine of the angle to the records' own
     components (1: only noise; None: unknown). `declined` is the reason for releasing nothing. `way` is what
     the first releases decided, with the reason (None: nothing). `noise` is the error model of `covariance` in
-    its units; None if unknown. `matrix_apart` is True if a covariance was released that is too large to be
+    its units; None if unknown. `covariance_in_round` is True if a covariance was released that is too large to be
     here: it is the signed release of its round.
     Source: releases and public numbers only [P7].
     """

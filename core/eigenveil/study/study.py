@@ -26,7 +26,7 @@ MAX_BATCHES = 2**20
 MAX_ATTEMPTS = 8  # each is charged in full
 # Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
 MIN_BATCH_RECORDS = 20
-LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
+MAX_NAME_LENGTH, MAX_PURPOSE_LENGTH = 200, 4000
 
 
 class Extraction(Enum):
@@ -93,8 +93,8 @@ class Column:
     def __post_init__(self) -> None:
         coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
-        check_readable("a column's name", self.name, LONGEST_NAME)
-        check_readable("a unit", self.unit, LONGEST_NAME)
+        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
+        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
         where = f"column {self.name!r}"
         check_bounds(where, self.lower, self.upper, self.half_range)
         if self.fill is not None:
@@ -305,8 +305,8 @@ class Study:
             NAME.fullmatch(self.name) is not None,
             f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
-        check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
-        check_readable("person_column", self.person_column or "", LONGEST_NAME)
+        check_readable("the purpose", self.purpose.replace("\n", " "), MAX_PURPOSE_LENGTH)
+        check_readable("person_column", self.person_column or "", MAX_NAME_LENGTH)
         need(
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a study must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",

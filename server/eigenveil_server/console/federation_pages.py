@@ -145,7 +145,7 @@ class SubmissionPages:
             match form.get("do"):
                 case "predict":
                     return await self._page(
-                        request, study_form, foreseen=await self._predict(request, study_form)
+                        request, study_form, predicted=await self._predict(request, study_form)
                     )
                 case "draft":
                     return await self._drafted(request, study_form)
@@ -159,19 +159,19 @@ class SubmissionPages:
     async def preview(self, request: Request) -> Response:
         """Fragment with the prediction, or with the problem of the input so far."""
         study_form = read_form(await request.form())
-        foreseen, problem = None, ""
+        predicted, problem = None, ""
         try:
-            foreseen = await self._predict(request, study_form)
+            predicted = await self._predict(request, study_form)
         except RequestError as wrong:
             problem = str(wrong)
-        html = self._role_pages.piece("prediction.html", foreseen=foreseen, problem=problem)
+        html = self._role_pages.piece("prediction.html", predicted=predicted, problem=problem)
         return HTMLResponse(html)
 
     async def _predict(self, request: Request, study_form: StudyForm) -> SubmissionPrediction:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
 
         Raises:
-            RequestError: as `SubmissionPlanner.foreseen`; code `not-ready`, a later request came.
+            RequestError: as `SubmissionPlanner.predicted`; code `not-ready`, a later request came.
         """
         who = request.state.visitor.identity.name
         mine = self._latest[who] = self._latest[who] + 1
@@ -183,7 +183,7 @@ class SubmissionPages:
     async def _foreseen(self, who: str, study_form: StudyForm) -> SubmissionPrediction:
         directory = await self._current()
         submission = await self._submission_from(who, study_form, directory)
-        found = await self._context.serving.engine.submissions.foreseen(submission)
+        found = await self._context.serving.engine.submissions.predicted(submission)
         return await self._context.read(prediction, found, self._context.data, directory)
 
     async def _current(self) -> Directory:
@@ -203,10 +203,10 @@ class SubmissionPages:
         """Return the form with the draft of a study that the coordinator would accept, and an identical study
         that has a result."""
         draft, who = await self._draft(study_form), request.state.visitor.identity.name
-        foreseen = await self._predict(request, study_form)
+        predicted = await self._predict(request, study_form)
         study = study_of(study_form, await self._dictionary())
         same = await self._context.read(earlier_same_study, self._context.data, study, who)
-        return await self._page(request, study_form, foreseen=foreseen, draft=draft, same=same)
+        return await self._page(request, study_form, predicted=predicted, draft=draft, same=same)
 
     async def _draft(self, study_form: StudyForm) -> Draft:
         check_submission(study_form.submission)

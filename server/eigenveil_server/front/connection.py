@@ -23,7 +23,7 @@ from eigenveil_server.front.quota import CALL, ConnectionInfo
 
 SMALL_BYTES = 512  # larger frames of DATA are free: they are the payload of calls
 LEAST_WAIT = 0.001
-ROOM_WAIT = 0.1  # before the quota of request bytes is checked again
+QUOTA_WAIT = 0.1  # before the quota of request bytes is checked again
 STREAMS_WAIT = 0.02  # before the quota of streams is checked again
 STUCK_SECONDS = 60.0  # for a caller to read what it was sent: gRPC's own end is not seen before
 
@@ -138,7 +138,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         if not cancelled_early and not self.connection_info.gateway_client.allowance.spend(cost):
             return False
         if frame.kind == DATA and unanswered and not self._reserve_bytes(frame):
-            self._wait = ROOM_WAIT
+            self._wait = QUOTA_WAIT
             return False
         if frame.kind == RST_STREAM and self._streams.cancel_stream(frame.stream):
             self._release_bytes(frame.stream)
@@ -235,7 +235,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         Empty if no stream is overdue, and while frames of the caller wait here for the quota.
         """
         now = time.monotonic()
-        if self._inward.stopped and self._wait == ROOM_WAIT:
+        if self._inward.stopped and self._wait == QUOTA_WAIT:
             self._streams.restart_timers(now)
             return ""
         return self._streams.overdue(now)

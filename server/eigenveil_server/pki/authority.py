@@ -26,7 +26,7 @@ CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # a clock slightly behind ours accepts a new certificate
 BACKDATED_SHARE = 20  # at most this part of a short validity, so that two thirds remain
 CSR_BYTES = 8192
-LONGEST_NAME = 64  # characters of a common name: ub-common-name of RFC 5280
+MAX_NAME_LENGTH = 64  # characters of a common name: ub-common-name of RFC 5280
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY-----\n?", re.DOTALL)
 
@@ -209,7 +209,7 @@ def _ca_name(federation: str, key: ec.EllipticCurvePrivateKey) -> x509.Name:
     """Return the authority's name, with the start of its key's fingerprint: issuers are looked up by name
     while two are trusted. A long federation name is cut here and complete in the leaves' URI."""
     suffix = f" {key_print(key.public_key())[:8]}"
-    name = f"eigenveil {federation}"[: LONGEST_NAME - len(suffix)] + suffix
+    name = f"eigenveil {federation}"[: MAX_NAME_LENGTH - len(suffix)] + suffix
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 

@@ -58,7 +58,7 @@ def explained(**inputs: Any) -> dict[str, Any]:
     return _plan_value(plan, query_courses, inputs["directory"]) | {"explanation": explanation}
 
 
-def foreseen(**inputs: Any) -> dict[str, Any]:
+def predicted(**inputs: Any) -> dict[str, Any]:
     """Return the result of `explained`, with the expected error as sines (low, median, high), or None without
     an error model."""
     plan, query_courses = _rehearsed(**inputs)
@@ -176,7 +176,7 @@ def _largest(round_queries: Sequence[RoundQuery]) -> int:
 
 
 TASKS: Mapping[str, Callable[..., Any]] = {
-    work.__name__: work for work in (explained, foreseen, planned, again, drawn)
+    work.__name__: work for work in (explained, predicted, planned, again, drawn)
 }
 
 

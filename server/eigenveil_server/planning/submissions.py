@@ -59,7 +59,7 @@ def check_cost_limits(plan: Plan, config: Config) -> None:
 def initial_state(plan: Plan, config: Config) -> StudyState:
     """Return RUNNING, or AWAITING if the operator must approve the study."""
     epsilon = _epsilon(plan, config.budget_delta)
-    return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
+    return StudyState.AWAITING if epsilon > config.operator_approval_above_epsilon else StudyState.RUNNING
 
 
 def _fits_limit(plan: Plan, epsilon: float, delta: float) -> bool:
@@ -236,7 +236,7 @@ class SubmissionPlanner:
             self._cache.put(self._inputs(submission), result)
         return plan, result["explanation"]
 
-    async def foreseen(self, submission: Submission) -> StudyPreview:
+    async def predicted(self, submission: Submission) -> StudyPreview:
         """Return the explanation with the expected error. Raises as `explained`."""
         plan, result = await self._plan_draft(submission, "foreseen")
         return StudyPreview(plan=plan, explanation=result["explanation"], sines=result["sines"])

@@ -44,7 +44,7 @@ class AcceptedLoss:
     awaited: tuple[str, ...]
 
 
-def lost_cost(checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]) -> Cost:
+def cost_of_loss(checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]) -> Cost:
     """Return an upper bound on what the checkpoint's ledger spent and these entries do not show.
 
     It is all that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the
@@ -95,7 +95,7 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
     study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
     cost = ledger.ledger.spent_by_study.get(study) or NO_COST
     if cost == NO_COST:
-        cost = lost_cost(checkpoint, ledger.entries(), earlier)
+        cost = cost_of_loss(checkpoint, ledger.entries(), earlier)
     _charge(ledger, study, checkpoint, cost)
     waiting = tuple(sorted(Registry(store, config.federation, unix_ms).sites()))
 

@@ -193,7 +193,7 @@ class ConsentPhase:
     def assignment(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         """Return the request for the consent of an invited site that has not stated one; else None."""
         study = self._study.digest
-        consent = study in poll.agreed or study in poll.awaiting or (study, 0, 0) in poll.answered
+        consent = study in poll.agreed or study in poll.awaiting_approval or (study, 0, 0) in poll.answered
         if (
             consent
             or site not in self._federation.sites
@@ -214,7 +214,7 @@ class ConsentPhase:
             starts_at = self._start_after_agreement() if poll.agreed[study] else 0
             new = SiteConsent(state=ConsentState.AGREED, starts_at=starts_at)
         else:
-            new = SiteConsent(state=ConsentState.WAITING) if study in poll.awaiting else NO_CONSENT
+            new = SiteConsent(state=ConsentState.WAITING) if study in poll.awaiting_approval else NO_CONSENT
         return new if new.follows(self.consent_of_site(site)) else None
 
     def _start_after_agreement(self) -> int:

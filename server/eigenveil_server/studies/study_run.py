@@ -354,7 +354,7 @@ class StudyRun:
         agree first."""
         if self.consent.open:
             return self.consent.assignment(site, poll)
-        if self._assignment is None or self.digest in poll.awaiting:
+        if self._assignment is None or self.digest in poll.awaiting_approval:
             return None
         opened = self._assignment.opened
         attempt_key = self.digest, opened.round_query.round, opened.number_for(site)

@@ -147,9 +147,9 @@ def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
     measured = float(np.median([sin_angle(exact(records, 1), one.components) for one in runs]))
     stated = float(np.median([one.predicted_sin_angle or 0.0 for one in runs]))
     assert measured / 2 < stated < measured * 2
-    foreseen = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
-    assert foreseen.error is not None
-    assert measured / 2 < foreseen.error.median < measured * 2
+    predicted = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
+    assert predicted.error is not None
+    assert measured / 2 < predicted.error.median < measured * 2
 
 
 def test_noise_is_stated_in_parts_of_standard_deviations() -> None:

@@ -62,7 +62,7 @@ def asking(query: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
     )  # fmt: skip
 
 
-def law(scale: float, truncation_bound: int) -> FloatArray:
+def distribution(scale: float, truncation_bound: int) -> FloatArray:
     """The discrete Laplace law on -reach..reach."""
     x = np.abs(np.arange(-truncation_bound, truncation_bound + 1))
     return np.asarray(np.exp(-x / scale) * math.tanh(1 / (2 * scale)))
@@ -78,7 +78,7 @@ def winners(counts: tuple[int, ...], scale: float, least: int) -> FloatArray:
     for i, m in enumerate(counts):
         if m == 0:
             continue
-        pmf = law(scale, top + truncation_bound)
+        pmf = distribution(scale, top + truncation_bound)
         cdf = np.cumsum(pmf)
         place = values - m + top + truncation_bound
         at[i], below[i] = pmf[place], cdf[place - 1]
@@ -244,7 +244,7 @@ def trial_law(rule: subspaces.Trial, candidates: list[tuple[int, int]], half: in
         scores = np.arange(-truncation_bound, truncation_bound + 1) + agreed
         chance = np.zeros(2 * truncation_bound + 200)
         wanted = scores > half // 2
-        chance[scores[wanted] - half // 2] = clear * law(rule.scale, truncation_bound)[wanted]
+        chance[scores[wanted] - half // 2] = clear * distribution(rule.scale, truncation_bound)[wanted]
         out.append(chance / len(candidates))
     flat = np.concatenate(out)
     return np.concatenate([[1 - flat.sum()], flat])

@@ -122,7 +122,7 @@ def test_the_bound_is_the_largest_over_all_distances(neighbours: Neighbours, gap
 
 
 def asking(
-    query: Subspace, epsilon: float, delta: float, law: NoiseDistribution = NoiseDistribution.LAPLACE
+    query: Subspace, epsilon: float, delta: float, distribution: NoiseDistribution = NoiseDistribution.LAPLACE
 ) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST,
@@ -130,7 +130,7 @@ def asking(
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        distribution=law,
+        distribution=distribution,
     )
 
 

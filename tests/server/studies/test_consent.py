@@ -36,7 +36,7 @@ def says(agreed: bool | None = None, *, waits: bool = False, known: bool = True)
     return Poll(
         known={STUDY: 0} if known else {},
         answered=frozenset(),
-        awaiting=frozenset({STUDY} if waits else ()),
+        awaiting_approval=frozenset({STUDY} if waits else ()),
         agreed={} if agreed is None else {STUDY: agreed},
     )
 

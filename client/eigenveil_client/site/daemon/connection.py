@@ -126,14 +126,14 @@ class SiteConnection:
 
     def _current_decisions(self) -> tuple[frozenset[str], dict[str, bool]]:
         agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
-        return self._worker.awaiting(), agreed
+        return self._worker.awaiting_approval(), agreed
 
     async def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
         """Start the next request; its content is read in a thread."""
-        self._sent_decisions = awaiting, agreed = await asyncio.to_thread(self._current_decisions)
+        self._sent_decisions = awaiting_approval, agreed = await asyncio.to_thread(self._current_decisions)
         known, checkpoint = await asyncio.to_thread(self._stored_state)
         request = pb.NextWorkRequest(
-            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting)],
+            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
             agreed=[
                 pb.Agreed(plan_digest=bytes.fromhex(plan), person=person) for plan, person in agreed.items()
             ],

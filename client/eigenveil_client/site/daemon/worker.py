@@ -123,7 +123,7 @@ class SiteWorker:
         inline = response.HasField("release")
         return range(self.release_count(plan), min(response.query.round - inline, MAX_ROUNDS))
 
-    def awaiting(self) -> frozenset[str]:
+    def awaiting_approval(self) -> frozenset[str]:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic
 
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, checked_text
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
@@ -149,7 +149,7 @@ class Roster(Generic[AnyCard]):
             RequestError: code `not-found`, no such card; `bad-argument`, an invalid fingerprint or name.
             PeerError: code `identity`, the fingerprint is of another card.
         """
-        by, typed = checked_text(by, LONGEST_SIGNER_NAME), typed_fingerprint(fingerprint)
+        by, typed = checked_text(by, MAX_SIGNER_NAME_LENGTH), typed_fingerprint(fingerprint)
         with self._writing() as (content, write):
             pin = content.of(name)
             if typed != pin.card.fingerprint:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, DeclineReason, checked_text
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
@@ -103,7 +103,7 @@ class PersonDecision:
     text_disclosed: bool = False
 
     def __post_init__(self) -> None:
-        checked_text(self.by, LONGEST_SIGNER_NAME)
+        checked_text(self.by, MAX_SIGNER_NAME_LENGTH)
         checked_text(self.text)
 
 
@@ -114,7 +114,7 @@ class ReceivedPlan:
     `standing` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
     digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
     the last status that a person set, also after the end (empty: only the rules decided, or no decision yet),
-    `said_by` that person's name and `said_at` the time. `word` and `text` are the reason of a decline; `told`
+    `decided_by` that person's name and `decided_at` the time. `word` and `text` are the reason of a decline; `told`
     is true if the text may be sent to the analyst.
     """
 
@@ -297,7 +297,7 @@ class ReceivedPlans:
         Raises:
             RequestError: as `check_transition`.
         """
-        check_transition(digest, self._standing(digest, change), standing)
+        check_transition(digest, self._status(digest, change), standing)
         change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
@@ -313,7 +313,7 @@ class ReceivedPlans:
         Raises:
             RequestError: code `site-policy`, the status has changed.
         """
-        now = self._standing(digest, change)
+        now = self._status(digest, change)
         if now is not standing:
             raise RequestError(Code.POLICY, f"this study is {now.value} here")
 
@@ -331,7 +331,7 @@ class ReceivedPlans:
                 )
 
     @staticmethod
-    def _standing(digest: str, change: Connection) -> ConsentStatus:
+    def _status(digest: str, change: Connection) -> ConsentStatus:
         rows = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,))
         if not rows:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never received here")

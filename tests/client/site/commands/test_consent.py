@@ -59,12 +59,12 @@ def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -
 def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
     with process(asking) as (store, worker):
         assert asked(asking, worker) is None
-        assert worker.awaiting() == {PLAN.digest}
+        assert worker.awaiting_approval() == {PLAN.digest}
         assert store.egress.rows() == []
         assert store.ledger.ledger.size == 0
         with process(asking) as (other, _):
             consent.approve(asking.config, other, other.studies.find("a-study"), by="Dr. Grau")
-        assert worker.awaiting() == frozenset()
+        assert worker.awaiting_approval() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
         assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
 
@@ -285,7 +285,7 @@ def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> Non
         asked(asking, worker)
     asking.rule(approval=Approval.AUTO)
     with process(asking) as (_, worker):
-        assert worker.awaiting() == frozenset()
+        assert worker.awaiting_approval() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from eigenveil.accounting.budget import Conversion
 from eigenveil.accounting.ledger import EntryKind, LedgerEntry
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, LONGEST_TEXT, DeclineReason
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, MAX_TEXT_LENGTH, DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.connection.identity import folder_identity, load_identity
@@ -171,7 +171,7 @@ async def _confirmation_page(console: Console, act: str, request: Request) -> Re
     tell_reasons = await console.from_config(lambda config: config.policy.disclose_reasons)
     return console.page(
         request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=tell_reasons,
-        longest_name=LONGEST_SIGNER_NAME, longest_text=LONGEST_TEXT,
+        longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
     )  # fmt: skip
 
 
