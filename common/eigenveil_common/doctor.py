@@ -44,7 +44,7 @@ class Check:
         )
 
     def as_dict(self) -> dict[str, str]:
-        return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.action}
+        return {"check": self.about, "level": self.level.value, "text": self.text, "action": self.action}
 
 
 def ok(about: str, text: str) -> Check:

@@ -284,20 +284,20 @@ class ReleaseAnalyst:
     """
 
     analyst: str
-    card: str
+    key_card: str
     fingerprint: str
-    words: str
+    text: str
     checked: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; `signed` is None if the signature was not checked."""
-        signed = bool(self.card)
+        signed = bool(self.key_card)
         return {
             "analyst": self.analyst or None,
             "signed": signed if self.checked else None,
-            "card": self.card if signed else None,
+            "key_card": self.key_card if signed else None,
             "fingerprint": self.fingerprint if signed else None,
-            "words": self.words,
+            "text": self.text,
         }
 
 
@@ -313,7 +313,7 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     if written is None:
         simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
         words = SIMULATED if simulated else f"{analyst}, {signature_statement('')}"
-        return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words)
+        return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words)
     try:
         signed = authorization_from_dict(written)
         plan = plan_from_json(canonical(document["plan"]))
@@ -321,10 +321,10 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     except EigenveilError as problem:
         if isinstance(problem, PeerError) and problem.code is Code.VERSION:
             words = f"{analyst}; the signature was not checked: {problem}"
-            return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words, checked=False)
+            return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words, checked=False)
         raise _bad(str(problem)) from problem
     words = f"the holder of the key with the fingerprint {card.fingerprint}, in the name of {analyst}"
-    return ReleaseAnalyst(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
+    return ReleaseAnalyst(analyst=analyst, key_card=card.digest, fingerprint=card.fingerprint, text=words)
 
 
 def signature_statement(fingerprint: str) -> str:

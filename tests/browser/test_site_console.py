@@ -146,7 +146,7 @@ def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> Non
         page.goto("about:blank")
         page.set_content(
             f'<html lang="en"><title>t</title><form method="post" action="{action}">'
-            '<input name="by" value="x"><input name="word" value="purpose"></form></html>'
+            '<input name="by" value="x"><input name="reason" value="purpose"></form></html>'
         )
         with page.expect_navigation():
             page.evaluate("document.forms[0].submit()")

@@ -170,7 +170,7 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
             seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.3
         ),
         SET: Kind(
-            seeds=tuple(peers.attempt(FIRST, number).said for number in (1, 2, 3)),
+            seeds=tuple(peers.attempt(FIRST, number).signed_json for number in (1, 2, 3)),
             mutate=mutate_json,
             feed=partial(_feed_set, peers, feed),
         ),

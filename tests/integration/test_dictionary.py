@@ -92,7 +92,7 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             while stored_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
                 await asyncio.sleep(0.05)
             code, told = await run("sites")
-            assert told["sites"][0]["stated"]["rules"] == site.statement.rules  # type: ignore[union-attr]
+            assert told["sites"][0]["stated"]["thresholds"] == site.statement.thresholds  # type: ignore[union-attr]
             code, told = await run("columns")
             offered = {row["name"]: row["offered"][row["name"]] for row in told["columns"]}
             assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}

@@ -169,7 +169,7 @@ def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
     config = published.layout.site_config(LAST)
     by_its_rules = config.read_text()
     with without(published, LAST):
-        config.write_text(by_its_rules.replace('approval = "auto"', 'approval = "ask"'))
+        config.write_text(by_its_rules.replace('approval = "auto"', 'approval = "manual"'))
     try:
         study = federation.study(columns=COLUMNS, epsilon=0.2, components=1, deadline_seconds=3600)
         run = study.submit()

@@ -53,7 +53,7 @@ def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
     assert release_analyst(load_release(release.read_bytes()).document).fingerprint == digits
     value = told(capfd, "verify", str(release))
-    assert value["asked_by"]["fingerprint"] == digits
+    assert value["analyst"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
     assert f"Requested by {key_words(digits)}. That is your present key." in capfd.readouterr().out
 

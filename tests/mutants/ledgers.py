@@ -136,9 +136,11 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "            pass  # an attempt at a masked",
        "tests/server/studies/test_next_query.py"
        "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
-    of("P27", "server/eigenveil_server/storage/database.py", "{signed}{uncompressed}", "{signed}",
-       "tests/common/storage/test_upgrade.py"
-       "::test_tables_of_version_11_become_those_that_are_made_today_and_their_studies_count"),
+    of("P27", "common/eigenveil_common/storage/database.py",
+       "            change.execute(statements)\n            database.set_version(change, after)",
+       "            database.set_version(change, after)\n    with database.transaction() as change:\n"
+       "        change.execute(statements)",
+       "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",

@@ -297,7 +297,7 @@ def test_a_plain_listener_on_a_public_address_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("main", "words"),
+    ("main", "text"),
     [
         (site_cli.main, ["eigenveil-site", "doctor", "--config", "site.toml"]),
         (coordinator_cli.main, ["eigenveil-coordinator", "doctor", "--config", "coordinator.toml"]),
@@ -316,7 +316,7 @@ def test_the_commands_exit_with_1_and_speak_json(
     assert main() == 1
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is False
-    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "todo"}]
+    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "action"}]
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 1
     assert capsys.readouterr().out.startswith("fail  configuration")

@@ -128,7 +128,7 @@ def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
         "statements": found.statements,
         "rounds": found.rounds,
         "result_compared": found.result,
-        "words": f"From the plan and the signed releases {statement}.",
+        "text": f"From the plan and the signed releases {statement}.",
     }
 
 
@@ -153,7 +153,7 @@ def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple
     current = signed_by_current_key(asker, document["plan"]["federation"], profile)
     return asker.to_dict() | {
         "own_key": current
-    }, f"Requested by {asker.words}.{current_key_statement(current)}"
+    }, f"Requested by {asker.text}.{current_key_statement(current)}"
 
 
 def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path | None) -> bool | None:

@@ -68,7 +68,7 @@ class Demonstration:
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "trust": self.document["plan"]["study"]["privacy"]["trust"],
-            "asked_by": release_analyst(self.document).to_dict(),
+            "analyst": release_analyst(self.document).to_dict(),
             "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),

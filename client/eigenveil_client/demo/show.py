@@ -42,13 +42,13 @@ def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, s
     if value["declined"] is None:
         console.print(components_table(document["result"]))
     console.print(_site_table(demonstration))
-    console.print(document["guarantee"]["words"], markup=False)
+    console.print(document["guarantee"]["text"], markup=False)
     console.print()
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
     after = "the federation keeps serving" if still_serving else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
-        f"asked by    {value['asked_by']['words']}",
+        f"asked by    {value['analyst']['text']}",
         f"trust       {_trust_text(value, demonstration)}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",

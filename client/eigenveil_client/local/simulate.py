@@ -52,7 +52,7 @@ class SimulationRuns:
         last = self.simulations[-1].document
         if self.sin_angles[-1] is None:
             return last
-        return last | {"private": False, "guarantee": {"words": NOT_PRIVATE}}
+        return last | {"private": False, "guarantee": {"text": NOT_PRIVATE}}
 
 
 def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
@@ -244,7 +244,7 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
     lines = [
         f"{value['algorithm']} over {value['n_sites']} sites in {value['rounds']} rounds"
         + ("" if value["repeat"] == 1 else f", {value['repeat']} times; the last run:"),
-        value["guarantee"]["words"],
+        value["guarantee"]["text"],
         "",
     ]
     shares = zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)

@@ -131,7 +131,7 @@ class InferenceRisk:
             "max_sites_per_person": self.sites,
             "rows_are_grouped": self.persons,
             "colluders": self.colluders,
-            "words": " ".join(one.english for one in self.sentences),
+            "text": " ".join(one.english for one in self.sentences),
         }
 
 

@@ -54,7 +54,7 @@ MULTIPLICITY = KeyRule(
 class Approval(Enum):
     """`ask`: a study that passes the rules waits for a person's decision; `auto`: the rules decide."""
 
-    MANUAL = "ask"
+    MANUAL = "manual"
     AUTO = "auto"
 
 
@@ -63,11 +63,11 @@ class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
     `columns` and `analysts` are the allowed names, or ("*",) for all; without analysts every study is
-    declined. `tell_reasons`: the analyst gets the reason that a person writes on declining.
+    declined. `disclose_reasons`: the analyst gets the reason that a person writes on declining.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
     (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is
-    answered only if `minimum_records` leave `minimum_records_per_part` in each: a study chooses its batches,
+    answered only if `minimum_records` leave `minimum_records_per_batch` in each: a study chooses its batches,
     so the actual number is not compared. `person_column` names the person of a row ("": every row is another
     person), and `sites_per_person` the number of sites that may have records of one person; a study must
     state the same.
@@ -227,7 +227,7 @@ class Policy:
             "" if passed else ": lower batches in the study, or raise the site's minimum_records"
         )
         return Verdict(
-            rule="minimum_records_per_part",
+            rule="minimum_records_per_batch",
             passed=passed,
             text="every sum is over all records" if parts == 1 else text,
         )

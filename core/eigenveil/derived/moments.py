@@ -73,7 +73,7 @@ class Moments:
             RequestError: code `bad-argument`: there is no covariance with an error model.
         """
         data = _plain(result)
-        if data.get("matrix_apart"):
+        if data.get("covariance_in_round"):
             raise RequestError(
                 Code.BAD_ARGUMENT,
                 "the covariance is too large to be in the result; it is the signed release of its round. "

@@ -27,9 +27,9 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 class SiteStatement:
     """Statement of a site.
 
-    `offers` are its columns (None: not stated). `asks`: a person decides about every study. A site does not
+    `columns` are the offered ones (None: not stated). `needs_approval`: a person decides about every study. A site does not
     answer about a column if a larger share of persons has missing, unreadable or out-of-bounds values than
-    `max_missing`, `max_unreadable` or `max_out_of_bounds`. `allows` are its rules (None: not stated).
+    `max_missing`, `max_unreadable` or `max_out_of_bounds`. `study_rules` are its rules about studies (None: not stated).
 
     Raises:
         RequestError: code `bad-study`, a value is out of range or not printable.
@@ -63,10 +63,10 @@ class SiteStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or a document."""
-        offers = None if self.columns is None else list(self.columns)
-        allows = None if self.study_rules is None else self.study_rules.to_dict()
-        approval = "ask" if self.needs_approval else "auto"
-        return {"offers": offers, "approval": approval, "rules": self.thresholds, "allows": allows}
+        columns = None if self.columns is None else list(self.columns)
+        study_rules = None if self.study_rules is None else self.study_rules.to_dict()
+        approval = "manual" if self.needs_approval else "auto"
+        return {"columns": columns, "approval": approval, "thresholds": self.thresholds, "study_rules": study_rules}
 
     def visible_to(self, analyst: str) -> SiteStatement:
         """Return the statement as shown to one analyst."""
@@ -149,12 +149,12 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 
 
 def _statement(statement_data: Mapping[str, Any]) -> SiteStatement:
-    allows = None if statement_data["allows"] is None else rules_from_dict(statement_data["allows"])
+    study_rules = statement_data["study_rules"]
     return SiteStatement(
-        columns=statement_data["offers"],
-        needs_approval=statement_data["approval"] == "ask",
-        study_rules=allows,
-        **statement_data["rules"],
+        columns=statement_data["columns"],
+        needs_approval=statement_data["approval"] == "manual",
+        study_rules=None if study_rules is None else rules_from_dict(study_rules),
+        **statement_data["thresholds"],
     )
 
 

@@ -214,7 +214,7 @@ def _title(document: Mapping[str, Any]) -> str:
 def _note(document: Mapping[str, Any]) -> str:
     result = document["result"]
     return " ".join(
-        (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
+        (document["guarantee"]["text"], *result["warnings"], *filter(None, [result["declined"]]))
     )
 
 
@@ -223,7 +223,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
     rows = [
-        ("Asked by", release_analyst(document).words),
+        ("Asked by", release_analyst(document).text),
         ("Sites", ", ".join(study["federation"]["sites"])),
         ("Trust", _trust(study_from_dict(study))),
         ("Columns", f"{len(result['columns'])}"),

@@ -319,7 +319,7 @@ def _check_guarantee(document: dict[str, Any]) -> None:
         expected = document_guarantee(document)
     except EigenveilError as problem:
         raise _bad_release(f"the plan in this release is invalid: {problem}") from problem
-    if not nearly_equal({**document["guarantee"], "words": ""}, {**expected, "words": ""}):
+    if not nearly_equal({**document["guarantee"], "text": ""}, {**expected, "text": ""}):
         raise _bad_release("the guarantee in this release does not follow from its plan")
 
 

@@ -72,14 +72,14 @@ class Attempt:
         return tuple(sorted(self.members))
 
     @cached_property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed, stored and hashed."""
         return canonical(asdict(self))
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), from which every mask of the attempt is derived."""
-        return digest_of("attempt", self.said)
+        return digest_of("attempt", self.signed_json)
 
     def is_of(self, round_query: RoundQuery) -> bool:
         """Return True if it is an attempt at exactly this query."""
@@ -91,7 +91,7 @@ class Attempt:
 
     def signed(self, sign: Sign) -> SignedAttempt:
         """Return the attempt with the signature of the release key."""
-        return SignedAttempt(signed_json=self.said, signature=sign(ATTEMPT_SIGNED + self.said))
+        return SignedAttempt(signed_json=self.signed_json, signature=sign(ATTEMPT_SIGNED + self.signed_json))
 
     @classmethod
     def read(cls, attempt_json: bytes) -> Attempt:
@@ -103,7 +103,7 @@ class Attempt:
         try:
             raw: dict[str, Any] = parse_json(attempt_json)
             attempt = cls(**raw)
-            written = attempt.said
+            written = attempt.signed_json
         except (ValueError, TypeError, AttributeError) as problem:
             raise PeerError(Code.PROTOCOL, "the attempt at a masked round cannot be read") from problem
         if written != attempt_json:

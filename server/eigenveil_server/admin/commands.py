@@ -79,7 +79,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {"config": str(config), "made": manifest.created_at, "rows": manifest.rows, "awaited": waiting}
+    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.rows, "awaited_checkpoints": waiting}
     text = (
         f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n{_next_steps(waiting, config)}"
     )
@@ -99,7 +99,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     from eigenveil_server.recovery.backup import restored
 
     ledger, waiting = restored(load(config_path, Config), gone)
-    summary = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
+    summary = {"rows": ledger.size, "head": ledger.head, "awaited_checkpoints": waiting}
     text = (
         f"The ledger is intact: {ledger.size} rows, head "
         f"{ledger.head[:16]}\n{_next_steps(waiting, config_path)}"
@@ -129,7 +129,7 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
                 stop_awaiting(change, unix_ms(), site, "given up")
         waiting = awaited_sites(store.reader)
     text = f"Waiting for the checkpoints of: {', '.join(waiting)}" if waiting else "No checkpoint is awaited."
-    print_result({"awaited": waiting}, as_json, text)
+    print_result({"awaited_checkpoints": waiting}, as_json, text)
 
 
 @click.command(name="accept-loss")
@@ -151,8 +151,8 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "rows": accepted.checkpoint.size,
         "charged_micro_rho": accepted.charged.micro_rho,
         "charged_atto_delta": str(accepted.charged.atto_delta),
-        "ended": list(accepted.ended_studies),
-        "awaited": list(accepted.awaited),
+        "ended_studies": list(accepted.ended_studies),
+        "awaited_checkpoints": list(accepted.awaited),
     }
     giving_up = shell_command(
         "eigenveil-coordinator", "checkpoints", "--config", config_path, "--without", "SITE"

@@ -110,13 +110,13 @@ def _site(
 ) -> SiteOverview:
     since = None if online is None else online.get(name)
     known = online is not None and enrolled is not None
-    offers = getattr(stated, "offers", None)
+    offers = getattr(stated, "columns", None)
     return SiteOverview(
         name=name,
         online_since=None if since is None else since / 1000,
         heard=heard / 1000 if heard else None,
         certificate_ends=enrolled.expires_at / 1000 if known and enrolled is not None else None,
-        asks=getattr(stated, "asks", None),
+        asks=getattr(stated, "needs_approval", None),
         offers=None if offers is None else len(offers),
     )
 

@@ -96,7 +96,7 @@ class SiteLine:
     """Status of a site in a study; `text` is the message of a person at the site to the analyst."""
 
     site: str
-    words: str
+    status_text: str
     tone: str
     text: str = ""
 
@@ -322,9 +322,9 @@ def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     head, _, reason = (part.strip() for part in status.status.partition(":"))
     if head == "declined":
         text = status.text if own else ""
-        return SiteLine(site=status.site, words=declined_text(reason), tone=BAD, text=text)
+        return SiteLine(site=status.site, status_text=declined_text(reason), tone=BAD, text=text)
     tone = SITE_TONES.get(head, "")
-    return SiteLine(site=status.site, words=SITES.get(head, status.status), tone=tone)
+    return SiteLine(site=status.site, status_text=SITES.get(head, status.status), tone=tone)
 
 
 def declined_text(reason: str) -> str:

@@ -187,7 +187,7 @@ def result(document: Mapping[str, Any]) -> ResultTables:
             )
         ),
         declined=found["declined"] or "",
-        guarantee=document["guarantee"]["words"],
+        guarantee=document["guarantee"]["text"],
     )
 
 

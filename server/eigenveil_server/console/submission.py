@@ -238,7 +238,7 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
     stated = {site: directory.sites.get(site) for site in study.federation.sites}
     return SubmissionPrediction(
         epsilon=shown_up(explanation["guarantee"]["epsilon"]),
-        guarantee=explanation["guarantee"]["words"],
+        guarantee=explanation["guarantee"]["text"],
         trust=explanation["trust"],
         rounds=len(explanation["rounds"]),
         kilobytes=max(1, round(explanation["bytes_per_site"] / 1000)),

@@ -234,7 +234,7 @@ def main() -> int:
         _lower_priority(task["nice"])
         memory = task["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
-        found = answer(task["work"], task["words"])
+        found = answer(task["work"], task["inputs"])
         signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next task takes no time of this one
         release_free_memory()
         write(sys.stdout.buffer, found | {"resident": resident_bytes()})

@@ -102,7 +102,7 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
     def note(change: Connection) -> None:
         at = unix_ms()
         change.execute(
-            "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO accepted_losses VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (checkpoint.digest, signed.checkpoint_json, signed.signature, at),
         )
         await_checkpoints(change, waiting)  # another site may have a still later checkpoint

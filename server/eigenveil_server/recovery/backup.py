@@ -62,7 +62,7 @@ class Manifest:
         document = {
             "format": FORMAT,
             "federation": self.federation,
-            "made": self.created_at,
+            "created_at": self.created_at,
             "ledger": {"rows": self.rows, "head": self.head, "spent_micro_rho": self.spent_micro_rho},
             "files": self.files,
         }
@@ -203,7 +203,7 @@ def _manifest(source: Path) -> Manifest:
             raise ValueError("a file outside the folder")
         return Manifest(
             federation=str(document["federation"]),
-            created_at=str(document["made"]),
+            created_at=str(document["created_at"]),
             rows=int(ledger["rows"]),
             head=str(ledger["head"]),
             spent_micro_rho=int(ledger["spent_micro_rho"]),

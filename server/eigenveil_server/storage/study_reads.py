@@ -227,9 +227,9 @@ class Studies:
             InternalError: code `storage`: one is not what was stored.
         """
         rows = self._reader.rows(
-            "SELECT digest, said FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
+            "SELECT digest, signed_json FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
         )
-        return [parse_attempt(digest, row["said"], row["digest"]) for row in rows]
+        return [parse_attempt(digest, row["signed_json"], row["digest"]) for row in rows]
 
     def attempt_number(self, digest: str, round: int, attempt: str) -> int | None:
         """Return the number of the attempt with this digest; None if there is none."""

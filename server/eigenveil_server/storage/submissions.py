@@ -161,7 +161,7 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
         "SUM(CASE WHEN p.at > ? THEN 1 ELSE 0 END) AS studies_today, "
         "SUM(CASE WHEN p.at > ? THEN p.bytes ELSE 0 END) AS bytes_today, "
         "SUM(CASE WHEN EXISTS (SELECT 1 FROM rounds r WHERE r.study = p.study) THEN 0 ELSE p.bytes END) "
-        "AS unrun FROM submissions p GROUP BY p.analyst ORDER BY p.analyst",
+        "AS unstarted_bytes FROM submissions p GROUP BY p.analyst ORDER BY p.analyst",
         (now - DAY_MS, now - DAY_MS),
     )
     return [
@@ -171,7 +171,7 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
             bytes_today=int(row["bytes_today"]),
             studies=int(row["studies"]),
             bytes=int(row["bytes"]),
-            unstarted_bytes=int(row["unrun"]),
+            unstarted_bytes=int(row["unstarted_bytes"]),
         )
         for row in rows
     ]

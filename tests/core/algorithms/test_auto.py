@@ -117,13 +117,13 @@ def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_
     ways = [max(len(way) for way in possible_rehearsals(plan))]
     assert seen.rounds == len(said["rounds"]) == max(ways)
     assert seen.bytes_per_site == said["bytes_per_site"]
-    assert str(seen.rounds) in said["depends"]
-    assert str(seen.bytes_per_site) in said["depends"]
+    assert str(seen.rounds) in said["dependence"]
+    assert str(seen.bytes_per_site) in said["dependence"]
     for variance in (30.0, 1.3):
         done = run(study, variance)
         assert len(done.queries) <= len(said["rounds"])
         assert done.bytes_per_site <= said["bytes_per_site"]
-        alike = int(said["depends"].split("first ")[1].split()[0])
+        alike = int(said["dependence"].split("first ")[1].split()[0])
         assert [one["kind"] for one in said["rounds"]][:alike] == [
             one["kind"] for one in done.document["rounds"]
         ][:alike]

@@ -142,7 +142,7 @@ def test_what_it_may_not_do_is_said_and_not_done(name: str) -> None:
 
 def test_what_it_declares_it_may_do() -> None:
     run = simulate(STUDY, RECORDS, algorithm=trusted(VECTORS))
-    assert "floating point" in run.document["guarantee"]["words"]
+    assert "floating point" in run.document["guarantee"]["text"]
     pure = CustomAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
     none = replace(STUDY, delta=0.0)
     assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0

@@ -103,7 +103,7 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
     monkeypatch.setattr(result, "MOST_COVARIANCE_COLUMNS", most)
     said = made.to_dict()
-    assert (said["covariance"] is None) is said["matrix_apart"] is (most < 3)
+    assert (said["covariance"] is None) is said["covariance_in_round"] is (most < 3)
     assert Result.from_dict(said).noise_edge == made.noise_edge is not None
     none = result_of(a_plan(), an_estimate())
     assert Result.from_dict(none.to_dict()).noise_edge is none.noise_edge is None

@@ -152,7 +152,7 @@ def test_anything_but_forty_digits_is_refused(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "words"),
+    ("file", "text"),
     [
         (b"", "not a file of key cards"),
         (b"-----BEGIN PGP MESSAGE-----", "not a file of key cards"),

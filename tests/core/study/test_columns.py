@@ -62,7 +62,7 @@ def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "words"),
+    ("table", "text"),
     [
         ({"names": []}, "at least one"),
         ({"names": "rs1"}, "a list"),

@@ -177,21 +177,21 @@ def test_a_plan_names_for_every_query_the_round_that_pays_for_it() -> None:
     rounds = explain(a_plan_of(Algorithm.PRIVATE_OJA, batches=4))["rounds"]
     free = [one for one in rounds if one["micro_rho"] == 0]
     assert len(free) == 3
-    assert [one["paid_with_round"] for one in free] == [free[0]["round"] - 1] * 3
-    assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
+    assert [one["charged_with_round"] for one in free] == [free[0]["round"] - 1] * 3
+    assert all(one["charged_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
 def test_an_explanation_shows_the_longest_rehearsal() -> None:
     plan = a_plan_of(Algorithm.GAUSS_COV)
     way = rehearse(plan)
     told = explain(plan, [way[:2], way])
-    assert len(told["rounds"]) == told["trips"] == len(way)
+    assert len(told["rounds"]) == told["calls_per_site"] == len(way)
     assert told["bytes_per_site"] == sum(8 * one.query.length for one in way)
-    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["depends"]
+    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["dependence"]
 
 
 @pytest.mark.parametrize(
-    ("radius", "words"),
+    ("radius", "text"),
     [
         (None, "to a radius that balances noise"),
         (0.9, "about 90% of the records unclipped"),
@@ -210,14 +210,14 @@ def test_a_guarantee_states_its_composition() -> None:
     assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
     pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
-    assert "except" not in pure["words"]
-    assert "who may be" not in pure["words"]
+    assert "except" not in pure["text"]
+    assert "who may be" not in pure["text"]
     several = guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, max_sites_per_person=2))
-    assert "(who may be at up to 2 sites)" in several["words"]
+    assert "(who may be at up to 2 sites)" in several["text"]
     floats = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
-    words = [guarantee(a_plan_of(one, delta=1e-6))["words"] for one in floats]
-    assert all("floating point" in said for said in (pure["words"], *words))
-    assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
+    words = [guarantee(a_plan_of(one, delta=1e-6))["text"] for one in floats]
+    assert all("floating point" in said for said in (pure["text"], *words))
+    assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["text"]
 
 
 @given(
@@ -225,11 +225,11 @@ def test_a_guarantee_states_its_composition() -> None:
 )
 def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: float, name: str) -> None:
     said = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
-    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["words"])
+    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["text"])
     assert stated is not None
     for word, true, step in zip(stated.groups(), (said["epsilon"], said["delta"]), (1e-3, 1e-2), strict=True):
         assert true <= float(word) <= true * (1 + 1.01 * step)
-    assert f"e^{stated.group(1)}" in said["words"]
+    assert f"e^{stated.group(1)}" in said["text"]
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
@@ -256,8 +256,8 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
         spent = math.sqrt(2 * plan.micro_rho / MICRO) if traits.gaussian else plan.micro_rho / MICRO
         assert 0 <= float(words.split()[-1 if "zCDP" in words else 0].split("-")[0]) - spent < 1.1e-6
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
-    assert "zCDP" not in guarantee(plan)["words"]
-    assert ("except with probability" in guarantee(plan)["words"]) is (
+    assert "zCDP" not in guarantee(plan)["text"]
+    assert ("except with probability" in guarantee(plan)["text"]) is (
         delta > 0 and (not adds_epsilons or traits.delta)
     )
     if queries and not adds_epsilons and not own:

@@ -172,7 +172,7 @@ async def test_a_day_has_so_many_submissions_of_one_analyst_and_repeats_cost_not
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"approve_above_epsilon": 0.0}], ids=["reserves", "reserves nothing"]
+    "settings", [{}, {"operator_approval_above_epsilon": 0.0}], ids=["reserves", "reserves nothing"]
 )
 async def test_of_submissions_at_once_one_is_the_last_of_the_day(
     tmp_path: Path, settings: dict[str, float]

@@ -189,8 +189,8 @@ async def test_a_release_says_which_rules_each_site_had_stated(ada: Client, site
     document = load_release(await ada.release(digest)).document
     rules = stated().thresholds
     said: dict[str, Any] = {
-        "anna": {"approval": "auto", "rules": rules},
-        "bert": {"approval": "ask", "rules": rules},
+        "anna": {"approval": "auto", "thresholds": rules},
+        "bert": {"approval": "manual", "thresholds": rules},
         "carl": None,
     }
     assert document["sites"] == said

@@ -76,7 +76,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     repository = Repository.of(
         Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), raised
     )
-    stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "ask"}}'
+    stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "manual"}}'
     stored = StoredStudy(
         digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"",
         micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, site_rules_json=stated,
@@ -217,7 +217,7 @@ def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tm
 def test_a_silent_site_where_nobody_is_asked_has_the_deadline_of_the_study(tmp_path: Path) -> None:
     async def script(life: Life) -> float:
         await said(life, anna=RULES, carl=RULES)
-        with refused(Code.STUDY_FAILED, "bert: not heard of; no query was sent"):
+        with refused(Code.STUDY_FAILED, "bert: no answer yet; no query was sent"):
             await life.started()
         return life.loop.time()
 

@@ -71,7 +71,7 @@ def written(change: Callable[[bytes], bytes]) -> Evil:
     """What is stated of an honest attempt, changed, and signed with the real key."""
 
     def evil(scene: Scene) -> Responses:
-        said = change(scene.attempt(0).said)
+        said = change(scene.attempt(0).signed_json)
         return [scene.beside(0, SignedAttempt(signed_json=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said)))]
 
     return evil
@@ -90,7 +90,7 @@ def dumped(value: Any) -> bytes:
 def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
     """An honest attempt under another signature."""
     return lambda scene: [
-        scene.beside(0, SignedAttempt(signed_json=scene.attempt(0).said, signature=sign(scene.attempt(0).said)))
+        scene.beside(0, SignedAttempt(signed_json=scene.attempt(0).signed_json, signature=sign(scene.attempt(0).signed_json)))
     ]
 
 
@@ -222,7 +222,7 @@ ATTACKS = (
            "code=identity"),
     Attack(name="a signature of another attempt", seen="code=identity",
            evil=lambda scene: [scene.beside(1, replace(scene.attempt(1).signed(RELEASE_KEY.sign),
-                                                       signed_json=scene.attempt(1, 2).said))]),
+                                                       signed_json=scene.attempt(1, 2).signed_json))]),
     Attack(name="a question without an attempt, over and over", seen="round-ready", refused=0,
            evil=lambda scene: [scene.question(1)] * 3),
     Attack(name="the attempt left out when it is asked again", seen="round-ready", refused=0,

@@ -98,7 +98,7 @@ class Told:
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
-    """A study that the site has not heard of."""
+    """A study that the site has no answer yet."""
     peers = acquainted(tmp_path)
     return Told(peers=peers, scene=Scene.of(peers, "one"))
 

@@ -81,7 +81,7 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
-        "asked_by": asker,
+        "analyst": asker,
         "guarantee": document_guarantee(document),
         "trust": trust_statement(document),
         "log": None if log_file is None else check_log(signed, log_file),
@@ -90,11 +90,11 @@ def verify(
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
         f"signed by {key_source if trusted else public_key}.\n{asker_sentence}\n"
-        f"{value['guarantee']['words']}\n"
+        f"{value['guarantee']['text']}\n"
         f"Trust: {value['trust']}."
     )
     if value["log"] is not None:
-        text += f"\n{value['log']['words']}"
+        text += f"\n{value['log']['text']}"
     print_result(value, as_json, f"{UNKNOWN}.\n{text}" if trusted is None else f"Intact: {text}")
     return UNKNOWN_SIGNER if trusted is None and not any_key else 0
 

@@ -122,7 +122,7 @@ class Explanation:
         for entry in self.value["rounds"]:
             questions[entry["meaning"]] = questions.get(entry["meaning"], 0) + 1
         queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in questions.items()]
-        note = " ".join([self.value["guarantee"]["words"], *self.value["warnings"], self._left()])
+        note = " ".join([self.value["guarantee"]["text"], *self.value["warnings"], self._left()])
         return summary_html(f"Queries of {self.value['name']} to each site", queries, note=note)
 
     def _left(self) -> str:

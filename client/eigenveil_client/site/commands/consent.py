@@ -66,7 +66,7 @@ def decline(
     word: DeclineReason,
     text: str = "",
 ) -> None:
-    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if tell_reasons is
+    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if disclose_reasons is
     true now and when it is sent.
 
     Raises:
@@ -109,7 +109,7 @@ def explain_plan(
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
         ],
-        "asked_by": analyst_view(config.identity, plan, signed, store.clock_time()),
+        "analyst_signature": analyst_view(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -188,11 +188,11 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "analyst": plan.analyst,
             "signature": analyst_view(config.identity, plan, received.signed,
             store.clock_time())["signature"],
-            "standing": received.status.value,
+            "status": received.status.value,
             "person": received.person,
             "by": received.decided_by,
             "decided": received.decided_at,
-            "word": received.reason_code,
+            "reason_code": received.reason_code,
             "text": received.text,
             "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
             received, plan),
@@ -201,7 +201,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
         })  # fmt: skip
-    pending = sum(row["standing"] == "pending" for row in rows)
+    pending = sum(row["status"] == "pending" for row in rows)
     declined = [asdict(one) for one in store.declined.counts()]
     proofs = [one.to_dict() for one in store.proofs.all()]
     return {"studies": rows, "pending": pending, "declined": declined, "proofs": proofs}
@@ -216,11 +216,11 @@ def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan
 
 def show_studies(view: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands to decide about pending ones."""
-    listing = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
+    listing = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "why")
     for row in view["studies"]:
         analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
         text = (row["study"][:12], row["name"], analyst)
-        why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
+        why = ": ".join(filter(None, (row["reason_code"] or row["reason"], row["text"])))
         listing.add_row(
             moment(row["at"]), *plain(*text), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
         )
@@ -260,8 +260,8 @@ def _show_proofs(proofs: list[dict[str, Any]]) -> None:
 def _decided(row: dict[str, Any]) -> str:
     """Return a study's status; a person's decision stays visible after the end."""
     if not row["person"]:
-        return str(row["standing"])
-    over = ", ended" if row["standing"] == ConsentStatus.ENDED.value else ""
+        return str(row["status"])
+    over = ", ended" if row["status"] == ConsentStatus.ENDED.value else ""
     return f"{row['person']} by {row['by'] or 'a person'}{over}"
 
 
@@ -274,7 +274,7 @@ def show_explanation(view: dict[str, Any]) -> None:
     """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {analyst_text(view['asked_by'])}", markup=False)
+    console.print(f"analyst: {analyst_text(view['analyst_signature'])}", markup=False)
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in view["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
@@ -288,8 +288,8 @@ def show_explanation(view: dict[str, Any]) -> None:
         rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
     console.print(f"each answer: {view['message']}", markup=False)
-    if view["depends"] is not None:
-        console.print(view["depends"], markup=False)
+    if view["dependence"] is not None:
+        console.print(view["dependence"], markup=False)
     guarantee = view["guarantee"]
     cost_text = (
         f"epsilon {shown_up(guarantee['epsilon'])} ({guarantee['neighbours']}), except with probability "
@@ -303,8 +303,8 @@ def show_explanation(view: dict[str, Any]) -> None:
     console.print(
         f"expiry: {'the approval has no end' if ends is None else f'nothing leaves after {ends} (UTC)'}"
     )
-    console.print(view["guarantee"]["words"], markup=False)
-    console.print(f"one person: {view['one_person']['words']}", markup=False)
+    console.print(view["guarantee"]["text"], markup=False)
+    console.print(f"one person: {view['one_person']['text']}", markup=False)
     policy = table("rule", "verdict", "why", title="This site's policy")
     for verdict in view["policy"]:
         policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
@@ -330,7 +330,7 @@ def show_transition(
     view = {
         "study": received.plan,
         "was": received.status.value,
-        "standing": status.value,
+        "status": status.value,
         "freed": freed,
         "delta": delta,
     }

@@ -296,7 +296,7 @@ def show_decoded(view: dict[str, Any]) -> None:
 
 
 def _show_grid(view: dict[str, Any]) -> None:
-    console.print(f"grid: {view['words']}", markup=False)
+    console.print(f"grid: {view['text']}", markup=False)
     if view["radius"] is not None:
         console.print(
             f"radius: {view['radius']} grid steps; a record farther from the centre is clipped to it"

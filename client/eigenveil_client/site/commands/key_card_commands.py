@@ -119,11 +119,11 @@ def show_pins(owner: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print a table of pins."""
     from eigenveil_client.site.commands.terminal import moment, plain, show, table
 
-    listing = table(owner, "standing", "digits", "confirmed (UTC)", "by")
+    listing = table(owner, "status", "digits", "confirmed (UTC)", "by")
     for row in rows:
         when = "" if row["confirmed"] is None else moment(row["confirmed"])
         listing.add_row(
-            row[owner], row["standing"], row["fingerprint"] or "not confirmed", when, *plain(row["by"] or "")
+            row[owner], row["status"], row["fingerprint"] or "not confirmed", when, *plain(row["by"] or "")
         )
     show(listing)
 
@@ -214,7 +214,7 @@ def list_peers(config: SiteConfig, as_json: bool) -> None:
 
 
 def _show_peers(view: dict[str, Any]) -> None:
-    this_site = view["own"]
+    this_site = view["site_card"]
     text = (
         f"{this_site['fingerprint']}  ({this_site['site']})"
         if this_site
@@ -225,7 +225,7 @@ def _show_peers(view: dict[str, Any]) -> None:
         console.print("no other site's key card is here: eigenveil-site peers import FILE", markup=False)
         return
     show_pins("site", view["peers"])
-    if any(row["standing"] == "changed" for row in view["peers"]):
+    if any(row["status"] == "changed" for row in view["peers"]):
         console.print("changed: nothing is sent until a person decides; see eigenveil-site check")
 
 
@@ -312,7 +312,7 @@ def _show_analysts(view: dict[str, Any]) -> None:
         console.print("no analyst's key card is here: eigenveil-site analysts import FILE", markup=False)
         return
     show_pins("analyst", view["analysts"])
-    if any(row["standing"] == "changed" for row in view["analysts"]):
+    if any(row["status"] == "changed" for row in view["analysts"]):
         console.print("changed: their studies are refused until a person decides; see: eigenveil-site check")
 
 

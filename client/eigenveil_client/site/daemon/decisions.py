@@ -155,7 +155,7 @@ class PlanDecisions:
         """Decide about a plan once, and return its digest. Raises the reason of a refusal, or
         PlanPostponed."""
         plan = verify_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.studies.standing(plan.digest) is not None:
+        if self._store.studies.status(plan.digest) is not None:
             return plan.digest
         if self._store.declined.get(plan.digest) is not None:
             self._remember_declined(plan.digest)

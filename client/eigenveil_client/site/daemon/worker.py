@@ -118,7 +118,7 @@ class SiteWorker:
         None for a study that is not accepted.
         """
         plan = response.query.plan_digest.hex()
-        if not response.HasField("query") or self.store.studies.standing(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("query") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
         return range(self.release_count(plan), min(response.query.round - inline, MAX_ROUNDS))

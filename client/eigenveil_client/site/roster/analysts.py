@@ -176,7 +176,7 @@ class SignatureStatus(Enum):
     INVALID = "invalid"
     NOT_COMPARED = "not-compared"
     CHANGED = "changed"
-    REMOVED = "put-aside"
+    REMOVED = "removed"
     CONFIRMED = "confirmed"
 
 
@@ -210,7 +210,7 @@ def analyst_view(folder: Path, plan: Plan, signed: SignedAuthorization | None, n
     signature = _signature_status(folder, plan, signed, now)
     return {
         "analyst": plan.analyst,
-        "signature": signature.value,
+        "status": signature.value,
         "expires": None if signed is None or signature is SignatureStatus.INVALID else signed.read().expires,
     }
 
@@ -219,7 +219,7 @@ def analyst_text(view: dict[str, Any]) -> str:
     """Return `analyst_view` as text for a terminal."""
     if not view["analyst"]:
         return "not submitted yet"
-    return f"{view['analyst']} ({SIGNATURE_TEXT[SignatureStatus(view['signature'])]})"
+    return f"{view['analyst']} ({SIGNATURE_TEXT[SignatureStatus(view['status'])]})"
 
 
 def _signature_status(
@@ -258,7 +258,7 @@ def check_analyst_keys(folder: Path) -> Check:
     roster, name = Roster(ANALYSTS, folder), "analysts' keys"
     roster.check_unchanged()
     view = pin_rows(folder)
-    count = Counter(row["standing"] for row in view["analysts"])
+    count = Counter(row["status"] for row in view["analysts"])
     unconfirmed = count[PinStatus.IMPORTED.value]
     text = (
         f"confirmed: {count[PinStatus.CONFIRMED.value]}, not confirmed: {unconfirmed}; studies without "

@@ -241,7 +241,7 @@ def site_card_row(card: SiteKeyCard) -> dict[str, Any]:
     return {
         "site": card.site,
         "federation": card.federation,
-        "card": card.digest,
+        "key_card": card.digest,
         "fingerprint": card.fingerprint,
     }
 
@@ -261,7 +261,7 @@ def pin_rows(folder: Path) -> dict[str, Any]:
     """Return this site's key card, the pins by site, and the removed ones. Raises as `SiteKeys.read`,
     `Roster`."""
     site_card = site_card_row(SiteKeys.read(folder).card) if has_keys(folder) else None
-    return {"own": site_card, **roster.pin_rows(Roster(PEERS, folder).content())}
+    return {"site_card": site_card, **roster.pin_rows(Roster(PEERS, folder).content())}
 
 
 def check_peers(folder: Path, secrecy: TrustRules) -> Check:
@@ -272,15 +272,15 @@ def check_peers(folder: Path, secrecy: TrustRules) -> Check:
     roster.check_unchanged()
     view, ever = pin_rows(folder), roster.content().ever_confirmed
     masked_only = secrecy.trust == (Trust.SECURE_AGGREGATION.value,)
-    if view["own"] is None and not view["peers"] and not ever:
+    if view["site_card"] is None and not view["peers"] and not ever:
         if masked_only:
             return warn("peers", NO_STUDY, "make this site's key card: eigenveil-site peers export")
         return ok("peers", "no key card of this site or of others: the coordinator sees every answer")
-    count = Counter(row["standing"] for row in view["peers"])
+    count = Counter(row["status"] for row in view["peers"])
     unconfirmed = count[PinStatus.IMPORTED.value]
     text = f"cards of other sites: {count[PinStatus.CONFIRMED.value]} confirmed, {unconfirmed} not confirmed"
     text += f"; {_answered_studies(secrecy, ever=ever)}"
-    if view["own"] is None:
+    if view["site_card"] is None:
         return warn("peers", f"{text}; this site has none", "make it: eigenveil-site peers export")
     if masked_only and not view["peers"]:
         return warn("peers", NO_STUDY, "import key cards of other sites: eigenveil-site peers import FILES")

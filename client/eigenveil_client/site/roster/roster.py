@@ -225,7 +225,7 @@ def import_outcomes(outcomes: Mapping[str, ImportOutcome], content: RosterConten
             {
                 content.kind.owner: name,
                 "outcome": outcomes[name].value,
-                "standing": one and one.status.value,
+                "status": one and one.status.value,
             }
             for name, one in pins.items()
         ]
@@ -240,7 +240,7 @@ def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Pa
         for row in rows
     ]
     unconfirmed = [
-        row[kind.owner] for row in rows if row["standing"] not in (None, PinStatus.CONFIRMED.value)
+        row[kind.owner] for row in rows if row["status"] not in (None, PinStatus.CONFIRMED.value)
     ]
     if unconfirmed:
         call = "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
@@ -263,8 +263,8 @@ def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
     confirmed, conflict = pin.confirmed, pin.conflict
     return {
         kind.owner: pin.card.owner,
-        "standing": pin.status.value,
-        "card": pin.card.digest,
+        "status": pin.status.value,
+        "key_card": pin.card.digest,
         "fingerprint": pin.card.fingerprint if pin.status is PinStatus.CONFIRMED else None,
         "by": confirmed and confirmed.by,
         "confirmed": confirmed and confirmed.at,

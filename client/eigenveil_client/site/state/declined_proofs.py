@@ -83,9 +83,9 @@ class DeclinedProof:
             return None
         authorization = authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
         return {
-            "said": authorization.signed_json.hex(),
+            "signed_json": authorization.signed_json.hex(),
             "signature": authorization.signature.hex(),
-            "card_said": authorization.card.signed_json.hex(),
+            "key_card_json": authorization.card.signed_json.hex(),
             "card_signature": authorization.card.signature.hex(),
         }
 

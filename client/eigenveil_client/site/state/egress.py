@@ -45,7 +45,7 @@ CREATE TABLE egress (
   previous TEXT NOT NULL UNIQUE,
   digest TEXT NOT NULL UNIQUE
 ) STRICT;
-CREATE TABLE questions (
+CREATE TABLE queries (
   digest TEXT PRIMARY KEY,
   message BLOB NOT NULL
 ) STRICT;
@@ -128,7 +128,7 @@ class EgressLedger:
         """Store a query once, within the transaction `change`."""
         message = query_to_proto(round_query).SerializeToString(deterministic=True)
         change.execute(
-            "INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (round_query.digest, message)
+            "INSERT INTO queries VALUES (?, ?) ON CONFLICT DO NOTHING", (round_query.digest, message)
         )
 
     def query_of(self, row: EgressRow) -> RoundQuery:
@@ -137,7 +137,7 @@ class EgressLedger:
         Raises:
             InternalError: it was changed or removed.
         """
-        found = self._database.rows("SELECT message FROM questions WHERE digest = ?", (row.query,))
+        found = self._database.rows("SELECT message FROM queries WHERE digest = ?", (row.query,))
         if found:
             try:
                 query = query_from_proto(pb.Query.FromString(found[0]["message"]))

@@ -21,16 +21,16 @@ CREATE TABLE studies (
   plan TEXT PRIMARY KEY,
   plan_json BLOB NOT NULL,
   signature BLOB NOT NULL,
-  standing TEXT NOT NULL,
+  status TEXT NOT NULL,
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL,
   person TEXT NOT NULL,
-  said_by TEXT NOT NULL,
-  said_at INTEGER NOT NULL,
-  word TEXT NOT NULL,
+  decided_by TEXT NOT NULL,
+  decided_at INTEGER NOT NULL,
+  reason_code TEXT NOT NULL,
   text TEXT NOT NULL,
-  told INTEGER NOT NULL,
+  text_disclosed INTEGER NOT NULL,
   authorization BLOB NOT NULL DEFAULT x''
 ) STRICT;
 CREATE TABLE submissions (
@@ -41,23 +41,6 @@ CREATE TABLE submissions (
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 """
-# From before analysts signed plans: a received plan keeps its submission id.
-SIGNED_PLANS = """
-ALTER TABLE studies ADD COLUMN authorization BLOB NOT NULL DEFAULT x'';
-CREATE TABLE submissions (
-  analyst TEXT NOT NULL,
-  submission TEXT NOT NULL,
-  plan TEXT NOT NULL,
-  PRIMARY KEY (analyst, submission)
-) STRICT;
-INSERT OR IGNORE INTO submissions
-  SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
-    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
-  FROM studies WHERE standing != 'declined' ORDER BY at, plan;
-"""
-# From before an id was stored with the expiry of its signature.
-ENDING_IDS = "ALTER TABLE submissions ADD COLUMN until INTEGER;"
-
 
 class ConsentStatus(Enum):
     """Consent status of a study: `pending` waits for a person, `accepted` is answered, the others never
@@ -178,25 +161,25 @@ class ReceivedPlans:
 
     def not_ended(self) -> list[str]:
         """Return the digests of plans whose studies have not ended, oldest first."""
-        listed = "SELECT plan FROM studies WHERE standing <> ? ORDER BY at, plan"
+        listed = "SELECT plan FROM studies WHERE status <> ? ORDER BY at, plan"
         return [row["plan"] for row in self._database.rows(listed, (ConsentStatus.ENDED.value,))]
 
     def get(self, digest: str) -> ReceivedPlan | None:
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _plan_from_row(rows[0]) if rows else None
 
-    def standing(self, digest: str) -> ConsentStatus | None:
+    def status(self, digest: str) -> ConsentStatus | None:
         """Return the consent status of a plan; None if it was never received."""
-        rows = self._database.rows("SELECT standing FROM studies WHERE plan = ?", (digest,))
-        return ConsentStatus(rows[0]["standing"]) if rows else None
+        rows = self._database.rows("SELECT status FROM studies WHERE plan = ?", (digest,))
+        return ConsentStatus(rows[0]["status"]) if rows else None
 
     def statuses(self, digests: Iterable[str]) -> dict[str, tuple[ConsentStatus, bool]]:
         """Return the present status of each of these plans, and if a person set it; one query."""
         statement = (
-            "SELECT plan, standing, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+            "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
         )
         rows = self._database.rows(statement, (json.dumps(list(digests)),))
-        return {row["plan"]: (ConsentStatus(row["standing"]), bool(row["person"])) for row in rows}
+        return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
     def find(self, wanted: str) -> ReceivedPlan:
         """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name.
@@ -265,7 +248,7 @@ class ReceivedPlans:
         if self.get(received.plan) is None:
             failpoint("plan-storing")
             self._claim_submission(received, change)
-            change.insert("studies", asdict(received) | {"standing": standing.value})
+            change.insert("studies", asdict(received) | {"status": standing.value})
         else:
             self.set_status(received.plan, standing, change, person=person)
 
@@ -298,12 +281,12 @@ class ReceivedPlans:
             RequestError: as `check_transition`.
         """
         check_transition(digest, self._status(digest, change), standing)
-        change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
+        change.execute("UPDATE studies SET status = ? WHERE plan = ?", (standing.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
             by, word = (standing.value, person.by, self._clock()), person.reason_code or ""
-            columns = "(person, said_by, said_at, word, text, told) = (?, ?, ?, ?, ?, ?)"
+            columns = "(person, decided_by, decided_at, reason_code, text, text_disclosed) = (?, ?, ?, ?, ?, ?)"
             values = (*by, word, person.text, person.text_disclosed, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
@@ -332,10 +315,10 @@ class ReceivedPlans:
 
     @staticmethod
     def _status(digest: str, change: Connection) -> ConsentStatus:
-        rows = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,))
+        rows = change.execute("SELECT status FROM studies WHERE plan = ?", (digest,))
         if not rows:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never received here")
-        return ConsentStatus(rows[0]["standing"])
+        return ConsentStatus(rows[0]["status"])
 
     def pin_records(self, digest: str, records: str) -> None:
         """Store the keyed digest of the records at a study's first answer."""
@@ -354,4 +337,4 @@ def check_transition(digest: str, now: ConsentStatus, standing: ConsentStatus) -
 
 
 def _plan_from_row(row: Row) -> ReceivedPlan:
-    return ReceivedPlan(**dict(row) | {"standing": ConsentStatus(row["standing"]), "told": bool(row["told"])})
+    return ReceivedPlan(**dict(row) | {"status": ConsentStatus(row["status"]), "text_disclosed": bool(row["text_disclosed"])})

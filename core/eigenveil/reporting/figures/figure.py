@@ -108,7 +108,7 @@ class ReleaseFigureData:
     @property
     def noise_edge(self) -> float | None:
         """Variance up to which a direction may be noise alone; None if no matrix was released."""
-        if self.covariance is None and not self.result.get("matrix_apart"):
+        if self.covariance is None and not self.result.get("covariance_in_round"):
             return None
         return noise_edge(self.result["noise_scale"], len(self.columns))
 

@@ -168,13 +168,13 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
         assert asked(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
         told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["asked_by"]["signature"] == "not-compared"
+        assert told["analyst_signature"]["status"] == "not-compared"
         with refused(Code.UNCONFIRMED, "analysts import FILE", "eigenveil-site analysts confirm bob"):
             consent.approve(stage.config, store, seen, by="ida")
         stage.know_analyst("bob")
         consent.approve(stage.config, store, seen, by="ida")
         told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["asked_by"]["signature"] == "confirmed"
+        assert told["analyst_signature"]["status"] == "confirmed"
 
 
 def rotated(stage: Stage) -> None:
@@ -234,7 +234,7 @@ def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use
 def test_every_place_says_by_whose_word_a_study_is_in_a_name(stage: Stage, store: SiteStore) -> None:
     for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
         told = consent.explain_plan(stage.config, store, PLAN, signed)
-        assert told["asked_by"]["signature"] == word
+        assert told["analyst_signature"]["status"] == word
         (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
         assert verdict["passed"] is (word != "invalid")
         assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")

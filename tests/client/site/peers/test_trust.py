@@ -70,7 +70,7 @@ def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: P
         with refused(Code.POLICY, "trust: central", "in site.toml"):
             consent.approve(stage.config, store, store.studies.find(CENTRAL.digest), by="ida")
         assert worker.work(assignment(QUESTIONS[0], None, stage.signed(PLAN))) is None
-        assert store.studies.standing(PLAN.digest) is ConsentStatus.PENDING
+        assert store.studies.status(PLAN.digest) is ConsentStatus.PENDING
 
 
 FIRST = QUESTIONS[0]

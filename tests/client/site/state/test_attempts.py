@@ -116,7 +116,7 @@ def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: Si
     store.check_whole()
     with store.database.transaction() as change:
         change.execute("DROP TRIGGER an_answered_attempt_never_changes")
-        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).said,))
+        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).signed_json,))
     with pytest.raises(InternalError, match="an attempt at a round"):
         store.check_whole()
 
@@ -192,7 +192,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "words"),
+    ("change", "code", "text"),
     [
         ({"law": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
         ({"micro_rho": FIRST.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),

@@ -219,7 +219,7 @@ def test_deleted_plan_frees_no_id_of_an_answered_one(stage: Stage, store: SiteSt
     assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Contribution)
     seen = replace(store.studies.find(PLAN.digest), plan=second.digest, plan_json=second.to_json())
     with store.database.transaction() as change:
-        change.insert("studies", asdict(seen) | {"standing": ConsentStatus.PENDING.value})
+        change.insert("studies", asdict(seen) | {"status": ConsentStatus.PENDING.value})
     store.end(second.digest)
     assert store.studies.get(second.digest) is None
     assert isinstance(came_ids(stage, store, third, None), Refusal)

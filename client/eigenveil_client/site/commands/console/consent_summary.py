@@ -94,7 +94,7 @@ class ConsentSummary:
     @property
     def signature(self) -> SignatureStatus:
         """Status of the analyst's signature."""
-        return SignatureStatus(self.told["asked_by"]["signature"])
+        return SignatureStatus(self.told["analyst_signature"]["status"])
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -193,7 +193,7 @@ RULE_LABELS = {
         mark("It has room for %(room)s patients of a site; you answer with at most %(most)s"),
         mark("It has room for only %(room)s patients of a site; you may answer with %(most)s"),
     ),
-    "minimum_records_per_part": (
+    "minimum_records_per_batch": (
         mark("It is not planned over parts of fewer than %(part)s patients"),
         mark("It is planned over parts of fewer than %(part)s patients"),
     ),

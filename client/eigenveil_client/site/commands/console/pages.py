@@ -136,7 +136,7 @@ def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: For
 
 
 def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
-    word = {one.value: one for one in DeclineReason}.get(_field(form, "word"))
+    word = {one.value: one for one in DeclineReason}.get(_field(form, "reason"))
     if word is None:
         raise RequestError(Code.BAD_ARGUMENT, "choose one of the reasons")
     consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
@@ -168,9 +168,9 @@ async def _confirmation_page(console: Console, act: str, request: Request) -> Re
     view = await console.from_store(
         lambda config, store: consent_summary(config, store, requested_study(store, request))
     )
-    tell_reasons = await console.from_config(lambda config: config.policy.disclose_reasons)
+    disclose_reasons = await console.from_config(lambda config: config.policy.disclose_reasons)
     return console.page(
-        request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=tell_reasons,
+        request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=disclose_reasons,
         longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
     )  # fmt: skip
 

@@ -79,7 +79,7 @@ def write_patients(path: Path, rows: int = 60) -> None:
 def rigged(folder: Path, **told: str) -> Rig:
     stage, plan = a_stage(folder, approval=Approval.MANUAL, analysts=("*",)), study_plan(**told)
     write_patients(stage.records)
-    config_file = written(stage, 'approval = "ask"\nanalysts = ["*"]\n')
+    config_file = written(stage, 'approval = "manual"\nanalysts = ["*"]\n')
     rig = Rig(stage=stage, plan=plan, config_file=config_file)
     rig.receive(plan)
     return rig

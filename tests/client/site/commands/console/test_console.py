@@ -105,12 +105,12 @@ def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        {"by": ""}, {"by": " "}, {"by": "x" * 101}, {"by": "two\nlines"}, {"word": "other"}, {"word": ""},
+        {"by": ""}, {"by": " "}, {"by": "x" * 101}, {"by": "two\nlines"}, {"reason": "other"}, {"reason": ""},
         {"text": "x" * 301}, {"text": "right\u202eto left"},
     ],
 )  # fmt: skip
 def test_a_decision_that_cannot_be_kept_as_it_is_is_none(rig: Rig, form: dict[str, str]) -> None:
-    status = decide(rig.browser(), rig, "decline", **({"word": "purpose"} | form))
+    status = decide(rig.browser(), rig, "decline", **({"reason": "purpose"} | form))
     assert status == 400
     assert rig.seen().status is ConsentStatus.PENDING
 
@@ -118,7 +118,7 @@ def test_a_decision_that_cannot_be_kept_as_it_is_is_none(rig: Rig, form: dict[st
 @pytest.mark.parametrize("act", ["approve", "decline", "withdraw"])
 def test_nobody_decides_without_a_session_its_secret_and_our_own_page(rig: Rig, act: str) -> None:
     inside, path = rig.browser(), about(rig, f"/{act}")
-    form = {"csrf": inside.csrf(path), "by": NAME, "word": "purpose"}
+    form = {"csrf": inside.csrf(path), "by": NAME, "reason": "purpose"}
     assert Browser(app=inside.app).post(path, form).status == 401  # another user of this machine
     assert inside.post(path, form | {"csrf": "guessed"}).status == 403
     assert inside.post(path, form, origin=None).status == 403
@@ -138,7 +138,7 @@ def test_every_page_but_the_way_in_and_the_style_wants_a_session(rig: Rig) -> No
 def test_a_study_of_another_digest_or_decided_before_is_not_decided(rig: Rig) -> None:
     browser = rig.browser()
     secret = browser.csrf(about(rig, "/approve"))
-    form = {"csrf": secret, "by": NAME, "word": "purpose"}
+    form = {"csrf": secret, "by": NAME, "reason": "purpose"}
     assert browser.post(f"/studies/{'0' * 64}/approve", form).status == 404
     assert browser.post(about(rig)[:-52] + "/approve", form).status == 404  # a part of a digest is none
     assert browser.post(about(rig, "/decline"), form).status == 303
