@@ -104,8 +104,8 @@ def step(laws: Laws, what: str, at: Setting, **more: Any) -> Row:
     """A step by its laws; `more` replaces what they say, or names it."""
 
     def says(*quantities: str) -> float | None:
-        distribution = next((laws[what, one] for one in quantities if (what, one) in laws), None)
-        return None if distribution is None else distribution(at)
+        law = next((laws[what, one] for one in quantities if (what, one) in laws), None)
+        return None if law is None else law(at)
 
     found = {"seconds": says("processor_seconds", "seconds"), "memory": says("peak_bytes")}
     row: dict[str, Any] = {"step": what, "times": 1, **found, **more}
@@ -205,10 +205,10 @@ def laws_table(laws: Laws) -> Iterator[str]:
     """Every law, as a table of a page."""
     yield "| step | | law | points | worst ratio |"
     yield "|---|---|---|---|---|"
-    for distribution in laws.values():
-        unit = "s" if distribution.quantity.endswith("seconds") else "bytes"
-        what = distribution.quantity.replace("_", " ")
-        yield f"| {distribution.step} | {what} | {distribution} {unit} | {distribution.points} | {distribution.worst:.2g} |"
+    for law in laws.values():
+        unit = "s" if law.quantity.endswith("seconds") else "bytes"
+        what = law.quantity.replace("_", " ")
+        yield f"| {law.step} | {what} | {law} {unit} | {law.points} | {law.worst:.2g} |"
 
 
 def bill_table(wanted: Wanted, laws: Laws) -> Iterator[str]:

@@ -227,8 +227,8 @@ LOADINGS = np.array([[0.8, 0], [0.7, 0], [0.6, 0.1], [0, 0.8], [0.1, 0.7], [0, 0
 def drawn_anew(n: int, runs: int) -> Iterable[tuple[str, ...]]:
     """Normal records of two factors: slopes of the law they are drawn from, factors of the records."""
     columns = tuple(Column(name=f"x{i}", unit="1", lower=-6, upper=6) for i in range(6))
-    distribution = LOADINGS @ LOADINGS.T + np.diag(1 - (LOADINGS**2).sum(axis=1))
-    root, slopes = np.linalg.cholesky(distribution), np.linalg.solve(distribution[1:, 1:], distribution[1:, 0])
+    law = LOADINGS @ LOADINGS.T + np.diag(1 - (LOADINGS**2).sum(axis=1))
+    root, slopes = np.linalg.cholesky(law), np.linalg.solve(law[1:, 1:], law[1:, 0])
     for epsilon in (1.0, 3.0):
         study = Study(
             name="derived",

@@ -82,7 +82,11 @@ def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
         page.goto(f"{base}/studies/{rig.plan.digest}")
         decide(page, "Decline", reason="We do not know the analyst", text="Who is ada?")
         seen = rig.seen()
-        assert (seen.status, seen.reason_code, seen.text) == (ConsentStatus.DECLINED, "analyst", "Who is ada?")
+        assert (seen.status, seen.reason_code, seen.text) == (
+            ConsentStatus.DECLINED,
+            "analyst",
+            "Who is ada?",
+        )
 
 
 def test_a_link_is_good_for_one_browser_and_a_closed_page_says_what_to_do(rig: Rig, opened: Opened) -> None:

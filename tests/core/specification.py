@@ -21,7 +21,15 @@ ctx.prec = 200
 EXACT = Fraction(1, 10**12)  # how much larger a square may be than it must, where nothing is rounded up
 ROUNDED = Fraction(1, 10**4)  # where a sensitivity or a budget is rounded to whole numbers first
 FLOAT = Fraction(1, 2**48)  # relative error of eigenvalues, a dimension
-COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "eigenvalue-votes", "coordinates", "block-ranks"}
+COUNTS = {
+    "count",
+    "row-norms",
+    "gradient-norms",
+    "cross-norms",
+    "eigenvalue-votes",
+    "coordinates",
+    "block-ranks",
+}
 COUNTS |= {"column-histograms"}
 
 
@@ -245,7 +253,9 @@ def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
     local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.batch.batches))
     square = Fraction(squared_l2("shuffled-record", query, s)) / (2 * local)
-    return (Noise(distribution="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
+    return (
+        Noise(distribution="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),
+    )
 
 
 def public_noise(kind: str, query: Any, distribution: str, s: Setting) -> tuple[Noise, ...] | None:

@@ -193,7 +193,9 @@ def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch
 
     monkeypatch.setenv("COLUMNS", "200")
     marks = "[red]x[/red] [link=http://a]"
-    said = SiteStatement(columns=(marks,), needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1)
+    said = SiteStatement(
+        columns=(marks,), needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
+    )
     site = ListedSite(name="anna", statement=said, seen=None)
     view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0, start_seconds=0.0)
     show_columns(columns_value(OWN, view))

@@ -78,7 +78,7 @@ def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capt
     file.write_text(named(stage, "signed-by-python"))
     shown: list[str] = []
     with eigenveil.connect(stage.layout.analyst) as federation:
-        run = federation.study(file).submit(tell=shown.append)
+        run = federation.study(file).submit(notify=shown.append)
         run.wait()
         (tmp_path / "release.json").write_bytes(run.fetch())
         assert key_words(digits) in repr(run.result)

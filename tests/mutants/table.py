@@ -63,7 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P2", "noise/source.py", "if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE",
        "if True else LAPLACE",
        "tests/statistical/test_noise.py::test_shape"),
-    of("P2", "mechanisms/__init__.py", ("study.neighbours, study.max_sites_per_person, round_query.distribution\n"
+    of("P2", "mechanisms/__init__.py", (
+       "study.neighbours, study.max_sites_per_person, round_query.distribution\n"
                                        "    )\n"
                                        "    return"),
        "study.neighbours, 1, round_query.distribution)\n    return", SUMS),

@@ -156,7 +156,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P25", "protocol/query.py", "    if left.shape != right.shape:\n        return False\n", "",
        f"{QUERY}::test_a_query_about_more_columns_differs"),
     # ---- the units and the words of a result
-    of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.kept)",
+    of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.retained_share)",
        "return self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
     of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(_answer_bytes, query_sequences)),"),
        "\"bytes_per_site\": min(map(_answer_bytes, query_sequences)),",

@@ -193,7 +193,9 @@ class Client:
     async def submit(self, toml: str, submission: str = "one", *, agreed: bool = True) -> str:
         """Submit a study; its digest. Every site agrees at once, unless a test is about that."""
         digest = (await submitted(self.stub, toml, submission)).plan_digest.hex()
-        poll = Poll(known={digest: 0}, answered=frozenset(), awaiting_approval=frozenset(), agreed={digest: False})
+        poll = Poll(
+            known={digest: 0}, answered=frozenset(), awaiting_approval=frozenset(), agreed={digest: False}
+        )
         if agreed and self.daemon is not None:
             for site in SITES:
                 await self.daemon.engine.receive(site, poll)

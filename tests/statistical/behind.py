@@ -78,8 +78,12 @@ def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
         low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
 
-    claim: Claim = Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
-    return Mechanism(name=f"spectrum, {distribution.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
+    claim: Claim = (
+        Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    )
+    return Mechanism(
+        name=f"spectrum, {distribution.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93
+    )
 
 
 def direction() -> Mechanism:

@@ -55,11 +55,19 @@ def rows(*records: list[int]) -> GridRows:
 
 
 def at_price(
-    query: Query, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN, atto_delta: int = 0, round: int = 0
+    query: Query,
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
+    atto_delta: int = 0,
+    round: int = 0,
 ) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
-        plan_digest=DIGEST, round=round, query=query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution
+        plan_digest=DIGEST,
+        round=round,
+        query=query,
+        micro_rho=PRICE,
+        atto_delta=atto_delta,
+        distribution=distribution,
     )
 
 
@@ -143,7 +151,9 @@ def of(
     """One question about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(query) for part in data)
-    claim: Claim = Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    claim: Claim = (
+        Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    )
     attack = added(at_price(query, distribution), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 

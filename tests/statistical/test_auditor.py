@@ -71,7 +71,10 @@ def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_it_says() -> None:
     rng, audits = np.random.default_rng(11), 100
     most = stats.binom.isf(TRUSTWORTHY, audits, 1 - CONFIDENCE)
     for claim, distribution in ((Gaussian(mu=1.0), rng.normal), (Approximate(epsilon=1.0), rng.laplace)):
-        wrong = [proven(claim, distribution(0, 1, 2000), distribution(1, 1, 2000)) > claim.mu for _ in range(audits)]
+        wrong = [
+            proven(claim, distribution(0, 1, 2000), distribution(1, 1, 2000)) > claim.mu
+            for _ in range(audits)
+        ]
         assert sum(wrong) <= most
 
 

@@ -45,7 +45,9 @@ TAILS = {NoiseDistribution.GAUSSIAN: stats.norm, NoiseDistribution.LAPLACE: stat
 laws = pytest.mark.parametrize("distribution", LAWS)
 
 
-def draw(scale: float, count: int = MILLION, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> IntArray:
+def draw(
+    scale: float, count: int = MILLION, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+) -> IntArray:
     return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, distribution=distribution),)))
 
 

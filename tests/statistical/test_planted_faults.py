@@ -85,7 +85,9 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         best = np.sort(scores)[::-1]
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
         spec = NoiseSpec(
-            blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), distribution=NoiseDistribution.LAPLACE),)
+            blocks=(
+                Block(count=m * len(spans), scale=scale_of(1, PRICE), distribution=NoiseDistribution.LAPLACE),
+            )
         )
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
         its = [i for i, span in enumerate(spans) if span.echelon_form.tolist() == [[1, 1]]]

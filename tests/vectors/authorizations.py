@@ -40,13 +40,13 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
         "plan": plan.to_json().decode(),
         "plan_digest": plan.digest,
         "card": {
-            "said": signed.card.signed_json.decode(), "signature": signed.card.signature.hex(),
+            "signed_json": signed.card.signed_json.decode(), "signature": signed.card.signature.hex(),
             "digest": card.digest, "fingerprint": card.fingerprint,
         },
-        "authorization": {"said": signed.signed_json.decode(), "signature": signed.signature.hex()},
+        "authorization": {"signed_json": signed.signed_json.decode(), "signature": signed.signature.hex()},
         "bad": [
             {
-                "said": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
+                "signed_json": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
                 "code": code.value,
             }
             for code, statements in spoiled.items() for said in map(canonical, statements)

@@ -152,9 +152,13 @@ def round_vectors() -> dict[str, Any]:
     }
     return {
         "release_key": key.public_key().public_bytes_raw().hex(),
-        "stated": {n: {"said": s.signed_json.decode(), "signature": s.signature.hex()} for n, s in stated.items()},
+        "stated": {
+            n: {"signed_json": s.signed_json.decode(), "signature": s.signature.hex()}
+            for n, s in stated.items()
+        },
         "bad": {
-            n: {"said": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()} for n, s in bad.items()
+            n: {"signed_json": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()}
+            for n, s in bad.items()
         },
     }
 

@@ -51,7 +51,7 @@ def cards() -> dict[str, Any]:
         one = sign_site_card(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
-            "said": one.signed_json.decode(), "signature": one.signature.hex(),
+            "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
     key, said = card("east").agreement.hex(), card("east").said
@@ -62,7 +62,10 @@ def cards() -> dict[str, Any]:
         "no name": said.replace(b'"east"', b'"East"'),
     }
     sign = signing("east").sign
-    bad = {n: {"said": s.decode(), "signature": sign(SITE_CARD_SIGNED + s).hex()} for n, s in spoiled.items()}
+    bad = {
+        n: {"signed_json": s.decode(), "signature": sign(SITE_CARD_SIGNED + s).hex()}
+        for n, s in spoiled.items()
+    }
     return {"cards": good, "bad": bad}
 
 
@@ -93,7 +96,7 @@ def sent(of: Attempt) -> dict[str, Any]:
             "masked": to_bytes(hidden).hex(), "contribution": said.digest,
         }  # fmt: skip
     return {
-        "said": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
+        "signed_json": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
         "masks": masks, "answers": answers,
     }  # fmt: skip
 

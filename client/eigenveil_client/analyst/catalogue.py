@@ -57,7 +57,9 @@ def show_sites(value: dict[str, Any]) -> None:
         offers = (
             UNSTATED if stated is None or stated["columns"] is None else f"{len(stated['columns'])} columns"
         )
-        approval, rules = (UNSTATED,) * 2 if stated is None else (stated["approval"], _rules(stated["thresholds"]))
+        approval, rules = (
+            (UNSTATED,) * 2 if stated is None else (stated["approval"], _rules(stated["thresholds"]))
+        )
         seen = (row["seen"] or "none since the start").removesuffix("+00:00").replace("T", " ")
         table.add_row(*map(Text, (row["site"], offers, approval, rules, seen)))
     console.print(table)

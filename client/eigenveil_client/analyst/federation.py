@@ -51,7 +51,9 @@ class FederationView:
     def approval(self, study: Study) -> dict[str, Any]:
         """Return the sites of a study where a person decides, as they state, and the time limits in
         seconds."""
-        asking = {site.name for site in self.sites if site.statement is not None and site.statement.needs_approval}
+        asking = {
+            site.name for site in self.sites if site.statement is not None and site.statement.needs_approval
+        }
         return {
             "sites": [name for name in study.federation.sites if name in asking],
             "approval_seconds": max(self.approval_seconds, study.federation.deadline_seconds),

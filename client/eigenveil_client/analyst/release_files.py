@@ -152,7 +152,7 @@ def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple
     asker = release_analyst(document)
     current = signed_by_current_key(asker, document["plan"]["federation"], profile)
     return asker.to_dict() | {
-        "own_key": current
+        "current_key": current
     }, f"Requested by {asker.text}.{current_key_statement(current)}"
 
 

@@ -212,7 +212,7 @@ def _read_signed(folder: Path) -> SignedDictionary | None:
         return None
     try:
         written = parse_json(read(folder / DICTIONARY_FILE))
-        signed_bytes, signature = bytes.fromhex(written["said"]), bytes.fromhex(written["signature"])
+        signed_bytes, signature = bytes.fromhex(written["signed_json"]), bytes.fromhex(written["signature"])
     except (ValueError, KeyError, TypeError):
         return None  # a damaged file is fetched again
     return SignedDictionary(signed_json=signed_bytes, signature=signature)
@@ -241,7 +241,7 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
             return None
         found = signed.check(stored.release_key, stored.identity.federation)
         _check_not_older(before, found)
-        written = {"said": signed.signed_json.hex(), "signature": signed.signature.hex()}
+        written = {"signed_json": signed.signed_json.hex(), "signature": signed.signature.hex()}
         if found != before:
             write_durably(stored.folder / DICTIONARY_FILE, canonical(written))
     return found

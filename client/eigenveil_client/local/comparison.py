@@ -124,7 +124,7 @@ async def _submit_and_watch(
     begin, last = time.perf_counter(), pb.StudyEvent()
     async with Analyst(comparison.identity) as analyst:
         submission = await analyst.submission_id(study)
-        plan, _ = await analyst.submit(study_to_toml(study), submission, tell=_print_summary)
+        plan, _ = await analyst.submit(study_to_toml(study), submission, notify=_print_summary)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event

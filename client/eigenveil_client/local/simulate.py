@@ -161,9 +161,9 @@ def repeat_study(
     seed: int | None,
     failures: SimulatedFailures,
     truth: FloatArray | None,
-    hold: SumFactory | None = None,
+    sum_factory: SumFactory | None = None,
 ) -> SimulationRuns:
-    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `hold` as in `simulate`."""
+    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `sum_factory` as in `simulate`."""
     simulations, angles = [], []
     with ThreadPoolExecutor(CORES) as threads:
         for i in range(repeat):
@@ -176,7 +176,7 @@ def repeat_study(
                 lost=failures.lost,
                 colluding=failures.colluding,
                 apply=threads.map,
-                hold=hold,
+                sum_factory=sum_factory,
             )
             simulations.append(run)
             angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
@@ -196,7 +196,10 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "result": last["result"],
     }
     if run.plan.masked:
-        value |= {"attempts": run.attempts, "seen": [_coalition_values(one, run.queries) for one in run.coalition_views]}
+        value |= {
+            "attempts": run.attempts,
+            "seen": [_coalition_values(one, run.queries) for one in run.coalition_views],
+        }
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
@@ -278,7 +281,7 @@ Share = dict[str, Site]
 
 @contextmanager
 def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
-    """Yield the `hold` argument of `simulate` that runs its sites on a cluster.
+    """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster.
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.

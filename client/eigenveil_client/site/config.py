@@ -216,7 +216,9 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     trust = allowed_trust(config.identity, config.policy.secrecy)
     try:
         allows = replace(config.policy.stated, trust=trust)
-        return SiteStatement(columns=offered_columns(config), needs_approval=needs_approval, study_rules=allows, **rules)
+        return SiteStatement(
+            columns=offered_columns(config), needs_approval=needs_approval, study_rules=allows, **rules
+        )
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
 

@@ -86,7 +86,9 @@ class Moments:
                 "study that centres, with algorithm gauss-cov, refined-cov or analyze-gauss, releases one",
             )
         noise, values = MatrixNoise.from_dict(data["noise"]), np.array(data["covariance"], dtype=np.float64)
-        divided = np.array(noise.divisors or np.ones(len(values)))  # before this division the noise is uniform
+        divided = np.array(
+            noise.divisors or np.ones(len(values))
+        )  # before this division the noise is uniform
         return cls(
             matrix=NoisedCovariance(
                 columns=tuple(data["columns"]),
@@ -131,8 +133,8 @@ class Moments:
     ) -> Components:
         """Return the first k principal components.
 
-        Scaling: as in the release ("released"), in the columns' "own" units, or divided by their standard
-        deviations ("standard").
+        Scaling: as in the release ("released"), in the columns' own units ("original"), or divided by their
+        standard deviations ("standard").
         """
         return pca(self._of(columns), k, _option(Units, scaling, "scaling"), level)
 

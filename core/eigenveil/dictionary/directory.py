@@ -16,7 +16,7 @@ from eigenveil.dictionary.site_rules import StatedRules, rules_from_dict, rules_
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, study_error
-from eigenveil.study.study import MAX_NAME_LENGTH, MAX_COLUMNS, Study
+from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_BYTES = 64 * 1024
@@ -27,9 +27,10 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 class SiteStatement:
     """Statement of a site.
 
-    `columns` are the offered ones (None: not stated). `needs_approval`: a person decides about every study. A site does not
-    answer about a column if a larger share of persons has missing, unreadable or out-of-bounds values than
-    `max_missing`, `max_unreadable` or `max_out_of_bounds`. `study_rules` are its rules about studies (None: not stated).
+    `columns` are the offered ones (None: not stated). `needs_approval`: a person decides about every study.
+    A site does not answer about a column if a larger share of persons has missing, unreadable or
+    out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`. `study_rules` are its
+    rules about studies (None: not stated).
 
     Raises:
         RequestError: code `bad-study`, a value is out of range or not printable.
@@ -66,11 +67,20 @@ class SiteStatement:
         columns = None if self.columns is None else list(self.columns)
         study_rules = None if self.study_rules is None else self.study_rules.to_dict()
         approval = "manual" if self.needs_approval else "auto"
-        return {"columns": columns, "approval": approval, "thresholds": self.thresholds, "study_rules": study_rules}
+        return {
+            "columns": columns,
+            "approval": approval,
+            "thresholds": self.thresholds,
+            "study_rules": study_rules,
+        }
 
     def visible_to(self, analyst: str) -> SiteStatement:
         """Return the statement as shown to one analyst."""
-        return self if self.study_rules is None else replace(self, study_rules=self.study_rules.visible_to(analyst))
+        return (
+            self
+            if self.study_rules is None
+            else replace(self, study_rules=self.study_rules.visible_to(analyst))
+        )
 
     def to_proto(self) -> pb.SiteStatement:
         """Return the protocol message."""

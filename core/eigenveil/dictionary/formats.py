@@ -15,9 +15,9 @@ from typing import Any, get_args, get_origin
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
-    MAX_TEXT_LENGTH,
     MAX_COLUMNS,
     MAX_LEVELS,
+    MAX_TEXT_LENGTH,
     MAX_VERSION,
     Dictionary,
     DictionaryColumn,

@@ -13,9 +13,9 @@ from typing import Any
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
-    MAX_TEXT_LENGTH,
     MAX_COLUMNS,
     MAX_LEVELS,
+    MAX_TEXT_LENGTH,
     Dictionary,
     DictionaryColumn,
     check_digit,

@@ -24,7 +24,9 @@ class SeededNoise:
 
     def _block(self, block: Block) -> FloatArray:
         sampler = (
-            self._generator.normal if block.distribution is NoiseDistribution.GAUSSIAN else self._generator.laplace
+            self._generator.normal
+            if block.distribution is NoiseDistribution.GAUSSIAN
+            else self._generator.laplace
         )
         return sampler(0.0, block.scale, block.count)
 

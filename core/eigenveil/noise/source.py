@@ -138,7 +138,9 @@ def noise_spec(
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), distribution=noise_distribution),))
+    return NoiseSpec(
+        blocks=(Block(count=query.length, scale=root_of(square), distribution=noise_distribution),)
+    )
 
 
 def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:

@@ -23,7 +23,8 @@ Steps = Generator[PricedQuery, Release, "Estimate"]
 class MatrixNoise:
     """Error model of a released covariance, in its own units.
 
-    - Every entry of the upper triangle has independent noise of `distribution`: sd `diagonal`, `off_diagonal` [P3].
+    - Every entry of the upper triangle has independent noise of `distribution`: sd `diagonal`,
+      `off_diagonal` [P3].
     - All entries are divided by one record count, with the relative error `count`.
     - The centre differs from the mean by about `centre`, squared.
     - Clipping retained about the share `kept` of the records' squared norm; the matrix was divided by it.
@@ -48,12 +49,15 @@ class MatrixNoise:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for release.json."""
-        return asdict(self) | {"law": self.distribution.value, "divided": list(self.divisors)}
+        return asdict(self) | {"distribution": self.distribution.value, "divisors": list(self.divisors)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MatrixNoise:
         """Return the inverse of `to_dict`."""
-        return cls(**dict(data) | {"law": NoiseDistribution(data["law"]), "divided": tuple(data["divided"])})
+        return cls(
+            **dict(data)
+            | {"distribution": NoiseDistribution(data["distribution"]), "divisors": tuple(data["divisors"])}
+        )
 
     def in_units(self, square: float) -> MatrixNoise:
         """Return the model in units where a variance of 1 is `square`."""

@@ -40,8 +40,8 @@ class NoiseDistribution(Enum):
 class PricedQuery:
     """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta.
 
-    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`. `frame` is the
-    linear map that is applied to the rows first; None is the grid of the study's bounds.
+    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`.
+    `frame` is the linear map that is applied to the rows first; None is the grid of the study's bounds.
     """
 
     query: Query
@@ -132,7 +132,7 @@ def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArr
         "round": round_query.round,
         "micro_rho": round_query.micro_rho,
         "atto_delta": str(round_query.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "law": round_query.distribution.value,
+        "distribution": round_query.distribution.value,
         "kind": NAMES[type(round_query.query)],
         "scalars": _scalars(round_query.query),
         "shapes": [list(array.shape) for array in arrays],

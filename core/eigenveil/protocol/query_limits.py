@@ -160,7 +160,9 @@ def _check_epsilon(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: 
         has_no_epsilon = False
     else:
         assert_never(query)
-    if has_no_epsilon or (plan.study.delta == 0 and round_query.distribution is not NoiseDistribution.LAPLACE):
+    if has_no_epsilon or (
+        plan.study.delta == 0 and round_query.distribution is not NoiseDistribution.LAPLACE
+    ):
         raise RequestError(
             Code.BUDGET, f"{round_label(round_query.round)} needs noise that has no epsilon to add up"
         )

@@ -125,7 +125,9 @@ class SignedRound:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
         """
         if len(self.signed_json) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the statement about a round is too long: {len(self.signed_json)} bytes")
+            raise PeerError(
+                Code.PROTOCOL, f"the statement about a round is too long: {len(self.signed_json)} bytes"
+            )
         check_signature(
             release_key,
             self.signature,

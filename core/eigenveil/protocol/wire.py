@@ -70,7 +70,8 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
         raise PeerError(Code.VERSION, "the kind of the query is unknown to this version")
     if message.distribution not in [distribution.value for distribution in NoiseDistribution]:
         raise PeerError(
-            Code.VERSION, f"the query's noise distribution is unknown to this version: {message.distribution[:40]!r}"
+            Code.VERSION,
+            f"the query's noise distribution is unknown to this version: {message.distribution[:40]!r}",
         )
     return RoundQuery(
         plan_digest=digest_from_bytes(message.plan_digest),

@@ -85,7 +85,7 @@ class CrossSpec:
     shift: int
 
     def __post_init__(self) -> None:
-        freeze(self, "centre", "directions", "scales", "kept")
+        freeze(self, "centre", "directions", "scales", "retained")
         check_centre(self.centre)
         d = self.centre.size
         require(
@@ -104,7 +104,8 @@ class CrossSpec:
             f"scales must be 1 to {WEIGHT}",
         )
         require(
-            bool((self.retained >= 0).all()) and within_limit(self.retained, WEIGHT), f"kept must be 0 to {WEIGHT}"
+            bool((self.retained >= 0).all()) and within_limit(self.retained, WEIGHT),
+            f"kept must be 0 to {WEIGHT}",
         )
         require(
             within_limit(self.directions, DIRECTION_LIMIT)

@@ -85,8 +85,8 @@ KIND_LABELS = {
 
 # Kinds whose answers are released as described here, with added noise.
 NOISED_KINDS = frozenset(KIND_LABELS) - {
-    "spectrum", "eigenvectors", "subspace", "radius-search", "shuffled-record", "span-votes", "cell-votes", "rank-votes",
-    "preimage",
+    "spectrum", "eigenvectors", "subspace", "radius-search", "shuffled-record", "span-votes", "cell-votes",
+    "rank-votes", "preimage",
 }  # fmt: skip
 
 

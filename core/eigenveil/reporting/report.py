@@ -216,6 +216,8 @@ def _stated_rules(document: Mapping[str, Any]) -> str:
 
 
 def _rules(stated: Mapping[str, Any]) -> str:
-    shares = [f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["thresholds"].items()]
+    shares = [
+        f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["thresholds"].items()
+    ]
     decider = "a person there decides" if stated["approval"] == "manual" else "its settings decide"
     return f"at most {', '.join(shares)} of a column ({decider})".replace("_", " ")

@@ -41,10 +41,9 @@ class Result:
     `noise_scale` is the standard deviation of the noise on an entry of the covariance, or of the gradient
     that gives the variances. `predicted_sin_angle` is the predicted sine of the angle to the records' own
     components (1: only noise; None: unknown). `declined` is the reason for releasing nothing. `way` is what
-    the first releases decided, with the reason (None: nothing). `noise` is the error model of `covariance` in
-    its units; None if unknown. `covariance_in_round` is True if a covariance was released that is too large to be
-    here: it is the signed release of its round.
-    Source: releases and public numbers only [P7].
+    the first releases decided, with the reason (None: nothing). `noise` is the error model of `covariance`
+    in its units; None if unknown. `covariance_in_round` is True if a covariance was released that is too
+    large to be here: it is the signed release of its round. Source: releases and public numbers only [P7].
     """
 
     columns: tuple[str, ...]
@@ -213,9 +212,7 @@ def _title(document: Mapping[str, Any]) -> str:
 
 def _note(document: Mapping[str, Any]) -> str:
     result = document["result"]
-    return " ".join(
-        (document["guarantee"]["text"], *result["warnings"], *filter(None, [result["declined"]]))
-    )
+    return " ".join((document["guarantee"]["text"], *result["warnings"], *filter(None, [result["declined"]])))
 
 
 def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -106,7 +106,9 @@ class RoundLog:
 
     def _statements(self, key: bytes) -> list[RoundStatement]:
         signed = (message.signed_round for message in self.messages)
-        statements = [SignedRound(signed_json=one.signed_json, signature=one.signature).check(key) for one in signed]
+        statements = [
+            SignedRound(signed_json=one.signed_json, signature=one.signature).check(key) for one in signed
+        ]
         if any(stated.plan != self.plan for stated in statements):
             raise PeerError(Code.PROTOCOL, "a statement in this log is about another study")
         return statements

@@ -79,10 +79,14 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.rows, "awaited_checkpoints": waiting}
-    text = (
-        f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n{_next_steps(waiting, config)}"
-    )
+    summary = {
+        "config": str(config),
+        "created_at": manifest.created_at,
+        "rows": manifest.rows,
+        "awaited_checkpoints": waiting,
+    }
+    restored = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}."
+    text = f"{restored}\n{_next_steps(waiting, config)}"
     print_result(summary, as_json, text)
 
 
@@ -159,8 +163,8 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     )
     text = (
         f"Charged {charged} according to the ledger that site {accepted.site} has seen; "
-        f"{len(accepted.ended_studies)} studies ended.\nEach site refuses the shorter ledger until its operator "
-        "runs: eigenveil-site accept-checkpoint --config site.toml\n"
+        f"{len(accepted.ended_studies)} studies ended.\nEach site refuses the shorter ledger until its "
+        "operator runs: eigenveil-site accept-checkpoint --config site.toml\n"
         "No round is opened before these sites have shown their checkpoints, and a newer one needs this "
         f"command again: {', '.join(accepted.awaited)}. For a site that has left: {giving_up}"
     )

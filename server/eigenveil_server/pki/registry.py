@@ -252,8 +252,8 @@ class Registry:
         expires_at = int(1000 * issued.not_valid_after_utc.timestamp())
         new_key_print = key_print(issued.public_key())  # type: ignore[arg-type]  # as requested_key insists
         change.execute(
-            "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at, renewal_unused, issuer, "
-            "key_print, certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at, renewal_unused, "
+            "issuer, key_print, certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(fingerprint(issued), *caller_key, self._clock(), expires_at, int(action == "renewed")),
                 *(fingerprint(issuer.certificate), new_key_print, pem(issued)),

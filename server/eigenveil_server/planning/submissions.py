@@ -314,7 +314,9 @@ def _stated_rules(plan: Plan, directory: Directory) -> str:
     they offer."""
     sites = {name: directory.sites[name] for name in plan.study.federation.sites}
     result = {name: None if one is None else one.to_dict() for name, one in sites.items()}
-    rules = {name: one and {key: one[key] for key in ("approval", "thresholds")} for name, one in result.items()}
+    rules = {
+        name: one and {key: one[key] for key in ("approval", "thresholds")} for name, one in result.items()
+    }
     return json.dumps(rules, sort_keys=True)
 
 

@@ -44,7 +44,9 @@ class AcceptedLoss:
     awaited: tuple[str, ...]
 
 
-def cost_of_loss(checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]) -> Cost:
+def cost_of_loss(
+    checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]
+) -> Cost:
     """Return an upper bound on what the checkpoint's ledger spent and these entries do not show.
 
     It is all that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the

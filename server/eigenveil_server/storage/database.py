@@ -92,9 +92,7 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    writer = postgres.PostgresDatabase(
-        url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect
-    )
+    writer = postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
     reader = ReaderPool(
         lambda: postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS),
         READERS,

@@ -59,7 +59,12 @@ def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary
             f"version {last} is published, and this file says version {dictionary.version}: raise it to "
             f"{last + 1} or more",
         )
-    row = {"version": dictionary.version, "signed_json": signed.signed_json, "signature": signed.signature, "at": at}
+    row = {
+        "version": dictionary.version,
+        "signed_json": signed.signed_json,
+        "signature": signed.signature,
+        "at": at,
+    }
     change.insert("dictionaries", row)
     audit(
         change, at, "dictionary-published", f"dictionary/{dictionary.name}", f"version {dictionary.version}"

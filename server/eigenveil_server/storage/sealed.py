@@ -142,7 +142,9 @@ def sealed_of(reader: Database, row: Row) -> SealedRelease:
         raise changed from problem
     if release.digest != row["digest"]:
         raise changed
-    return SealedRelease(release=release, signed_round=SignedRound(signed_json=row["signed_json"], signature=row["signature"]))
+    return SealedRelease(
+        release=release, signed_round=SignedRound(signed_json=row["signed_json"], signature=row["signature"])
+    )
 
 
 def _values(reader: Database, row: Row) -> IntArray:

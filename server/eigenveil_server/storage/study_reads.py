@@ -227,7 +227,8 @@ class Studies:
             InternalError: code `storage`: one is not what was stored.
         """
         rows = self._reader.rows(
-            "SELECT digest, signed_json FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
+            "SELECT digest, signed_json FROM attempts WHERE (study, round) = (?, ?) ORDER BY number",
+            (digest, round),
         )
         return [parse_attempt(digest, row["signed_json"], row["digest"]) for row in rows]
 

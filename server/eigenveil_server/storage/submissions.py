@@ -143,8 +143,8 @@ def check_early(reader: Database, quota: SubmissionQuota, analyst: str, now: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalystUsage:
-    """Submissions of one analyst, in the last 24 hours and in all. `unstarted_bytes` are the bytes of studies without a
-    round."""
+    """Submissions of one analyst, in the last 24 hours and in all. `unstarted_bytes` are the bytes of
+    studies without a round."""
 
     analyst: str
     studies_today: int

@@ -80,7 +80,9 @@ class ConsentPhase:
         self._consents = states.consents(repository.store.reader, stored.digest)
         self._durable_consents = dict(self._consents)  # only these count
         stated = json.loads(stored.site_rules_json)
-        self._asking_persons = {site for site, told in stated.items() if told and told["approval"] == "manual"}
+        self._asking_persons = {
+            site for site, told in stated.items() if told and told["approval"] == "manual"
+        }
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)

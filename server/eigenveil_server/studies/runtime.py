@@ -91,8 +91,8 @@ AttemptKey = tuple[str, int, int]  # a study's digest, a round, and an attempt a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
     """State of a site. `known` are the stored plans, with the number of rounds whose releases are stored.
-    `answered` are attempts whose answers are on their way. `awaiting_approval` are plans that wait for a person, and
-    `agreed` are plans that a person (True) or the rules alone have agreed to.
+    `answered` are attempts whose answers are on their way. `awaiting_approval` are plans that wait for a
+    person, and `agreed` are plans that a person (True) or the rules alone have agreed to.
 
     Raises:
         PeerError: code `protocol`: it contradicts itself.
@@ -116,7 +116,13 @@ def parse_poll(request: pb.NextWorkRequest) -> Poll:
     Raises:
         PeerError: code `protocol`: it names too much, or contradicts itself.
     """
-    listed = (request.known_plans, request.answered, request.awaiting_approval, request.stored_releases, request.agreed)
+    listed = (
+        request.known_plans,
+        request.answered,
+        request.awaiting_approval,
+        request.stored_releases,
+        request.agreed,
+    )
     if max(map(len, listed)) > MOST_LISTED:
         raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
     known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)

@@ -79,7 +79,9 @@ def test_a_migration_that_is_killed_changes_nothing(place: Place, moment: str) -
     old(place)
     command = [sys.executable, "-c", KILLED, moment, str(place.where)]
     for _ in range(2):
-        ended = subprocess.run(command, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        ended = subprocess.run(
+            command, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        )
         assert ended.returncode == -signal.SIGKILL
         with closing(place.open(FIRST, 1)) as database:
             assert [tuple(dict(row)) for row in database.rows("SELECT * FROM t")] == [("name",)]

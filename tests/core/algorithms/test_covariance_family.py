@@ -110,7 +110,11 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
         asked = RoundQuery(
-            plan_digest=plan.digest, round=0, query=query, micro_rho=10, distribution=NoiseDistribution.LAPLACE
+            plan_digest=plan.digest,
+            round=0,
+            query=query,
+            micro_rho=10,
+            distribution=NoiseDistribution.LAPLACE,
         )
         check_affordable(plan, asked, [], NO_COST, 0)
         with refused(Code.BUDGET, "round 1"):

@@ -53,7 +53,14 @@ UNASKED = {
     A.SMOOTH_GAUSSIAN: {"count", "spectrum", "subspace", "gradient"},
     A.DP_PCA: {"count", "gradient-norms", "gradient", "squared-norm-sum"},
     A.REFINED_COV: {"count", "gram", "cross-norms", "cross-covariance"},
-    A.REFINED_PCA: {"count", "gradient-norms", "gradient", "squared-norm-sum", "cross-norms", "cross-covariance"},
+    A.REFINED_PCA: {
+        "count",
+        "gradient-norms",
+        "gradient",
+        "squared-norm-sum",
+        "cross-norms",
+        "cross-covariance",
+    },
     A.PRIVATE_OJA: {"count", "gradient-norms", "gradient", "squared-norm-sum"},
 }
 

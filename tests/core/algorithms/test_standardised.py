@@ -157,7 +157,12 @@ def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
     scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
     noise = MatrixNoise(
-        distribution=NoiseDistribution.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, retained_share=1.0
+        distribution=NoiseDistribution.GAUSSIAN,
+        diagonal=2e-3,
+        off_diagonal=1e-3,
+        count=0.0,
+        centre=1e-4,
+        retained_share=1.0,
     )
     found = Estimate(
         components=np.eye(1, 4), explained_variance=np.array([0.1]), mean=np.zeros(4), records=6000.0,

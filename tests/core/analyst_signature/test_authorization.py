@@ -61,7 +61,7 @@ def stating(**changes: Any) -> SignedAuthorization:
 
 
 def changed_to(part: str, value: bytes) -> SignedAuthorization:
-    return replace(SIGNED, signed_json=value) if part == "said" else replace(SIGNED, signature=value)
+    return replace(SIGNED, signed_json=value) if part == "signed_json" else replace(SIGNED, signature=value)
 
 
 def signing(said: bytes) -> SignedAuthorization:
@@ -97,7 +97,8 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.AUTHORIZATION, "for key", lambda: stating(key="ab" * 32)),
         (Code.VERSION, "has form 0", lambda: stating(form=0)),
         (Code.VERSION, "has form 2", lambda: stating(form=2, more="x")),
-        (Code.VERSION, "has form True", lambda: signing(SIGNED.signed_json.replace(b'"form":1', b'"form":true'))),
+        (Code.VERSION, "has form True", lambda: signing(
+            SIGNED.signed_json.replace(b'"form":1', b'"form":true'))),
         (Code.PROTOCOL, "cannot be read", lambda: stating(form=None)),
         (Code.PROTOCOL, "cannot be read", lambda: stating(more="x")),
         (Code.PROTOCOL, "cannot be read", lambda: stating(expires=None)),
@@ -109,10 +110,12 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.PROTOCOL, "canonical", lambda: signing(SIGNED.signed_json + b" ")),
         (Code.PROTOCOL, "too long", lambda: stating(submission="x" * 1024)),
         (Code.PROTOCOL, "cannot be read", lambda: signing(b"[]")),
-        (Code.IDENTITY, "by the stated key", lambda: replace(SIGNED, signed_json=stating(expires=NOW).signed_json)),
+        (Code.IDENTITY, "by the stated key", lambda: replace(
+            SIGNED, signed_json=stating(expires=NOW).signed_json)),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(SIGNED, signature=bytes(64))),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(
-            SIGNED, signature=analyst_key("ada").sign(b"eigenveil/plan-signature/v1\n" + SIGNED.signed_json))),
+            SIGNED, signature=analyst_key("ada").sign(
+                b"eigenveil/plan-signature/v1\n" + SIGNED.signed_json))),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(
             SIGNED, card=analyst_card("ada", "north", analyst_key("eve")))),
         (Code.IDENTITY, "not signed by its own key", lambda: replace(
@@ -147,7 +150,7 @@ def test_only_a_plan_in_the_key_s_own_name_is_authorized() -> None:
         authorize(PLAN, analyst_card("eve", "north"), UNTIL, key.sign)
 
 
-@given(st.integers(0, 2**16), st.integers(1, 255), st.sampled_from(["said", "signature"]))
+@given(st.integers(0, 2**16), st.integers(1, 255), st.sampled_from(["signed_json", "signature"]))
 def test_an_authorization_with_any_byte_changed_is_refused(place: int, flip: int, part: str) -> None:
     changed = bytearray(getattr(SIGNED, part))
     changed[place % len(changed)] ^= flip
@@ -212,7 +215,9 @@ ADA = analyst_card("ada", "north")
 
 def stating_card(**changes: Any) -> SignedAnalystKeyCard:
     said = canonical(json.loads(ADA.signed_json) | changes)
-    return SignedAnalystKeyCard(signed_json=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said))
+    return SignedAnalystKeyCard(
+        signed_json=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said)
+    )
 
 
 def test_an_analyst_card_is_valid_and_has_its_own_fingerprint() -> None:

@@ -61,7 +61,10 @@ def statements(draw: st.DrawFn) -> SiteStatement:
     offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
     rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
     return SiteStatement(
-        columns=offers, needs_approval=draw(st.booleans()), study_rules=draw(st.none() | site_rules()), **rules
+        columns=offers,
+        needs_approval=draw(st.booleans()),
+        study_rules=draw(st.none() | site_rules()),
+        **rules,
     )
 
 
@@ -111,7 +114,8 @@ def test_a_study_is_admitted_exactly_if_its_columns_and_deadlines_fit_the_direct
     offers = [set(site.columns) for site in (one, other) if site.columns is not None]
     known = columns is None or names <= columns.union(*offers)
     in_time = (
-        not (one.needs_approval or other.needs_approval) or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
+        not (one.needs_approval or other.needs_approval)
+        or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
     )
     admitted = known and all(names <= have for have in offers) and in_time
     with nullcontext() if admitted else refused(Code.BAD_STUDY):

@@ -154,7 +154,9 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
     with refused(Code.IDENTITY):
         signed.check(Ed25519PrivateKey.generate().public_key().public_bytes_raw(), "north")
     place = data.draw(st.integers(0, len(signed.signed_json) - 1))
-    changed = signed.signed_json[:place] + bytes([signed.signed_json[place] ^ 1]) + signed.signed_json[place + 1 :]
+    changed = (
+        signed.signed_json[:place] + bytes([signed.signed_json[place] ^ 1]) + signed.signed_json[place + 1 :]
+    )
     with refused(Code.IDENTITY, "not signed"):
         SignedDictionary(signed_json=changed, signature=signed.signature).check(PUBLIC, "north")
 

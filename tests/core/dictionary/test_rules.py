@@ -36,7 +36,9 @@ def directory(**sites: StatedRules | None) -> Directory:
     told = {
         name: None
         if rules is None
-        else SiteStatement(needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1, study_rules=rules)
+        else SiteStatement(
+            needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1, study_rules=rules
+        )
         for name, rules in (dict.fromkeys(SITES) | sites).items()
     }
     return Directory(federation="fed", sites=told, columns=None, approval_seconds=0.0)

@@ -99,7 +99,9 @@ def with_slots(name: str, slots: int) -> Query:
         return SpanVotes(subsamples=replace(BLOCKS, count=slots))
     cells = replace(CELLS, count=slots)
     return (
-        CellVotes(cells=cells, min_votes=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
+        CellVotes(cells=cells, min_votes=1)
+        if name == "cell-votes"
+        else RankVotes(cells=replace(cells, rank=1))
     )
 
 
@@ -290,7 +292,9 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
         noise = Recorder()
         said = released(plan, query, noise, total)
         scale, margin = spec.tested_gap(turn, s)
-        assert drew(Recorder.of(noise.blocks[0]), Noise(distribution="laplace", count=1, square=spec.least(scale**2)))
+        assert drew(
+            Recorder.of(noise.blocks[0]), Noise(distribution="laplace", count=1, square=spec.least(scale**2))
+        )
         if len(noise.blocks) == 1:
             continue
         bound = int(said.values[-1])

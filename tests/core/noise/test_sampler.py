@@ -77,7 +77,9 @@ def test_fixed_bytes_give_the_bytes_of_the_reference(distribution: str, scale: f
     words=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=2),
     depth=st.integers(0, 40),
 )
-def test_fast_and_slow_agree_at_any_scale(distribution: str, scale: float, words: list[int], depth: int) -> None:
+def test_fast_and_slow_agree_at_any_scale(
+    distribution: str, scale: float, words: list[int], depth: int
+) -> None:
     deep = [word >> depth for word in words]
     assert same(distribution, scale, [*words, *deep], fixed(f"{scale}", MORE * 4))
 
@@ -175,7 +177,9 @@ def furthest(quantile: Quantile, fast: QuantileTable, scale: float) -> float:
 
 @both
 @pytest.mark.parametrize("degree", [3, tables.DEGREE])
-def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(distribution: str, degree: int) -> None:
+def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(
+    distribution: str, degree: int
+) -> None:
     """Of polynomials of a lower degree, too: there the remainder is all that counts."""
     quantile = LAWS[distribution][0]
     with mock.patch.object(tables, "DEGREE", degree):
@@ -224,7 +228,10 @@ class Lowered:
 @both
 def test_a_precision_lowered_meanwhile_reads_words_but_decides_nothing(distribution: str) -> None:
     for word in fixed("lowered", 40):
-        stream, wanted = Given(fixed("more", 9)), draw_exactly(LAWS[distribution][0], 2.0**32, word, Given([]))
+        stream, wanted = (
+            Given(fixed("more", 9)),
+            draw_exactly(LAWS[distribution][0], 2.0**32, word, Given([])),
+        )
         with mock.patch.object(sampler, "ctx", Lowered(20)):
             assert draw_exactly(LAWS[distribution][0], 2.0**32, word, stream) == wanted
         assert stream.read == 1

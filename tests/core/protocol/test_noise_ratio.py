@@ -32,7 +32,12 @@ LARGEST: dict[str, Query] = {
 
 def a_query(query: Query, micro_rho: int, distribution: NoiseDistribution) -> RoundQuery:
     return RoundQuery(
-        plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho, distribution=distribution, atto_delta=10**9
+        plan_digest=DIGEST,
+        round=0,
+        query=query,
+        micro_rho=micro_rho,
+        distribution=distribution,
+        atto_delta=10**9,
     )
 
 
@@ -77,7 +82,9 @@ def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
 @pytest.mark.parametrize(
     "scale", [math.nextafter(MAX_NOISE_SCALE, math.inf), 2.0**62, math.inf, math.nan, 0.0, -1.0]
 )
-def test_a_scale_beyond_the_edge_is_refused_at_the_draw(distribution: NoiseDistribution, scale: float) -> None:
+def test_a_scale_beyond_the_edge_is_refused_at_the_draw(
+    distribution: NoiseDistribution, scale: float
+) -> None:
     with refused(Code.OVERFLOW, "noise scales are limited to"):
         Block(count=1, scale=scale, distribution=distribution)
 
@@ -85,7 +92,9 @@ def test_a_scale_beyond_the_edge_is_refused_at_the_draw(distribution: NoiseDistr
 @pytest.mark.parametrize("distribution", NoiseDistribution)
 def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(distribution: NoiseDistribution) -> None:
     """False alarms: at most 4,000 e^-64. At a scale of 2^62 Laplace noise saturates in 14 % of the draws."""
-    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, distribution=distribution),)))
+    drawn = OsNoise().draw(
+        NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, distribution=distribution),))
+    )
     assert np.abs(drawn).max() < 2**62
     assert np.abs(drawn).mean() > MAX_NOISE_SCALE / 2
 
@@ -101,7 +110,9 @@ class Extreme(OsNoise):
 
 @pytest.mark.parametrize("distribution", NoiseDistribution)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(distribution: NoiseDistribution, sign: int) -> None:
+def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(
+    distribution: NoiseDistribution, sign: int
+) -> None:
     query: AdditiveQuery = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
     asked, study = a_query(query, 1000, distribution), a_study()

@@ -100,7 +100,9 @@ def questions() -> dict[str, GradientQuery]:
     return {
         "gradient": Gradient(spec=field, radius=2**26),
         "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
-        "eigenvalue-votes": EigenvalueVotes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
+        "eigenvalue-votes": EigenvalueVotes(
+            spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2
+        ),
         "coordinates": CoordinateHistograms(spec=field, width=2**8, half=16),
         "coordinate-clipped-sum": CoordinateClippedSum(
             spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)

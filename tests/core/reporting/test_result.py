@@ -74,7 +74,12 @@ def test_a_result_is_in_the_units_of_its_study(
 ) -> None:
     columns = (a_column("a", 0, 8), a_column("b", 1, 3))
     noise = MatrixNoise(
-        distribution=NoiseDistribution.GAUSSIAN, diagonal=0.02, off_diagonal=0.01, count=0.03, centre=0.04, retained_share=0.9
+        distribution=NoiseDistribution.GAUSSIAN,
+        diagonal=0.02,
+        off_diagonal=0.01,
+        count=0.03,
+        centre=0.04,
+        retained_share=0.9,
     )
     estimate = an_estimate(
         components=np.eye(1, 2), mean=np.array([0.5, -0.5]), covariance=np.diag([0.3, 0.2]), noise=noise

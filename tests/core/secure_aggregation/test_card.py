@@ -62,7 +62,7 @@ def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signa
     sent = signed_card()
     changed = bytearray(sent.signature if of_signature else sent.signed_json)
     changed[place % len(changed)] ^= flip
-    tampered = replace(sent, **{"signature" if of_signature else "said": bytes(changed)})
+    tampered = replace(sent, **{"signature" if of_signature else "signed_json": bytes(changed)})
     with pytest.raises(EigenveilError) as caught:
         tampered.check()
     assert caught.value.code in (Code.IDENTITY, Code.PROTOCOL)

@@ -61,7 +61,9 @@ def a_count(
 def a_question(
     plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
-    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, distribution=noise_distribution)
+    return RoundQuery(
+        plan_digest=plan.digest, round=0, query=query, micro_rho=1, distribution=noise_distribution
+    )
 
 
 @given(st.integers(1, 10**15))

@@ -125,7 +125,9 @@ async def test_approval_hours_count_from_the_operators_approval_and_not_anew_at_
     tmp_path: Path,
 ) -> None:
     """Found on reading: an operator who took six days to approve left the sites one."""
-    config = made(tmp_path / "c", operator_approval_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1)
+    config = made(
+        tmp_path / "c", operator_approval_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1
+    )
     ahead = [0]
 
     def clock() -> int:

@@ -302,7 +302,9 @@ def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_f
     assert owed.fits(charged)
     assert charged.fits(price)
     append(ledger.settle(study, at=0))
-    assert cost_of_loss(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), "it was charged with the first"
+    assert cost_of_loss(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), (
+        "it was charged with the first"
+    )
 
 
 def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside() -> None:

@@ -68,7 +68,10 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
         assert sorted(rows) == ["anna", "bert", "carl", "dora"]
         assert (rows["anna"].statement, rows["bert"].statement) == (first.to_proto(), second.to_proto())
         assert not rows["carl"].HasField("statement")
-        assert all(rows[name].last_call_unix_ms % HOUR == 0 < rows[name].last_call_unix_ms for name in ("anna", "bert"))
+        assert all(
+            rows[name].last_call_unix_ms % HOUR == 0 < rows[name].last_call_unix_ms
+            for name in ("anna", "bert")
+        )
         assert rows["dora"].last_call_unix_ms == 0
         assert rows == await listed(await rig.client(Role.OPERATOR, "olga"))
         assert (await refusal(sites["anna"].stub.ListSites(pb.ListSitesRequest()))).code is Code.IDENTITY
@@ -165,7 +168,7 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
         toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
         await ada.submit(toml, "age")
-        forged = {"version": 9, "said": sent.signed_json, "signature": bytes(64), "at": 0}
+        forged = {"version": 9, "signed_json": sent.signed_json, "signature": bytes(64), "at": 0}
         with rig.repository.store.writer.transaction() as change:
             change.insert("dictionaries", forged)
         assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY

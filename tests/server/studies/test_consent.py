@@ -78,8 +78,9 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     )
     stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "manual"}}'
     stored = StoredStudy(
-        digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"",
-        micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, site_rules_json=stated,
+        digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"", micro_rho=1,
+        expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0,
+        site_rules_json=stated,
     )  # fmt: skip
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:

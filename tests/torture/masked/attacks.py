@@ -72,7 +72,11 @@ def written(change: Callable[[bytes], bytes]) -> Evil:
 
     def evil(scene: Scene) -> Responses:
         said = change(scene.attempt(0).signed_json)
-        return [scene.beside(0, SignedAttempt(signed_json=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said)))]
+        return [
+            scene.beside(
+                0, SignedAttempt(signed_json=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said))
+            )
+        ]
 
     return evil
 
@@ -90,7 +94,12 @@ def dumped(value: Any) -> bytes:
 def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
     """An honest attempt under another signature."""
     return lambda scene: [
-        scene.beside(0, SignedAttempt(signed_json=scene.attempt(0).signed_json, signature=sign(scene.attempt(0).signed_json)))
+        scene.beside(
+            0,
+            SignedAttempt(
+                signed_json=scene.attempt(0).signed_json, signature=sign(scene.attempt(0).signed_json)
+            ),
+        )
     ]
 
 
@@ -131,7 +140,11 @@ def central(scene: Scene) -> Responses:
 
 def alone(scene: Scene) -> Responses:
     signed = scene.attempt(1).signed(RELEASE_KEY.sign)
-    return [pb.NextWorkResponse(attempt=pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature))]
+    return [
+        pb.NextWorkResponse(
+            attempt=pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        )
+    ]
 
 
 def changed_plan(scene: Scene) -> Responses:

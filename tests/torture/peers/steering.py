@@ -131,7 +131,9 @@ def shrunken_ledger(plan: Plan) -> Evil:
     def evil(_: Stage) -> Responses:
         response, query = work(rehearse(plan)[ROUND]), rehearse(plan)[ROUND]
         signed = state(query, released(plan.digest), size=1)
-        response.signed_round.CopyFrom(pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature))
+        response.signed_round.CopyFrom(
+            pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
+        )
         return [response]
 
     return evil

@@ -144,7 +144,7 @@ columns_option = click.option(
 )
 scaling_option = click.option(
     "--scaling",
-    type=click.Choice(["released", "own", "standard"]),
+    type=click.Choice(["released", "original", "standard"]),
     default="released",
     show_default=True,
     help="As the release scales columns, in their own units, or divided by their standard deviations.",

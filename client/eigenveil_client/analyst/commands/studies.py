@@ -95,16 +95,18 @@ def submit(
             again=True,
             submission=chosen,
             expires_days=expires_days,
-            tell=studies.signature_prompt(signing, yes=yes),
+            notify=studies.signature_prompt(signing, yes=yes),
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
         value: dict[str, Any] = {"study": run.digest, "name": run.name}
         value |= {"submission": chosen, "signed": signing[0], "warnings": run.warnings}
-        value |= {"overrides": wanted.resolved.overrides, "asked": wanted.approval}
+        value |= {"overrides": wanted.resolved.overrides, "approval": wanted.approval}
         if not wait:
             watching = next_command(profile, "study", "watch", run.short)
-            message = f"Submitted {run.name} as {run.short}. {approval_text(wanted.approval, run.status.state)}"
+            message = (
+                f"Submitted {run.name} as {run.short}. {approval_text(wanted.approval, run.status.state)}"
+            )
             print_result(value, as_json, f"{message}\nFollow it with: {watching}")
             return 0
         if not as_json:

@@ -221,11 +221,11 @@ class FederatedStudy:
         again: bool = False,
         submission: str | None = None,
         expires_days: int = DEFAULT_DAYS,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
     ) -> Run:
         """Sign it with your own key, start it, and return its run without waiting.
 
-        This call is your consent. `tell` is called with what you sign first: every value of the study, and
+        This call is your consent. `notify` is called with what you sign first: every value of the study, and
         the algorithm chosen for `auto`. If it raises, nothing is signed. The signature is valid for
         `expires_days` days, at most 31; sites refuse the study afterwards.
 
@@ -253,7 +253,7 @@ class FederatedStudy:
                 self.resolved.text, chosen, days=expires_days, dictionary=self.resolved.source
             )
         )
-        tell(proposal.summary)
+        notify(proposal.summary)
         plan, warnings = self.coordinator.call(lambda analyst: analyst.sign(proposal))
         warnings += self._late(expires_days)
         return Run(

@@ -66,13 +66,15 @@ def decline(
     word: DeclineReason,
     text: str = "",
 ) -> None:
-    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if disclose_reasons is
-    true now and when it is sent.
+    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if
+    disclose_reasons is true now and when it is sent.
 
     Raises:
         RequestError: it was decided before, or name or text has characters that cannot be shown.
     """
-    person_decision = PersonDecision(by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons)
+    person_decision = PersonDecision(
+        by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons
+    )
     store.decline(received, Code.POLICY, person=person_decision)
 
 

@@ -118,7 +118,9 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     type=click.Choice([word.value for word in DeclineReason]),
     help="Reason sent to its analyst [default: prompt, or unstated].",
 )
-@click.option("--text", default="", help="Reason as text: stored here, and sent only if disclose_reasons = true.")
+@click.option(
+    "--text", default="", help="Reason as text: stored here, and sent only if disclose_reasons = true."
+)
 @BY
 @JSON
 def decline(

@@ -85,7 +85,7 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
             "attempt": one.number,
             "answered": not refused,
             "sites": sorted(one.members),
-            "said": signed.signed_json.hex(),
+            "signed_json": signed.signed_json.hex(),
             "signature": signed.signature.hex(),
         }
         for refused in (False, True)
@@ -267,7 +267,7 @@ def answer_view(numbers: RecomputedAnswer) -> dict[str, Any]:
         "round": numbers.row.round,
         "kind": numbers.row.kind,
         "meaning": numbers.row.meaning,
-        "question": numbers.row.query,
+        "query": numbers.row.query,
         "digest": numbers.row.contribution,
         "one_unit": described.unit,
         "grid": describe_grid(

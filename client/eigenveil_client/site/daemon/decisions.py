@@ -176,7 +176,9 @@ class PlanDecisions:
             self._require_signed(plan, signed)
             proof = None
             self._require_policy(plan)
-            if self._policy.approval is not Approval.MANUAL:  # a person may confirm key cards before accepting
+            if (
+                self._policy.approval is not Approval.MANUAL
+            ):  # a person may confirm key cards before accepting
                 self._require_peers(plan)
             possible_queries = possible_rehearsals(plan)  # a plan without predictable queries is not accepted
             self._engine.check(plan, [one for course in possible_queries for one in course])

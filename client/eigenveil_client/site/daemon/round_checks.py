@@ -122,7 +122,9 @@ class SessionReplica:
             raise PeerError(
                 Code.PROTOCOL, f"the release of {round_label(stated.round)} does not fit its query"
             )
-        signed = SignedRound(signed_json=message.signed_round.signed_json, signature=message.signed_round.signature)
+        signed = SignedRound(
+            signed_json=message.signed_round.signed_json, signature=message.signed_round.signature
+        )
         checked = round_to_proto(release, signed)
         if self._session.pending_differs:
             checked.query.CopyFrom(query_to_proto(pending))

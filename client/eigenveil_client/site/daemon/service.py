@@ -235,7 +235,9 @@ def check_allowed_analysts(policy: Policy) -> Check:
         todo = f"write {analysts_line('NAME')} into site.toml, with the name in the analyst's certificate"
         return warn("analysts", "no analyst is allowed yet: every study is declined", todo)
     names = "every analyst of the federation" if ANY in policy.analysts else ", ".join(policy.analysts)
-    decision = "a person decides about each study" if policy.approval is Approval.MANUAL else "the rules decide"
+    decision = (
+        "a person decides about each study" if policy.approval is Approval.MANUAL else "the rules decide"
+    )
     return ok("analysts", f"{names} may submit studies; {decision}")
 
 

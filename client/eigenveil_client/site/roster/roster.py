@@ -239,9 +239,7 @@ def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Pa
         f"{row[kind.owner]}: {OUTCOME_TEXT[ImportOutcome(row['outcome'])]}{_status_text(row['standing'])}"
         for row in rows
     ]
-    unconfirmed = [
-        row[kind.owner] for row in rows if row["status"] not in (None, PinStatus.CONFIRMED.value)
-    ]
+    unconfirmed = [row[kind.owner] for row in rows if row["status"] not in (None, PinStatus.CONFIRMED.value)]
     if unconfirmed:
         call = "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
         command = (*kind.command.split(), "confirm")

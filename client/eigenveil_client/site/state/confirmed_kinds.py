@@ -31,7 +31,8 @@ CREATE TABLE removed_cards (
 """
 KINDS: tuple[RosterKind[Any], ...] = (PEERS, ANALYSTS)
 NOTE_REMOVAL = (
-    "INSERT INTO removed_cards VALUES (?, ?, ?) ON CONFLICT (kind, card) DO UPDATE SET at = MAX(at, excluded.at)"
+    "INSERT INTO removed_cards VALUES (?, ?, ?) "
+    "ON CONFLICT (kind, card) DO UPDATE SET at = MAX(at, excluded.at)"
 )
 
 

@@ -89,7 +89,11 @@ class Attempts:
         `change`."""
         attempt, data = proved.attempt, to_memoryview(sent.values)
         where = {"plan": attempt.plan, "round": attempt.round, "number": attempt.number}
-        signed_fields = {"digest": attempt.digest, "signed_json": attempt.signed_json, "signature": proved.signed.signature}
+        signed_fields = {
+            "digest": attempt.digest,
+            "signed_json": attempt.signed_json,
+            "signature": proved.signed.signature,
+        }
         change.insert("attempts", {**where, **signed_fields, "contribution": sent.digest, "bytes": len(data)})
         self.forget(attempt.plan, change)
         for piece, start in enumerate(range(0, len(data), PIECE_BYTES)):
@@ -141,7 +145,13 @@ class Attempts:
             if int(change.execute(statement, (attempt.plan, attempt.round))[0][0]) < MOST_REFUSED_ATTEMPTS:
                 change.execute(
                     "INSERT INTO refused_attempts VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    (attempt.plan, attempt.round, attempt.digest, attempt.signed_json, proved.signed.signature),
+                    (
+                        attempt.plan,
+                        attempt.round,
+                        attempt.digest,
+                        attempt.signed_json,
+                        proved.signed.signature,
+                    ),
                 )
 
     def signed(self, plan: str, *, refused: bool = False) -> list[SignedAttempt]:

@@ -86,7 +86,7 @@ class DeclinedProof:
             "signed_json": authorization.signed_json.hex(),
             "signature": authorization.signature.hex(),
             "key_card_json": authorization.card.signed_json.hex(),
-            "card_signature": authorization.card.signature.hex(),
+            "key_card_signature": authorization.card.signature.hex(),
         }
 
 

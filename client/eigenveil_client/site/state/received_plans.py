@@ -42,6 +42,7 @@ CREATE TABLE submissions (
 ) STRICT;
 """
 
+
 class ConsentStatus(Enum):
     """Consent status of a study: `pending` waits for a person, `accepted` is answered, the others never
     are."""
@@ -95,10 +96,10 @@ class ReceivedPlan:
     """Plan with a verified signature, and the analyst's `authorization` (as received, empty for none).
 
     `standing` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
-    digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
-    the last status that a person set, also after the end (empty: only the rules decided, or no decision yet),
-    `decided_by` that person's name and `decided_at` the time. `word` and `text` are the reason of a decline; `told`
-    is true if the text may be sent to the analyst.
+    digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person`
+    is the last status that a person set, also after the end (empty: only the rules decided, or no decision
+    yet), `decided_by` that person's name and `decided_at` the time. `word` and `text` are the reason of a
+    decline; `told` is true if the text may be sent to the analyst.
     """
 
     plan: str
@@ -175,9 +176,7 @@ class ReceivedPlans:
 
     def statuses(self, digests: Iterable[str]) -> dict[str, tuple[ConsentStatus, bool]]:
         """Return the present status of each of these plans, and if a person set it; one query."""
-        statement = (
-            "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
-        )
+        statement = "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
         rows = self._database.rows(statement, (json.dumps(list(digests)),))
         return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
@@ -286,7 +285,9 @@ class ReceivedPlans:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
             by, word = (standing.value, person.by, self._clock()), person.reason_code or ""
-            columns = "(person, decided_by, decided_at, reason_code, text, text_disclosed) = (?, ?, ?, ?, ?, ?)"
+            columns = (
+                "(person, decided_by, decided_at, reason_code, text, text_disclosed) = (?, ?, ?, ?, ?, ?)"
+            )
             values = (*by, word, person.text, person.text_disclosed, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
@@ -337,4 +338,6 @@ def check_transition(digest: str, now: ConsentStatus, standing: ConsentStatus) -
 
 
 def _plan_from_row(row: Row) -> ReceivedPlan:
-    return ReceivedPlan(**dict(row) | {"status": ConsentStatus(row["status"]), "text_disclosed": bool(row["text_disclosed"])})
+    return ReceivedPlan(
+        **dict(row) | {"status": ConsentStatus(row["status"]), "text_disclosed": bool(row["text_disclosed"])}
+    )

@@ -167,8 +167,9 @@ def _store(place: str, verified: VerifiedCheckpoint, change: Connection) -> None
     """Store a checkpoint. Two threads may do so: the one with more rows is the later one."""
     signed, checkpoint = verified
     change.execute(
-        "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET head = excluded.head, "
-        "signature = excluded.signature, size = excluded.size, digest = excluded.digest "
+        "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
+        "head = excluded.head, signature = excluded.signature, "
+        "size = excluded.size, digest = excluded.digest "
         "WHERE excluded.size > checkpoints.size OR checkpoints.place = ?",
         (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest, REFUSED),
     )

@@ -208,7 +208,9 @@ def pool_for(plan: Plan) -> Pool:
     k, allowed, most = plan.study.components, plan.study.max_records, plan.study.components
     while most < allowed and math.comb(most + 1, k) <= MOST_SUBSETS:
         most += 1
-    return Pool(centre=midpoint(plan.study), rank=k, max_records=most, truncated=most < allowed, key=deal_key(plan))
+    return Pool(
+        centre=midpoint(plan.study), rank=k, max_records=most, truncated=most < allowed, key=deal_key(plan)
+    )
 
 
 def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
@@ -218,7 +220,11 @@ def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
     lead = moved + 2 * scale * math.log(
         1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
     )
-    looked = f"; it uses at most {query.pool.max_records} records, subspace-exact uses all" if query.pool.truncated else ""
+    looked = (
+        f"; it uses at most {query.pool.max_records} records, subspace-exact uses all"
+        if query.pool.truncated
+        else ""
+    )
     return (
         f"no subspace of dimension {plan.study.components} has a sufficient lead: it needs "
         f"about {math.ceil(lead)} more records than any other, outside of smaller subspaces{looked}"

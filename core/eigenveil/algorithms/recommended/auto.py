@@ -113,7 +113,9 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     steps = None if first_stage is None else refinement_steps(1.0)
     if d > WIDE:
         found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
-        return replace(found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix")
+        return replace(
+            found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix"
+        )
     share = matrix_share(plan, start)
     clip = matrix_clip(plan, start, share)
     first = yield from covariance(plan, start, clip, clip.left * share * PROBE)

@@ -123,7 +123,9 @@ def cost_of_share(plan: Plan, share: float) -> int:
 
 def query_at_share(plan: Plan, query: Query, share: float) -> PricedQuery:
     """Return a query at a share of the plan's budget, with the noise that its composition allows."""
-    return PricedQuery(query=query, micro_rho=cost_of_share(plan, share), distribution=noise_distribution(plan))
+    return PricedQuery(
+        query=query, micro_rho=cost_of_share(plan, share), distribution=noise_distribution(plan)
+    )
 
 
 def effective_mu(plan: Plan, micro_rho: int) -> float:
@@ -249,7 +251,9 @@ def row_norms(
     """
     grid = _reach(centre, most)
     query = RowNorms(centre=centre, edges=grid.edges(S))
-    return read_histogram((yield PricedQuery(query=query, micro_rho=micro_rho, distribution=noise_distribution)), grid)
+    return read_histogram(
+        (yield PricedQuery(query=query, micro_rho=micro_rho, distribution=noise_distribution)), grid
+    )
 
 
 def _step(

@@ -72,7 +72,9 @@ def _later(plan: Plan, query: Query) -> Query:
     if not isinstance(query, GradientQuery) or query.batch is None:
         return query
     first, batches = query.batch.first_round + SCALE_ROUNDS, query.batch.batches
-    return replace(query, batch=replace(query.batch, first_round=first, key=pass_key(plan.digest, first, batches)))
+    return replace(
+        query, batch=replace(query.batch, first_round=first, key=pass_key(plan.digest, first, batches))
+    )
 
 
 def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:

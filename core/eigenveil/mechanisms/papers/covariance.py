@@ -51,7 +51,9 @@ def eigenvalue_noise_spec(round_query: RoundQuery, query: Spectrum, study: Study
         query, study.neighbours, study.max_sites_per_person
     )
     scale = scale_of(bound**2, round_query.micro_rho)
-    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale, distribution=round_query.distribution),))
+    return NoiseSpec(
+        blocks=(Block(count=query.released_length, scale=scale, distribution=round_query.distribution),)
+    )
 
 
 def release_eigenvalues(

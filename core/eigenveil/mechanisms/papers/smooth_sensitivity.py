@@ -138,7 +138,9 @@ def _tested(
     """Propose a lower bound of the gap, test it with a fifth of epsilon, release with the rest [P21]."""
     nothing = _published([0] * entries.size)
     scale, margin = gap_noise(bounds, TEST_SHARE * epsilon, delta / 2)
-    drawn = noise.draw(NoiseSpec(blocks=(Block(count=1, scale=scale, distribution=NoiseDistribution.LAPLACE),)))
+    drawn = noise.draw(
+        NoiseSpec(blocks=(Block(count=1, scale=scale, distribution=NoiseDistribution.LAPLACE),))
+    )
     least = math.floor(gap * GAP_STEPS) + int(drawn[0]) - margin
     local_bound = bounds.local(least / GAP_STEPS)
     spread = (local_bound + bounds.float_slack) * noise_multiplier((1 - TEST_SHARE) * epsilon, delta / 2)

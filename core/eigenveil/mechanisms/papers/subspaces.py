@@ -75,7 +75,9 @@ def release_most_voted(
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
     scale = scale_of(l1**2, round_query.micro_rho)
     spec = NoiseSpec(
-        blocks=(Block(count=total.size // FINGERPRINT_WORDS, scale=scale, distribution=NoiseDistribution.LAPLACE),)
+        blocks=(
+            Block(count=total.size // FINGERPRINT_WORDS, scale=scale, distribution=NoiseDistribution.LAPLACE),
+        )
     )
     drawn = noise.draw(spec) if total.size else frozen([])
     least = max(vote_threshold(scale, changed_votes(study), round_query.atto_delta / ATTO), query.min_votes)
@@ -114,7 +116,9 @@ def truncated_laplace(scale: float, bound: int, noise: NoiseSource) -> int | Non
 
     A miss does not depend on data, so the release may then be empty.
     """
-    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, distribution=NoiseDistribution.LAPLACE),)))
+    drawn = noise.draw(
+        NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, distribution=NoiseDistribution.LAPLACE),))
+    )
     within = drawn[np.abs(drawn) <= bound]
     return int(within[0]) if within.size else None
 

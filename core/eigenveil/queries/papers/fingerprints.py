@@ -148,10 +148,12 @@ class Preimage:
     describe = describe_numbers
 
     def __post_init__(self) -> None:
-        freeze(self, "fingerprint", "holders")
+        freeze(self, "fingerprint", "voting_sites")
         require(self.fingerprint.shape == (FINGERPRINT_WORDS,), "a fingerprint has four words")
         rising = self.voting_sites.ndim == 1 and bool((np.diff(self.voting_sites, prepend=-1) > 0).all())
-        require(rising and bool((self.voting_sites < MAX_SITES).all()), "holders must be indices of sites, rising")
+        require(
+            rising and bool((self.voting_sites < MAX_SITES).all()), "holders must be indices of sites, rising"
+        )
         given = [source for source in (self.subsamples, self.cells, self.pool) if source is not None]
         require(len(given) == 1, "give exactly one of subsamples, cells and pool")
 

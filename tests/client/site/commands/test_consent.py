@@ -230,7 +230,9 @@ def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
 
 
 def test_commands_list_show_and_decide(asking: Stage) -> None:
-    config = written(asking, 'approval = "manual"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n')
+    config = written(
+        asking, 'approval = "manual"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n'
+    )
     with process(asking) as (_, worker):
         asked(asking, worker)
         asked(asking, worker, a_plan(submission="two"))

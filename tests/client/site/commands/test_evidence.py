@@ -44,7 +44,7 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     both = site(answered, "egress", "show", "--round", last + 1, "--json").json
     assert both["messages"] == 2
     decoded = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
-    assert decoded["question"] == QUERIES[-1].digest
+    assert decoded["query"] == QUERIES[-1].digest
     names = [number["is"] for number in decoded["numbers"]]
     assert names[:4] == ["a squared", "b squared", "c squared", "a x b"]
     store = stage.store()

@@ -180,7 +180,9 @@ def test_refused_statements_fill_no_disk_and_block_nothing(stage: Stage, name: s
         response.release.values = bytes(2**20)
         stated = SignedRound(signed_json=response.release.signed_round.signed_json, signature=b"").read()
         signed = replace(stated, **changes(value)).signed(RELEASE_KEY.sign)
-        response.release.signed_round.CopyFrom(pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature))
+        response.release.signed_round.CopyFrom(
+            pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
+        )
         assert isinstance(worker.work(response), Refusal)
     kept = [len(row["message"]) for row in store.database.rows("SELECT message FROM rounds")]
     assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)

@@ -166,7 +166,9 @@ def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
     values = {"agreement": mine.agreement, "signing": mine.signing} | {key: getattr(card, key)}
     made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
     if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
-        return SignedSiteKeyCard(signed_json=made.said, signature=signing(7).sign(SITE_CARD_SIGNED + made.said))
+        return SignedSiteKeyCard(
+            signed_json=made.said, signature=signing(7).sign(SITE_CARD_SIGNED + made.said)
+        )
     return sign_site_card(made, signing(9).sign)
 
 

@@ -49,9 +49,13 @@ ANSWER_LABELS = {
         "patients sorted into steps by how much they count for the next improvement: only the number in each "
         "step"
     ),
-    "eigenvalue-votes": mark("how many small groups of patients differ how much from each other: counts only"),
+    "eigenvalue-votes": mark(
+        "how many small groups of patients differ how much from each other: counts only"
+    ),
     "coordinates": mark("how many small groups of patients lie where, for each measurement: counts only"),
-    "coordinate-clipped-sum": mark("sums over small groups of patients that say how to improve the direction found so far"),
+    "coordinate-clipped-sum": mark(
+        "sums over small groups of patients that say how to improve the direction found so far"
+    ),
     "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
     "spectrum": mark(
         "for every two measurements, and each with itself, their product added up over all patients, of "

@@ -89,9 +89,7 @@ def study_routes(console: Console) -> list[Route]:
             seen = store.studies.all()[::-1]
             return {
                 "waiting": [
-                    consent_summary(config, store, one)
-                    for one in seen
-                    if one.status is ConsentStatus.PENDING
+                    consent_summary(config, store, one) for one in seen if one.status is ConsentStatus.PENDING
                 ],
                 "decided": [one for one in seen if one.status is not ConsentStatus.PENDING],
                 "counts": store.declined.counts()[::-1],
