@@ -217,7 +217,7 @@ class LightSite:
             if other not in self._secrets:  # once, as a site's daemon does
                 self._secrets[other] = self._keys.secret_with(self._shared.cards[other])
         secrets = {other: self._secrets[other] for other in others}
-        share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
+        share = OsNoise().draw(share_spec(asked.priced, plan.study, len(attempt.members)))
         said = self._contribution(asked, masked(values, share, name, secrets, attempt), attempt.digest)
         return MaskedAnswer(contribution=said, number=attempt.number)
 

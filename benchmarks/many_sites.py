@@ -32,9 +32,10 @@ from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.study import Trust
 from eigenveil_client.connection.channel import call
+from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
@@ -129,15 +130,14 @@ class Federation:
 
 def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: str = "") -> Federation:
     """A new federation with `sites` enrolled sites."""
-    layout = FederationLayout(
-        folder=folder / "coordinator", federation=FEDERATION, host="127.0.0.1", listen="", port=ports[0],
+    toml = create(
+        folder / "coordinator", federation=FEDERATION, host="127.0.0.1", port=ports[0],
         enrol_port=ports[1], budget_epsilon=1e6, budget_delta=1e-3, database=database,
     )  # fmt: skip
-    toml = create(layout)
     extra = f'metrics = "127.0.0.1:{ports[2]}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
     extra += "max_columns = 20000\nmax_share_per_analyst = 1.0\n"
+    config = load(toml, Config)
     toml.write_text(toml.read_text() + extra)
-    config = layout.config
     with closing(existing_store(config)) as store:
         registry, keys = Registry(store, FEDERATION, unix_ms), load_keys(config.files)
         ca, to = config.files.ca.read_bytes(), f"127.0.0.1:{ports[0]}"

@@ -35,7 +35,7 @@ from benchmarks.many_sites import (
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
@@ -112,7 +112,7 @@ class Writer:
         self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)
         after = ""
         for number in range(rounds):
-            asked = RoundQuery(plan_digest=stored.digest, round=number, query=Count(), micro_rho=PRICE)
+            asked = RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE), stored.digest, number)
             after = self._round(asked, after)
         bundle = signed_bundle(
             {"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public

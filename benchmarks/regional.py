@@ -63,7 +63,7 @@ class Region:
         answers: dict[str, IntArray] = {}
         for name, site in self.sites.items():
             if name in present:
-                values = site.answer(asked.query, apply, frame=asked.frame)
+                values = site.answer(asked.query, apply, frame=asked.priced.frame)
                 check(asked, name, values, self.most)
                 answers[name] = values
         if isinstance(asked.query, SiteBySite):

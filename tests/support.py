@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
     AdditiveQuery,
@@ -131,7 +132,13 @@ async def submitted(
 
 def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
     """`query` as one of a study."""
-    return RoundQuery(plan_digest=plan_digest, round=round, query=query, micro_rho=micro_rho)
+    return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho), plan_digest, round)
+
+
+def changed_query(asked: RoundQuery, **changes: Any) -> RoundQuery:
+    """The same query with other fields, its own or those of its priced query."""
+    own = {name: changes.pop(name) for name in ("plan_digest", "round") if name in changes}
+    return replace(asked, priced=replace(asked.priced, **changes), **own)
 
 
 def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:

@@ -29,7 +29,7 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import check_all_sizes, make_plan, possible_rehearsals, rehearse_with_releases
 from eigenveil.planning.predict import predict
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.queries.limits import DIRECTION_LIMIT, row_norm_limit
 from eigenveil.secure_aggregation.masking import Attempt, masked
@@ -125,7 +125,7 @@ def check(setting: Setting) -> Measured:
     query = query_of(setting)
     rows = np.random.default_rng(0).normal(size=(100, setting.columns), scale=SPREAD)
     values = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
-    asked = RoundQuery(plan_digest="00" * 32, round=0, query=query, micro_rho=1)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
     sent = Contribution(plan_digest="00" * 32, round=0, query=asked.digest, site="a", values=values)
 
     def checked() -> str:
@@ -143,7 +143,7 @@ def added(setting: Setting) -> Measured:
         offset=np.zeros((d, 1), dtype=np.int64), shift=0,
     )  # fmt: skip
     query = Gradient(spec=spec, radius=2**28)
-    asked = RoundQuery(plan_digest="00" * 32, round=0, query=query, micro_rho=1)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
     answers = {f"s{i}": np.full(d, i, dtype=np.int64) for i in range(setting.sites)}
     return with_peak(lambda: aggregate(asked, answers))
 
@@ -153,7 +153,7 @@ def top(setting: Setting) -> Measured:
     query, most = query_of(setting), 100
     rows = np.random.default_rng(0).normal(size=(most, setting.columns), scale=SPREAD)
     one = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
-    asked = RoundQuery(plan_digest="00" * 32, round=0, query=query, micro_rho=1)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
     groups = setting.regions or setting.sites
     each = setting.sites // groups
     members = {f"r{i}": tuple(f"site-{i}-{j}" for j in range(each)) for i in range(groups)}

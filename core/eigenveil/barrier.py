@@ -61,7 +61,7 @@ def release(
             raise InternalError(Code.BUG, f"{round_label(round_query.round)} was sealed for another query")
         return stored
     try:
-        outcome = apply_mechanism(round_query, total, plan.study, noise, present)
+        outcome = apply_mechanism(round_query.priced, total, plan.study, noise, present)
         del total  # frees the memory while the release is stored
         if outcome.values.shape != (released_length(round_query.query),):
             raise InternalError(

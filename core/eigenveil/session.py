@@ -7,6 +7,7 @@ the same pending query. Simulation, coordinator, sites and estimators use it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from eigenveil.accounting.zcdp import NO_COST, pico_epsilon
 from eigenveil.algorithms import Estimate, steps_of
@@ -118,17 +119,10 @@ class Session:
             return
         self.pending = self._derived = self._query(priced_query)
 
-    def _query(self, priced_query: PricedQuery) -> RoundQuery:
+    def _query(self, priced: PricedQuery) -> RoundQuery:
         """Return the next query, after a check that the study can pay for it [P4]."""
-        round_query = RoundQuery(
-            plan_digest=self.plan.digest,
-            round=len(self.releases),
-            query=priced_query.query,
-            micro_rho=priced_query.micro_rho,
-            atto_delta=priced_query.atto_delta + self.plan.masked_delta,
-            distribution=priced_query.distribution,
-            frame=priced_query.frame,
-        )
+        charged = replace(priced, atto_delta=priced.atto_delta + self.plan.masked_delta)
+        round_query = RoundQuery(charged, self.plan.digest, len(self.releases))
         check_affordable(self.plan, round_query, self.queries, self.spent, self._pico)
         self._check_reach(round_query)
         return round_query

@@ -89,7 +89,7 @@ def _group(
         values = site.answer(
             round_query.query,
             apply if prod(site.rows.shape) >= PARALLEL_ENTRIES else map,
-            frame=round_query.frame,
+            frame=round_query.priced.frame,
         )  # for its own records
         sent = values if mask is None else mask(name, values)
         contribution = Contribution.to(round_query, name, sent, attempt)

@@ -93,7 +93,7 @@ class MemoryJournal:
         began = round_query.round if batch is None else batch.first_round
         paid = max((self.tried.get(round, 0) for round in range(began, round_query.round)), default=0)
         due = attempt_cost(
-            round_query.answer_cost, number, paid, self.ledger.paid[study, began] if paid else None
+            round_query.priced.cost, number, paid, self.ledger.paid[study, began] if paid else None
         )
         self.ledger.apply(self.ledger.attempt(study, round_query.round, round_query.digest, due, at=0))
         self.tried[round_query.round] = number

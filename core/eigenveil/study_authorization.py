@@ -66,7 +66,7 @@ class StudyAuthorization:
             raise PeerError(Code.PROTOCOL, "the authorization of the study has an invalid field")
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed."""
         return canonical(asdict(self))
 
@@ -97,7 +97,7 @@ class SignedAuthorization:
             statement = StudyAuthorization(**stated)
         except (ValueError, KeyError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
-        if statement.said != self.signed_json:
+        if statement.signed_json != self.signed_json:
             raise PeerError(Code.PROTOCOL, "the authorization of the study is not in canonical form")
         return statement
 
@@ -168,7 +168,7 @@ def authorize(plan: Plan, card: SignedAnalystKeyCard, expires: int, sign: Sign) 
         plan=plan.digest,
         expires=expires,
         key=verified_card.digest,
-    ).said
+    ).signed_json
     return SignedAuthorization(
         signed_json=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
     )

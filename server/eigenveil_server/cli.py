@@ -55,9 +55,9 @@ def group() -> None:
 @json_option
 def init(folder: Path, csr: Path | None, as_json: bool, **values: str | int | float) -> None:
     """Create a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
-    from eigenveil_server.admin.setup import FederationLayout, create
+    from eigenveil_server.admin.setup import create
 
-    path = create(FederationLayout(folder=folder, csr=csr, **values))  # type: ignore[arg-type]
+    path = create(folder, csr, **values)
     if csr is None:
         then = shell_command("eigenveil-coordinator", "serve", "--config", path)
         print_result({"config": str(path)}, as_json, f"Wrote {path}\nNext: {then}")

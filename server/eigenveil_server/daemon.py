@@ -126,7 +126,7 @@ class Daemon:
         self._main_gateway = self._gateway(
             "front", self._authenticator.check_admitted, client_certificates=True
         )
-        self._enrol_gateway = self._gateway("side", lambda connection_info: None, client_certificates=False)
+        self._enrol_gateway = self._gateway("side", lambda info: None, client_certificates=False)
         self._console: ConsoleServer | None = None
         self._guard = Watchdog(keys.authorities, self._leaf, self._sweep, fatal)
 

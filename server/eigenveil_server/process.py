@@ -29,6 +29,19 @@ def as_datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
+def time_text(milliseconds: int) -> str:
+    """Return the same time in ISO 8601, to the second."""
+    return as_datetime(milliseconds).isoformat(timespec="seconds")
+
+
+def current_task() -> asyncio.Task[object]:
+    """Return the task of a call, in which this runs."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call runs in a task")
+    return task
+
+
 Fatal = Callable[[InternalError], NoReturn]
 
 

@@ -14,7 +14,7 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
     AdditiveQuery,
@@ -122,10 +122,10 @@ def query_of(
     if batch is not None:
         dealt = a_batch(plan.digest, batch.batches, batch.index)
         query = replace(query, batch=dealt)  # type: ignore[arg-type]
-    return RoundQuery(
-        plan_digest=plan.digest, round=batch.index if batch else 0, query=query,
-        micro_rho=s.micro_rho, atto_delta=s.atto_delta, distribution=distribution,
-    )  # fmt: skip
+    priced = PricedQuery(
+        query=query, micro_rho=s.micro_rho, atto_delta=s.atto_delta, distribution=distribution
+    )
+    return RoundQuery(priced, plan.digest, batch.index if batch else 0)
 
 
 def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
@@ -154,7 +154,7 @@ def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[Rou
     """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
     if not isinstance(asked.query, GradientQuery):
         return [asked], []
-    s = Setting(adds=True, sites=1, micro_rho=asked.micro_rho, atto_delta=asked.atto_delta)
+    s = Setting(adds=True, sites=1, micro_rho=asked.priced.micro_rho, atto_delta=asked.priced.atto_delta)
     asks = [replace(asked.query, batch=a_batch("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
     first, *later = [query_of(plan, query, s) for query in asks]
     return [asked, first], later

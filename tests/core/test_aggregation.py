@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
 from eigenveil.errors import Code
+from eigenveil.numerics import linalg
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     NAMES,
@@ -28,7 +29,6 @@ from eigenveil.queries import (
     Query,
     ShuffledRecord,
     SpanVotes,
-    contract,
 )
 from eigenveil.queries.contract import is_gram
 from eigenveil.queries.gradients import pass_key
@@ -129,14 +129,14 @@ def test_an_answer_that_no_records_add_up_to_is_refused(name: str) -> None:
         validate(a_query(query), answered(query, frozen(PLANTED[name](said))), known)
 
 
-@pytest.mark.parametrize("panel", [contract.PANEL, 5])
+@pytest.mark.parametrize("panel", [linalg.PANEL, 5])
 @pytest.mark.parametrize("d", [1, 2, 7, 60])
 @pytest.mark.parametrize("rank", [0, 1, 3, 60])
 def test_no_honest_products_are_refused_for_rounding(
     d: int, rank: int, panel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of low rank, where the least eigenvalue is 0 and floats are off; up to the largest sums there are."""
-    monkeypatch.setattr(contract, "PANEL", panel)
+    monkeypatch.setattr(linalg, "PANEL", panel)
     rng = np.random.default_rng(rank)
     for scale in (1, 2**10, 2**15):
         factors = rng.integers(-S, S, (rank, d), dtype=np.int64) * scale
@@ -149,13 +149,13 @@ def test_no_honest_products_are_refused_for_rounding(
         assert not is_gram(worse, d, radius, range(rank + 1))
 
 
-@pytest.mark.parametrize("panel", [contract.PANEL, 1, 3])
+@pytest.mark.parametrize("panel", [linalg.PANEL, 1, 3])
 @pytest.mark.parametrize("d", [3, 4, 8, 130])
 def test_products_that_are_not_positive_semidefinite_are_refused(
     d: int, panel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only negative eigenvalue is that of all columns together, seen by the last panel alone."""
-    monkeypatch.setattr(contract, "PANEL", panel)
+    monkeypatch.setattr(linalg, "PANEL", panel)
     ones, apart = np.full(d, d * 1000, dtype=np.int64), np.full(d * (d - 1) // 2, 1000, dtype=np.int64)
     for entry, allowed in ((-1000, True), (-1000 * d // (d - 1) - 2, False)):
         triangle = np.concatenate([ones - (d * 1000 - 1000 * (d - 1)) * (entry == -1000), apart * 0 + entry])
@@ -163,7 +163,7 @@ def test_products_that_are_not_positive_semidefinite_are_refused(
 
 
 def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    d, factor = 400, contract._factor
+    d, factor = 400, linalg._factor
     used, held = list[weakref.ref[Any]](), list[int]()
 
     def seen(panel: Any, mine: Any, blocks: Any, scratch: Any) -> None:
@@ -172,8 +172,8 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
         used.append(weakref.ref(mine))
         held.append(8 * sum(mine.shape) * sum(block.shape[1] for block in blocks))
 
-    monkeypatch.setattr(contract, "PANEL", 16)
-    monkeypatch.setattr(contract, "_factor", seen)
+    monkeypatch.setattr(linalg, "PANEL", 16)
+    monkeypatch.setattr(linalg, "_factor", seen)
     asked = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
     size, total = 8 * asked.query.length, RunningTotal(asked)
     tracemalloc.start()

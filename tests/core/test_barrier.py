@@ -122,7 +122,7 @@ def test_a_crash_before_the_seal_draws_again_and_after_it_does_not(death: str) -
 
 
 def spec() -> NoiseSpec:
-    return noise_spec(ASK, QUERY.micro_rho, PLAN.study.neighbours)
+    return noise_spec(ASK, QUERY.priced.micro_rho, PLAN.study.neighbours)
 
 
 def made(process: Process) -> Release:
@@ -219,8 +219,8 @@ def test_a_release_is_the_sum_plus_the_draw_and_states_its_cost(name: str) -> No
     )
     assert (released.values - total).tolist() == [42] * query.length
     assert (released.round, released.query, released.present) == (4, asked.digest, ("north",))
-    assert released.micro_rho == asked.micro_rho
-    assert released.sigma == noise_spec(query, asked.micro_rho, PLAN.study.neighbours).sigma
+    assert released.micro_rho == asked.priced.micro_rho
+    assert released.sigma == noise_spec(query, asked.priced.micro_rho, PLAN.study.neighbours).sigma
 
 
 def test_a_query_of_another_plan_is_refused() -> None:
@@ -239,7 +239,7 @@ def test_a_sum_of_the_wrong_shape_or_type_is_refused_before_anything_is_charged(
 def test_a_round_sealed_for_another_query_is_never_served() -> None:
     store = MemoryStore()
     barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
-    other = a_query(ASK, plan_digest=PLAN.digest, micro_rho=QUERY.micro_rho + 1)
+    other = a_query(ASK, plan_digest=PLAN.digest, micro_rho=QUERY.priced.micro_rho + 1)
     with refused(Code.BUG, "another query"):
         barrier.release(other, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
 

@@ -124,14 +124,14 @@ def test_no_algorithm_spends_more_than_its_plan(data: st.DataObject) -> None:
 def drain(plan: Plan) -> None:
     session = Session(plan)
     while (query := session.pending) is not None:
-        assert session.spent.micro_rho + query.micro_rho <= plan.micro_rho
+        assert session.spent.micro_rho + query.priced.micro_rho <= plan.micro_rho
         session.feed(
             Release(
                 round=query.round,
                 query=query.digest,
                 values=frozen([0]),
                 sigma=1.0,
-                micro_rho=query.micro_rho,
+                micro_rho=query.priced.micro_rho,
                 atto_delta=0,
                 present=(),
             )

@@ -133,7 +133,7 @@ def test_contributions_of_groups_equal_the_answers_of_their_sites(
     told = False
     for asked in rehearse(a_plan(study)):
         for present in (SITES, SITES[4:], SITES[:3]):
-            each = {name: sites[name].answer(asked.query, frame=asked.frame) for name in present}
+            each = {name: sites[name].answer(asked.query, frame=asked.priced.frame) for name in present}
             together = sum_contributions(sites, study.max_records, asked, present[::-1])
             told |= bool(together.any())
             assert np.array_equal(together, aggregate(asked, each))

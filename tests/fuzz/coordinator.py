@@ -158,8 +158,8 @@ async def _handlers(rig: Rig) -> dict[str, Any]:
 
 
 def _connection_info(peer: str) -> ConnectionInfo:
-    gateway_client = GatewayClient(name="anybody", role=None)
-    return ConnectionInfo(peer="127.0.0.1:1", certificate=peer.encode(), gateway_client=gateway_client)
+    client = GatewayClient(name="anybody", role=None)
+    return ConnectionInfo(peer="127.0.0.1:1", certificate=peer.encode(), client=client)
 
 
 async def _guarded(gate: Any, name: str, handler: Any) -> Any:

@@ -28,7 +28,7 @@ from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.admin.doctor import coordinator_checks
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki import authority_lists, rotation
@@ -183,11 +183,10 @@ async def test_an_expired_list_is_told_and_not_taken_as_new(
 
 def without_a_root(folder: Path, root: Root) -> Config:
     """A new federation whose authority `root` has signed, and whose lists it signs."""
-    layout = FederationLayout(
-        folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=0, enrol_port=0,
-        budget_epsilon=10.0, budget_delta=1e-6, csr=root.folder / "first.csr",
+    create(
+        folder, root.folder / "first.csr", federation=FEDERATION, host="127.0.0.1", port=0, enrol_port=0,
+        budget_epsilon=10.0, budget_delta=1e-6,
     )  # fmt: skip
-    create(layout)
     config = Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, long_poll_seconds=0.2)
     with refused(Code.BAD_CONFIG, "no list of authorities yet"):
         Daemon(config)

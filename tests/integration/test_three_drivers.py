@@ -44,7 +44,7 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 
@@ -137,10 +137,8 @@ def stop(problem: InternalError) -> NoReturn:
 async def coordinator(folder: Path) -> AsyncIterator[tuple[Daemon, Ports]]:
     """A real coordinator on loopback whose noise is seeded."""
     create(
-        FederationLayout(
-            folder=folder, federation=NAME, host="127.0.0.1", listen="", port=0, enrol_port=0,
-            budget_epsilon=10.0, budget_delta=1e-6,
-        )
+        folder, federation=NAME, host="127.0.0.1", port=0, enrol_port=0, budget_epsilon=10.0,
+        budget_delta=1e-6,
     )  # fmt: skip
     config = Config(federation=NAME, state=folder, port=0, enrol_port=0)
     daemon = Daemon(config, noise=SeededNoise(noise_seed()), fatal=stop)

@@ -68,11 +68,8 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", BY_TURNS),
     of("TM11", TURNS, "if len(self._in_progress) < MOST_HANDSHAKES:", "if self._in_progress:", SLOW),
     of("TM11", TURNS, "        self._end(caller)\n        return 0.0", "        return 0.0", SLOW),
-    of("TM11", TURNS, ("caller = max(\n"
-                      "            self._in_progress, key=lambda caller: "
-                      "self._in_progress[caller][0].begun\n"
-                      "        )"),
-       "caller = next(iter(self._in_progress))", SLOW),
+    of("TM11", TURNS, "max(self._in_progress.items(), key=lambda item: item[1][0].begun)",
+       "next(iter(self._in_progress.items()))", SLOW),
     of("TM11", TURNS, "key=lambda queue: (queue.failed, queue.begun, queue.last)",
        "key=lambda queue: (queue.failed, queue.last)", FEWEST),
     of("TM11", TURNS, "key=lambda queue: (queue.failed, queue.begun, queue.last)",
@@ -87,10 +84,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", REQUESTS, "            self._make_room()\n", "            pass\n",
        f"{AT_ONCE}test_who_holds_several_messages_or_one_for_long_makes_room_for_others"),
     of("TM18", CONNECTION,
-       ("self._observer.requests.give_back(\n"
-       "                self.connection_info.gateway_client, self._sent.pop(stream), "
-       "whole=whole\n"
-       "            )"),
+       "self._observer.requests.give_back(self.info.client, self._sent.pop(stream), whole=whole)",
        "self._sent.pop(stream)", f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
     of("TM18", REQUESTS, "        if now - self._looked < LOOK_SECONDS:", "        if False:",
        f"{AT_ONCE}test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second"),
@@ -98,8 +92,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{AT_ONCE}test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow"),
     of("TM18", REQUESTS, "            if client_bytes.sent == client_bytes.whole:", "            if False:",
        f"{AT_ONCE}test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time"),
-    of("TM18", REQUESTS, ("        client_bytes.gateway_client = (\n            gateway_client  #"),
-       "        (\n            gateway_client  #",
+    of("TM18", REQUESTS, "        client_bytes.client = client  #", "        #",
        f"{AT_ONCE}test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now"),
     of("TM18", CONNECTION, "        if self._inward.at_boundary:", "        if True:",
        f"{OF_ROOM}test_a_request_is_complete_when_its_last_byte_has_passed"),
@@ -155,13 +148,16 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_STREAMS}test_a_request_that_never_ends_is_overdue"),
     of("TM18", STREAMS, "            return not found.requested\n", "            return True\n",
        f"{OF_STREAMS}test_who_waits_for_the_coordinator_is_let_alone"),
-    of("TM18", CONNECTION, "if self._streams.new(frame) and not self._observer.may_open(self):", "if False:",
+    of("TM18", CONNECTION, "if self._streams.new(frame) and not observer.quota.may_open(client):",
+       "if False:",
        HELD),
-    of("TM18", CONNECTION, "        self._observer.closed(self, len(self._streams))\n", "", HELD),
+    of("TM18", CONNECTION,
+       ("        if self.name:\n"
+       "            self._observer.quota.closed(self.info.client, len(self._streams))\n"), "", HELD),
     of("TM18", "server/eigenveil_server/front/gateway.py", "if why := connection.overdue():",
        "if (why := connection.overdue()) and False:", HELD),
-    of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "gateway_client", MOST),
-    of("TM18", PLACES, "        if gateway_client.role is not Role.SITE:\n            self._others += 1",
+    of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "client", MOST),
+    of("TM18", PLACES, "        if client.role is not Role.SITE:\n            self._others += 1",
        "        if True:\n            self._others += 1", MOST),
     of("TM18", REPLIES, "            await caller_replies.read_slots.acquire()\n",
        "            caller_replies.read_slots._value -= 1\n",

@@ -37,9 +37,9 @@ UNTIL_CHARGED = (
 )
 
 OF_LEDGERS: tuple[Mutant, ...] = (
-    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.answer_cost",
+    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.priced.cost",
        "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.answer_cost',
+       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py",
        ("round_query.digest, round_query.cost, at=at"),
@@ -62,8 +62,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query_limits.py", "            _check_gaussian(plan, round_query)\n",
        "            pass\n",
        "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
-    of("P4", "protocol/query_limits.py", ("if not added or round_query.atto_delta != plan.masked_delta:"),
-       "if not added:",
+    of("P4", "protocol/query_limits.py", " or round_query.priced.atto_delta != plan.masked_delta:", ":",
        "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "client/eigenveil_client/site/state/outgoing.py",
        ("            check_composition(plan, round_query, cost, "
@@ -137,9 +136,9 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/server/studies/test_next_query.py"
        "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
     of("P27", "common/eigenveil_common/storage/database.py",
-       "            change.execute(statements)\n            database.set_version(change, after)",
-       "            database.set_version(change, after)\n    with database.transaction() as change:\n"
-       "        change.execute(statements)",
+       "                change.execute(statements)\n                self.set_version(change, after)\n",
+       "                self.set_version(change, after)\n        with self.transaction() as change:\n"
+       "            change.execute(statements)\n",
        "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),

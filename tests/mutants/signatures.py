@@ -26,7 +26,7 @@ REQUIRED = "analysts.require(self._member.folder, plan, received.signed, self._s
 
 OF_SIGNATURES: tuple[Mutant, ...] = (
     # ---- one authorization, for one plan
-    of("R31", SIGNED, "        AUTHORIZATION_SIGNED + signed.said,\n",
+    of("R31", SIGNED, "        AUTHORIZATION_SIGNED + signed.signed_json,\n",
        ("        signed.authorization_json,\n"),
        f"{AUTHORIZATION}::test_an_authorization_holds_for_its_plan_until_it_expires"),
     of("R31", SIGNED, '("key", stated.key, card.digest),', "", OTHER),
@@ -42,10 +42,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{AUTHORIZATION}::test_an_authorization_holds_for_its_plan_until_it_expires"),
     of("R31", SIGNED, "if stated.expires > now + MAX_AUTHORIZATION_SECONDS:", "if False:",
        f"{AUTHORIZATION}::test_an_authorization_lasts_no_longer_than_the_most_from_now"),
-    of("R31", SIGNED, "if statement.said != self.said:", "if False:", OTHER),
+    of("R31", SIGNED, "if statement.signed_json != self.signed_json:", "if False:", OTHER),
     of("R31", SIGNED, 'if stated["form"] != FORM:', "if False:", OTHER),
     of("R31", SIGNED, " or type(self.form) is not int", "", OTHER),
-    of("R31", SIGNED, "if len(self.said) > MOST_BYTES:", "if False:", OTHER),
+    of("R31", SIGNED, "if len(self.signed_json) > MOST_BYTES:", "if False:", OTHER),
     of("R31", SIGNED, "if sent.ByteSize() > MOST_SENT:", "if False:",
        f"{AUTHORIZATION}::test_an_authorization_travels_and_is_stored_as_it_was_signed"),
     of("R31", SIGNED, ("if (plan.federation, plan.analyst) != (verified_card.federation, "
@@ -57,8 +57,8 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", FOLLOWS, " and _whole(plan)", "", UNFOLLOWED),
     of("R31", FOLLOWS, "if during else candidates(study)", "if True else candidates(study)",
        f"{AUTHORIZATION}::test_a_plan_matches_the_study_it_was_made_of"),
-    of("R30", "key_cards/key_card.py", ("form.need(card.said == card_json, \"it is not in canonical form\")"),
-       "pass",
+    of("R30", "key_cards/key_card.py", 
+       'form.need(card.signed_json == card_json, "it is not in canonical form")', "pass",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     of("R30", "key_cards/owners.py", "len(self.signing) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),

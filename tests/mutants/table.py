@@ -63,15 +63,13 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P2", "noise/source.py", "if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE",
        "if True else LAPLACE",
        "tests/statistical/test_noise.py::test_shape"),
-    of("P2", "mechanisms/__init__.py", (
-       "study.neighbours, study.max_sites_per_person, round_query.distribution\n"
-                                       "    )\n"
-                                       "    return"),
-       "study.neighbours, 1, round_query.distribution)\n    return", SUMS),
-    of("P2", "queries/gradients.py", "return (self.radius * neighbours.records) ** 2",
-       "return self.radius**2 * neighbours.records", SUMS),
-    of("P2", "queries/rows.py", "return (WEIGHT * self.radius * neighbours.records) ** 2",
-       "return WEIGHT * (self.radius * neighbours.records) ** 2",
+    of("P2", "mechanisms/__init__.py",
+       "study.neighbours, study.max_sites_per_person, priced.distribution\n    )\n    return",
+       "study.neighbours, 1, priced.distribution\n    )\n    return", SUMS),
+    of("P2", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
+       "return self.bound**2 * neighbours.records", SUMS),
+    of("P2", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
+       "return self.weight * (self.radius * neighbours.records) ** 2",
        SUMS),
     of("P2", "queries/rows.py", "return int(self.radius**4)", "return int(self.radius**4) // 2", SUMS),
     of("P2", "numerics/encoding.py", "drawn.shape != total.shape or ", "",
@@ -108,8 +106,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P11", "mechanisms/papers/single_pass.py", "scale * math.log(l1)", "scale * math.log(1)", HISTOGRAM),
     of("P11", "mechanisms/papers/single_pass.py", "max(many, l1 + suppression_margin)", "many", HISTOGRAM),
     of("P11", "mechanisms/papers/single_pass.py",
-       "round_query.query.l1(study.neighbours) * study.max_sites_per_person",
-       "round_query.query.l1(study.neighbours)", SUMS),
+       "priced.query.l1(study.neighbours) * study.max_sites_per_person",
+       "priced.query.l1(study.neighbours)", SUMS),
     of("P11", "mechanisms/papers/single_pass.py", "(total > 0) & (noised >= threshold)",
        "noised >= threshold",
        "tests/core/mechanisms/test_stability_histogram.py::test_empty_bins_and_small_ones_are_silent"),
@@ -141,11 +139,11 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P16", "mechanisms/papers/subspaces.py", "max(0, margin) + drawn > bound",
        "max(0, margin) + drawn >= bound",
        LEAD),
-    of("P16", "queries/papers/subspaces.py", "return 2 if self.pool.cut else neighbours.records",
+    of("P16", "queries/papers/subspaces.py", "return 2 if self.pool.truncated else neighbours.records",
        "return neighbours.records", LEAD),
     of("P17", "queries/papers/subspaces.py", "TRIAL_COST = 3", "TRIAL_COST = 2", TRIAL),
-    of("P17", "mechanisms/papers/subspaces.py", "round_query.atto_delta / ATTO * stop",
-       ("round_query.atto_delta / ATTO"),
+    of("P17", "mechanisms/papers/subspaces.py", "priced.atto_delta / ATTO * stop",
+       ("priced.atto_delta / ATTO"),
        TRIAL),
     of("P18", "mechanisms/papers/subspaces.py", "complete = holders <= set(present)", "complete = True",
        "tests/core/mechanisms/test_fingerprint_votes.py::test_a_preimage_is_released_only_if_every_holde"
@@ -200,10 +198,10 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
     # ---- rows through a frame, and the questions about columns
     of("P29", "queries/columns.py", "return self.columns * neighbours.records", "return self.columns", SUMS),
-    of("P29", "queries/columns.py", "return (WEIGHT * self.radius * neighbours.records) ** 2",
+    of("P29", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
        "return (self.radius * neighbours.records) ** 2", SUMS),
-    of("P29", "queries/columns.py", "ceil_sqrt(self.length * self.l2_squared",
-       "ceil_sqrt(self.columns * self.l2_squared", SUMS),
+    of("P29", "queries/contract.py", "ceil_sqrt(self.length * self.l2_squared",
+       "ceil_sqrt(self.length // 2 * self.l2_squared", SUMS),
     of("P29", "site/record_view.py", "np.clip(part, -S, S, out=part)", "np.clip(part, -S, 2 * S, out=part)",
        f"{COLUMNS}::test_python_integers_see_the_same"),
     of("P29", "site/record_view.py", "    np.rint(part, out=part)\n", "",
@@ -212,15 +210,15 @@ MUTANTS: tuple[Mutant, ...] = (
        SENSITIVITY),
     of("P9", "site/site.py", "view = view.select(order)", "pass",
        f"{COLUMNS}::test_a_frame_moves_no_record_to_another_batch"),
-    of("P25", "protocol/query.py", "same and same_frame(ours.frame, theirs.frame)", "same",
+    of("P25", "protocol/query.py", "same and same_frame(ours.priced.frame, theirs.priced.frame)", "same",
        "tests/core/protocol/test_query.py::test_another_frame_changes_the_digest"),
     of("P25", "queries/columns.py", "self.factors >= LEAST_FACTOR", "self.factors >= 1", f"{BOUNDS}"
        "::test_a_frame_beyond_its_limits_shows_nothing"),
     # ---- the cross covariance of leading directions and the rest
-    of("P28", "queries/cross_covariance.py", "return (self.radius * neighbours.records) ** 2",
-       "return self.radius**2 * neighbours.records", SUMS),
-    of("P28", "queries/cross_covariance.py", "return ceil_sqrt(self.length * ",
-       "return ceil_sqrt(self.spec.k * ",
+    of("P28", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
+       "return self.bound**2 * neighbours.records", SUMS),
+    of("P28", "queries/contract.py", "return ceil_sqrt(self.length * ",
+       "return ceil_sqrt(",
        SUMS),
     of("P28", "queries/cross_covariance.py",
        ("_squared_reach(self.directions) <= MAX_SQUARED_SINGULAR_VALUE"),
@@ -280,10 +278,11 @@ MUTANTS: tuple[Mutant, ...] = (
        "        type(round_query.query),\n"
        "        round_query.plan_digest,\n"
        "        round_query.round,\n"
-       "        round_query.answer_cost,\n"
-       "        round_query.distribution,\n"
+       "        round_query.priced.cost,\n"
+       "        round_query.priced.distribution,\n"
        "    )"),
-       "(type(round_query.query), round_query.plan_digest, round_query.round, round_query.distribution)",
+       "(type(round_query.query), round_query.plan_digest, round_query.round, "
+       "round_query.priced.distribution)",
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_ano"
        "ther"),
     of("P25", "protocol/query.py", "return _within(left, right, 1)", "return _within(left, right, 2)",

@@ -60,8 +60,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
     # ---- the same question on two machines
-    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.distribution,\n    )",
-       "round_query.answer_cost)",
+    of("P25", "protocol/query.py", "round_query.priced.cost,\n"
+       "        round_query.priced.distribution,\n    )",
+       "round_query.priced.cost)",
        f"{AGREEMENT}[count-1]"),
     of("P25", "protocol/query.py", "_within(left, right, 0) if name == EDGE_FIELD",
        "_within(left, right, 1) if name == EDGE_FIELD", f"{AGREEMENT}[row-norms-1]"),
@@ -110,13 +111,13 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
                                                "        )"),
        "(self.plan, self.query) == (round_query.plan_digest, round_query.digest)", f"{ATTEMPTS}"
        "::test_an_attempt_matches_only_its_own_query_round_and_plan"),
-    of("R29", "secure_aggregation/masking.py", "if len(self.said) > MOST_BYTES:", "if False:",
+    of("R29", "secure_aggregation/masking.py", "if len(self.signed_json) > MOST_BYTES:", "if False:",
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
-                                "        round_query.distribution,\n"
+                                "        priced.distribution,\n"
                                 "        shares"),
-       "study.neighbours, 1, round_query.distribution, shares", SHARES),
+       "study.neighbours, 1, priced.distribution, shares", SHARES),
     of("P32", "noise/source.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
     # ---- budgets, statements and checkpoints
@@ -134,10 +135,10 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),
     of("R21", "protocol/rounds.py", " and bool(self.after) == (self.round > 0)", "", FORM),
     of("R21", "protocol/rounds.py", "self.size >= 1 and ", "", FORM),
-    of("R21", "protocol/rounds.py", "            ROUND_SIGNED + self.said,",
+    of("R21", "protocol/rounds.py", "            ROUND_SIGNED + self.signed_json,",
        ("            self.statement_json,"),
        f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
-    of("R21", "protocol/rounds.py", "if len(self.said) > MOST_BYTES:", "if False:", SIGNED),
+    of("R21", "protocol/rounds.py", "if len(self.signed_json) > MOST_BYTES:", "if False:", SIGNED),
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
@@ -146,7 +147,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{QUERY}::test_a_query[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
        f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
-    of("P29", "protocol/query.py", "self.frame is None or not isinstance(self.query, SubspaceQuery)", "True",
+    of("P29", "protocol/query.py", "self.priced.frame is None or not isinstance(self.query, SubspaceQuery)",
+       "True",
        f"{QUERY}::test_subsamples_are_seen_through_no_frame"),
     of("R5", "protocol/wire.py", "        if required:\n", "        if False:\n",
        "tests/core/protocol/test_wire.py::test_a_query_without_a_required_field_is_refused"),

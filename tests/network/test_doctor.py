@@ -26,7 +26,7 @@ from eigenveil_common.doctor import Check, Level
 from eigenveil_common.files import write_secret
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.admin.doctor import coordinator_checks
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
@@ -236,10 +236,8 @@ def federation(folder: Path) -> Path:
     """A coordinator's coordinator.toml, with ports that nobody uses."""
     port, enrol_port = free_ports()
     return create(
-        FederationLayout(
-            folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=port,
-            enrol_port=enrol_port, budget_epsilon=10.0, budget_delta=1e-6,
-        )
+        folder, federation=FEDERATION, host="127.0.0.1", port=port, enrol_port=enrol_port,
+        budget_epsilon=10.0, budget_delta=1e-6,
     )  # fmt: skip
 
 

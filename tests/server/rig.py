@@ -29,7 +29,7 @@ from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.front import gateway
@@ -332,11 +332,10 @@ UNLIMITED = SubmissionQuota(studies=10**6, bytes=2**40)
 def made(folder: Path, **changes: Any) -> Config:
     """A new federation in `folder`, with ports that the system chooses."""
     values: dict[str, Any] = {"budget_epsilon": 10.0, "budget_delta": 1e-6}
-    layout = FederationLayout(
-        folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=0, enrol_port=0,
+    create(
+        folder, federation=FEDERATION, host="127.0.0.1", port=0, enrol_port=0,
         **{**values, **{key: value for key, value in changes.items() if key in values}},
     )  # fmt: skip
-    create(layout)
     settings = {**values, "long_poll_seconds": 5.0, **changes}
     return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, **settings)
 

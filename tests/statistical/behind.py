@@ -63,7 +63,7 @@ def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
-    spec = data_independent_noise(asked, study)
+    spec = data_independent_noise(asked.priced, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -73,7 +73,8 @@ def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
         )
         with tiled:
             both = [
-                apply_mechanism(asked, total, study, Stacked(noise, m)).values for total in (before, after)
+                apply_mechanism(asked.priced, total, study, Stacked(noise, m)).values
+                for total in (before, after)
             ]
         low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
@@ -131,7 +132,7 @@ def passed(
 ) -> Mechanism:
     """What a whole pass releases, part after part, against the price that was paid once."""
     queries, study = questions(), study_of(neighbours)
-    specs = [data_independent_noise(query, study) for query in queries]
+    specs = [data_independent_noise(query.priced, study) for query in queries]
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -192,7 +193,7 @@ def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     query, study = slot(), study_of(REPLACE)
     asked = at_price(query, atto_delta=OF_ITS_OWN)
-    spec = single_pass.shuffled_noise_spec(asked, query, study)
+    spec = single_pass.shuffled_noise_spec(asked.priced, query, study)
     ends = frozen([0, query.radius]), frozen([0, -query.radius])
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:

@@ -64,7 +64,7 @@ def watched(
     asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
 ) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if asked.distribution is NoiseDistribution.STABILITY else released
+    release = at_once if asked.priced.distribution is NoiseDistribution.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -92,7 +92,7 @@ def second(values: IntArray) -> FloatArray:
 def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
     asked, study = at_price(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
-    return asked, study, single_pass.stability_noise_spec(asked, study)[1]
+    return asked, study, single_pass.stability_noise_spec(asked.priced, study)[1]
 
 
 def histogram(

@@ -55,7 +55,7 @@ class Held:
         """What each member sends in an attempt, m times over. Shape: (m, length) each."""
         asked = at_price(self.query)
         attempt = attempt_of(asked, number, members)
-        spec = share_spec(asked, self.study, len(members))
+        spec = share_spec(asked.priced, self.study, len(members))
         out = {}
         for name in members:
             honest = name in self.names[: self.sites - self.colluding]
@@ -75,7 +75,7 @@ class Held:
     def evidence(self, found: IntArray, person: str) -> FloatArray:
         """For the record, of integers like an answer's. Shape: (m, length) -> (m,)."""
         before, after = (self.answers(person, there=there)[person] for there in (False, True))
-        spec = share_spec(at_price(self.query), self.study, self.sites)
+        spec = share_spec(at_price(self.query).priced, self.study, self.sites)
         return score(found - before, after - before, spec)
 
 

@@ -13,7 +13,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.queries import (
     AdditiveQuery,
     BlockRanks,
@@ -62,12 +62,9 @@ def at_price(
 ) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
-        plan_digest=DIGEST,
-        round=round,
-        query=query,
-        micro_rho=PRICE,
-        atto_delta=atto_delta,
-        distribution=distribution,
+        PricedQuery(query=query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution),
+        DIGEST,
+        round,
     )
 
 
@@ -80,7 +77,7 @@ def released(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSourc
     """m independent releases of one sum, one by one. Shape: (m, integers of a release)."""
     present = study.federation.sites
     with computed_once():
-        values = [apply_mechanism(asked, total, study, noise, present).values for _ in range(m)]
+        values = [apply_mechanism(asked.priced, total, study, noise, present).values for _ in range(m)]
     return np.concatenate(values).reshape(m, -1)
 
 
@@ -105,7 +102,7 @@ class Stacked:
 
 def at_once(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """The same of a mechanism that adds noise and looks at every number by itself."""
-    return apply_mechanism(asked, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
+    return apply_mechanism(asked.priced, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
 
 
 def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
@@ -127,7 +124,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
 
 def added(asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
     """Noise on a sum, tested by its likelihood ratio."""
-    spec = data_independent_noise(asked, study)
+    spec = data_independent_noise(asked.priced, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:

@@ -23,7 +23,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
 from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_to_dict
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import ROUND_SIGNED, Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import NAMES, Batch, Frame, Gradient
@@ -91,14 +91,14 @@ def query_vectors() -> dict[str, Any]:
     """Every kind: message bytes, digest, and the exact answer over ROWS."""
     out: dict[str, Any] = {}
     for round, (name, query) in enumerate(every_query().items()):
-        asked = RoundQuery(plan_digest=DIGEST, round=round, query=query, micro_rho=1000 + round)
+        asked = RoundQuery(PricedQuery(query=query, micro_rho=1000 + round), DIGEST, round)
         out[name] = {
             "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
             "digest": asked.digest,
             "answer": Site(ROWS).answer(query).tolist(),
         }
     frame = Frame(middles=frozen([0, -4096, 7, 900]), factors=frozen([2**20, 2**17, 3 * 2**19, 2**30]))
-    asked = RoundQuery(plan_digest=DIGEST, round=99, query=every_query()["gram"], micro_rho=5, frame=frame)
+    asked = RoundQuery(PricedQuery(query=every_query()["gram"], micro_rho=5, frame=frame), DIGEST, 99)
     out["gram, through a frame"] = {
         "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
         "digest": asked.digest,
@@ -109,7 +109,7 @@ def query_vectors() -> dict[str, Any]:
 
 def contribution_vector() -> dict[str, Any]:
     query = every_query()["gradient"]
-    asked = RoundQuery(plan_digest=DIGEST, round=2, query=query, micro_rho=7)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=7), DIGEST, 2)
     values = Site(ROWS).answer(query)
     sent = Contribution(plan_digest=DIGEST, round=2, query=asked.digest, site="north", values=values)
     return {
@@ -180,7 +180,13 @@ def revision_vectors() -> dict[str, Any]:
         plan = make_plan(study, federation="vectors", submission="one", analyst="maria")
         queries = [asked for way in possible_rehearsals(plan) for asked in way]
         asked = [
-            [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.distribution.value, q.query.length]
+            [
+                NAMES[type(q.query)],
+                q.priced.micro_rho,
+                str(q.priced.atto_delta),
+                q.priced.distribution.value,
+                q.query.length,
+            ]
             for q in queries
         ]
         out[algorithm.value] = {
@@ -216,7 +222,7 @@ def ledger_vector() -> dict[str, Any]:
 
 
 def spoiled(change: Callable[[pb.Query], None]) -> bytes:
-    query = RoundQuery(plan_digest=DIGEST, round=0, query=every_query()["gram"], micro_rho=1)
+    query = RoundQuery(PricedQuery(query=every_query()["gram"], micro_rho=1), DIGEST, 0)
     message = query_to_proto(query)
     change(message)
     return message.SerializeToString(deterministic=True)
@@ -240,7 +246,7 @@ def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
     part = Batch(first_round=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
     query = Gradient(spec=a_field(4, 2), radius=1000, batch=part)
-    message = query_to_proto(RoundQuery(plan_digest=DIGEST, round=5, query=query, micro_rho=1))
+    message = query_to_proto(RoundQuery(PricedQuery(query=query, micro_rho=1), DIGEST, 5))
     change(message.gradient.batch)
     return message.SerializeToString(deterministic=True)
 

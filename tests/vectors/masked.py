@@ -54,7 +54,7 @@ def cards() -> dict[str, Any]:
             "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
-    key, said = card("east").agreement.hex(), card("east").said
+    key, said = card("east").agreement.hex(), card("east").signed_json
     spoiled = {
         "low order": said.replace(key.encode(), b"00" * 32),
         "beyond the prime": said.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),

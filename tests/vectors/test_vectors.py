@@ -75,7 +75,7 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
     vector = stored("query")["queries"][name]
     asked = query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
     assert asked.digest == vector["digest"]
-    rows, frame = stored("query")["rows"], asked.frame
+    rows, frame = stored("query")["rows"], asked.priced.frame
     shown = rows if frame is None else [reference.seen(row, frame) for row in rows]
     assert reference.answer(shown, asked.query) == vector["answer"]
 

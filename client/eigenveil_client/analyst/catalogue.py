@@ -16,12 +16,12 @@ from rich.text import Text
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.formats import column_to_dict
-from eigenveil.dictionary.study_files import NewStudy, check_names, new_study, read_study_file
+from eigenveil.dictionary.study_files import check_names, complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Missing, Study
-from eigenveil.study.toml import parse_study, study_to_toml
+from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.coordinator import call_coordinator
 from eigenveil_client.analyst.federation import (
     FEDERATION,
@@ -125,24 +125,16 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
     published = dictionary_of(view) if view is not None and named == FEDERATION else None
     dictionary = published or find_dictionary(named, out.parent, profile)
     check_names(columns, dictionary)  # so that a typo is not reported as a column that no site offers
-    chosen = sites or offering_sites(view, columns)
-    choice = NewStudy(
-        name=options["name"] or out.stem,
-        columns=columns,
-        sites=chosen,
-        components=options["components"],
-        epsilon=options["epsilon"],
-        delta=options["delta"],
-        dictionary=named,
-        purpose=options["purpose"],
-        person_column=options["person_column"],
-        deadline_seconds=approval_deadline(view, chosen),
-    )
-    text = new_study(choice, dictionary)
+    sites = sites or offering_sites(view, columns)
+    fields = {key: options[key] for key in ("components", "epsilon", "delta", "purpose", "person_column")}
+    fields |= {"name": options["name"] or out.stem, "columns": columns, "sites": sites, "dictionary": named}
+    draft = draft_from_fields(fields | {"deadline_seconds": approval_deadline(view, sites)})
+    text = new_study_file(draft, dictionary)
+    study = complete(draft_from_toml(text), dictionary).study()
     if view is not None:
-        check_study(parse_study(read_study_file(text).resolved(dictionary).text), view.directory)
+        check_study(study, view.directory)
     write_durably(out, text.encode())
-    return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(choice.sites)}
+    return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(sites)}
 
 
 def _names(listed: str) -> tuple[str, ...]:
@@ -167,7 +159,7 @@ def write_genotype_study(
         RequestError: the study or the file is invalid.
     """
     found = variants(file)
-    sites = tuple(one.strip() for one in (options["sites"] or "").split(",") if one.strip())
+    sites = _names(options["sites"] or "")
     view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())
     sites = sites or offering_sites(view, found.columns)
     federation, seconds = Federation(sites=sites), approval_deadline(view, sites)

@@ -11,10 +11,11 @@ from typing import Any
 from eigenveil.dictionary.dictionary import Dictionary, suggestion
 from eigenveil.dictionary.directory import PERSON_SECONDS, Directory, SiteStatement, statement_from_proto
 from eigenveil.dictionary.formats import parse_dictionary
-from eigenveil.dictionary.study_files import ResolvedStudy, read_study_file
+from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import NAME, Study
+from eigenveil.study.toml import StudyDraft, draft_from_toml
 from eigenveil_client.analyst.profile import load_profile, next_command
 from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_common.command import errors
@@ -163,27 +164,26 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
     return parse_dictionary(read_text(path))
 
 
-def read_study(path: Path, profile: Path | None = None) -> ResolvedStudy:
+def read_study(path: Path, profile: Path | None = None) -> StudyDraft:
     """Return the study in a file, with units and bounds from its dictionary. Raises as `resolve_study`."""
-    return resolve_study(read_text(path), path.parent, profile)
+    return resolve_study(draft_from_toml(read_text(path)), path.parent, profile)
 
 
-def resolve_study(text: str, folder: Path, profile: Path | None) -> ResolvedStudy:
-    """Return the study in the text of a file of `folder`, with units and bounds from its dictionary.
+def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
+    """Return the draft of a study file of `folder` with units and bounds from its dictionary.
 
     Raises:
-        RequestError: it cannot be read, or names a column that is not in its dictionary.
+        RequestError: the dictionary cannot be read, or lacks a column.
     """
-    file = read_study_file(text)
-    if file.is_whole:
-        return ResolvedStudy(text=file.text)
-    named = file.dictionary or FEDERATION
-    resolved = file.resolved(find_dictionary(named, folder, profile))
+    if draft.is_complete:
+        return draft
+    named = draft.dictionary or FEDERATION
+    found = complete(draft, find_dictionary(named, folder, profile))
     by_coordinator = "the federation's dictionary, as its coordinator sent: " if named == FEDERATION else ""
-    return replace(resolved, source=f"{by_coordinator}{resolved.source}")
+    return replace(found, source=f"{by_coordinator}{found.source}")
 
 
-def print_overrides(study: ResolvedStudy) -> None:
+def print_overrides(draft: StudyDraft) -> None:
     """Print the values of a study that differ from its dictionary."""
-    for sentence in study.overrides:
+    for sentence in draft.overrides:
         errors.print(f"override: {sentence}", style="yellow", markup=False, soft_wrap=True)

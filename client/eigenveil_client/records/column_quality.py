@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.study import Column
 from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.recoding.gather import blocks
 from eigenveil_client.records.recoding.parsing import column_parser
+from eigenveil_client.records.recoding.persons import MarkedValues, joined
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords, Headers
@@ -59,11 +58,10 @@ def check_units(columns: Iterable[Column], ranges: PlausibleRanges) -> None:
     Raises:
         RequestError: code `site-policy`.
     """
-    known = [(one, ranges[one.name].unit) for one in columns if one.name in ranges]
     other = [
-        f"{one.name} in {one.unit or 'no unit'} (site's dictionary: {unit or 'none'})"
-        for one, unit in known
-        if _unit(unit) != _unit(one.unit)
+        f"{one.name} in {one.unit or 'no unit'} (site's dictionary: {ranges[one.name].unit or 'none'})"
+        for one in columns
+        if one.name in ranges and _unit(ranges[one.name].unit) != _unit(one.unit)
     ]
     if other:
         raise RequestError(
@@ -109,29 +107,23 @@ class ColumnQuality:
         """The number of persons with a value beyond the bounds."""
         return self.below + self.above
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """All counts, by their names."""
+        return {name: getattr(self, name) for name in COUNTS}
+
     def __add__(self, other: ColumnQuality) -> ColumnQuality:
         """Return the counts of the union of two disjoint sets of persons."""
-        return ColumnQuality(
-            name=self.name,
-            persons=self.persons + other.persons,
-            missing=self.missing + other.missing,
-            unreadable=self.unreadable + other.unreadable,
-            below=self.below + other.below,
-            above=self.above + other.above,
-            at_bound=self.at_bound + other.at_bound,
-            implausible=self.implausible + other.implausible,
-        )
+        sums = {name: count + other.counts[name] for name, count in self.counts.items()}
+        return ColumnQuality(name=self.name, **sums)
 
 
-def quality(
-    name: str,
-    bounds: Bounds,
-    values: FloatArray,
-    unreadable: NDArray[np.bool_],
-    plausible: Bounds = ANYTHING,
-) -> ColumnQuality:
-    """Return the counts of a column over some persons. Shape: values and unreadable (persons,); NaN is
-    missing."""
+COUNTS = tuple(field.name for field in fields(ColumnQuality) if field.name != "name")
+
+
+def quality(name: str, bounds: Bounds, column: MarkedValues, plausible: Bounds = ANYTHING) -> ColumnQuality:
+    """Return the counts of a column over some persons."""
+    values, unreadable = column
     missing, (lower, upper), (least, most) = np.isnan(values), bounds, plausible
     return ColumnQuality(
         name=name,
@@ -215,21 +207,14 @@ def _profile_columns(
     parsers = [column_parser(headers, rules, name, None) for name in columns]
     found = list(blocks(reading, parsers, person))
     return [
-        _profile(
-            name,
-            bounds,
-            np.concatenate([np.empty(0), *(block[position][0] for block in found)]),
-            np.concatenate([np.empty(0, dtype=np.bool_), *(block[position][1] for block in found)]),
-        )
+        _profile(name, bounds, joined([block[position] for block in found]))
         for position, (name, bounds) in enumerate(columns.items())
     ]
 
 
-def _profile(
-    name: str, bounds: Bounds | None, values: FloatArray, unreadable: NDArray[np.bool_]
-) -> ColumnProfile:
-    counts = quality(name, bounds or ANYTHING, values, unreadable)
-    known = values[~np.isnan(values)]
+def _profile(name: str, bounds: Bounds | None, column: MarkedValues) -> ColumnProfile:
+    counts = quality(name, bounds or ANYTHING, column)
+    known = column[0][~np.isnan(column[0])]
     if not len(known):
         return ColumnProfile(name=name, quality=counts)
     lower, upper = span = bounds or (float(known.min()), float(known.max()))

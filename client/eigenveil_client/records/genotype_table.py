@@ -43,27 +43,22 @@ class Alleles:
 
 
 class GenotypeMatrix(Protocol):
-    """Genotypes of some persons in a file."""
+    """Genotypes of some persons in a file.
+
+    `names`: of the persons, by the kind of name. `headers`: the names of the columns, `alleles`: those that
+    they count, in the same order. `at_once`: the number of persons in a chunk of the file, as reading other
+    numbers is slower."""
 
     @property
-    def persons(self) -> int:
-        """The number of persons."""
-
+    def persons(self) -> int: ...
     @property
-    def names(self) -> Mapping[str, Sequence[str]]:
-        """The names of the persons in the file, by the kind of name."""
-
+    def names(self) -> Mapping[str, Sequence[str]]: ...
     @property
-    def headers(self) -> tuple[str, ...]:
-        """The names of the columns."""
-
+    def headers(self) -> tuple[str, ...]: ...
     @property
-    def alleles(self) -> Alleles:
-        """The alleles that the columns count, in the same order."""
-
+    def alleles(self) -> Alleles: ...
     @property
-    def at_once(self) -> int:
-        """The number of persons in a chunk of the file: reading other numbers is slower."""
+    def at_once(self) -> int: ...
 
     def counts(self, here: slice, columns: Alleles) -> Counts:
         """Return the counts of alleles in persons, or MISSING. Shape: (columns, persons).
@@ -97,8 +92,7 @@ class GenotypeBlock:
         return int(self.counts.shape[1])
 
     def kinds(self, start: int, stop: int) -> Kinds:
-        found: Kinds = KINDS.take(self.counts[start:stop].view(np.uint8))
-        return found
+        return KINDS.take(self.counts[start:stop].view(np.uint8))
 
     def texts(self, header: str) -> pa.Array:
         return pa.array(self.names[header], pa.string())

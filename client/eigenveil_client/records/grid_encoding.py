@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +19,14 @@ from eigenveil.site.record_view import to_grid
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Missing, Study
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges, plausible_bounds, quality
-from eigenveil_client.records.genotype_table import GenotypeTable
+from eigenveil_client.records.genotype_table import GenotypeBlock, GenotypeTable
 from eigenveil_client.records.recoding.gather import blocks, named_persons
 from eigenveil_client.records.recoding.parsing import ColumnParser
 from eigenveil_client.records.recoding.persons import Persons
 from eigenveil_client.records.scratch_files import Scratch
-from eigenveil_client.records.tables.batches import KINDS, MISSING, VALUES, ArrowBytes, ByteBlock
+from eigenveil_client.records.tables.batches import KINDS, MISSING, VALUES, ArrowBytes
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.source import find_column
+from eigenveil_client.records.tables.source import Headers
 from eigenveil_common.concurrency import map_in_threads
 
 WIDE = 256  # columns from which on all names of persons are cached: they are small beside the rows
@@ -43,38 +42,26 @@ class GridBlock:
     persons: int
 
 
-class GridEncoder(Protocol):
-    """Encoder of a study's columns onto its grid."""
-
-    def blocks(self) -> Iterator[GridBlock]:
-        """Yield all persons, each once, in an order that no study chooses. Raises as `Source.batches`."""
-
-    @property
-    def quality(self) -> tuple[ColumnQuality, ...]:
-        """The counts of each column over the persons of the blocks so far."""
-
-
 def grid_encoder(
     reading: Reading,
     parsers: Sequence[ColumnParser],
     study: Study,
     plausible: PlausibleRanges,
     scratch: Scratch,
-) -> GridEncoder:
+) -> FloatGridEncoder | ByteGridEncoder:
     """Return an encoder for these columns. Rows that do not fit into memory are written to `scratch`."""
-    named = study.person_column is None or study.dimension >= WIDE
-    plain = all(parser.rule.plain for parser in parsers)
-    if named and plain and _one_byte(reading.table.schema(), parsers):
-        return ByteGridEncoder(reading, parsers, study, plausible)
+    few = study.person_column is None or study.dimension >= WIDE
+    if few and all(parser.rule.plain for parser in parsers):
+        schema = reading.table.schema()
+        if all(schema.field(parser.header).type == pa.int8() for parser in parsers):
+            return ByteGridEncoder(reading, parsers, study, plausible)
     return FloatGridEncoder(reading, parsers, study, plausible, scratch)
 
 
-def _one_byte(schema: pa.Schema, parsers: Sequence[ColumnParser]) -> bool:
-    return all(schema.field(parser.header).type == pa.int8() for parser in parsers)
-
-
 class FloatGridEncoder:
-    """Encoder of any columns, with a float for every cell of a block."""
+    """Encoder of any columns, with a float for every cell of a block.
+
+    `quality`: the counts of each column over the persons of the blocks so far."""
 
     def __init__(
         self,
@@ -84,24 +71,28 @@ class FloatGridEncoder:
         plausible: PlausibleRanges,
         scratch: Scratch,
     ) -> None:
-        self._reading, self._measures, self._scratch = reading, parsers, scratch
+        self._reading, self._parsers, self._scratch = reading, parsers, scratch
         self._study, self._plausible = study, plausible
         self.quality = tuple(ColumnQuality(name=column.name, persons=0) for column in study.columns)
 
     def blocks(self) -> Iterator[GridBlock]:
-        for block in blocks(self._reading, self._measures, self._study.person_column, self._scratch):
+        """Yield all persons, each once, in an order that no study chooses. Raises as `Source.batches`."""
+        for block in blocks(self._reading, self._parsers, self._study.person_column, self._scratch):
             self.quality = tuple(
                 good
                 + quality(
                     column.name,
                     (column.lower, column.upper),
-                    *taken,
+                    taken,
                     plausible_bounds(column, self._plausible),
                 )
                 for good, column, taken in zip(self.quality, self._study.columns, block, strict=True)
             )
             rows = to_grid(np.column_stack([values for values, _ in block]), self._study, map_in_threads)
             yield GridBlock(rows=rows, persons=len(block[0][0]))
+
+
+ByteBlock = ArrowBytes | GenotypeBlock
 
 
 class ByteGridEncoder:
@@ -126,14 +117,13 @@ class ByteGridEncoder:
 
     def blocks(self) -> Iterator[GridBlock]:
         person, known_persons, start = self._study.person_column, Persons(NO_LIMIT), 0
-        header = None if person is None else find_column(self._reading.table.headers, person)
+        header = None if person is None else Headers(self._reading.table.headers).find(person)
         for block in self._byte_blocks(header):
-            if header is None:
-                yield self._grid_block(block, None, block.rows)
-            else:
+            first = None
+            if header is not None:
                 names = named_persons(self._reading, header, block.texts(header), start)
                 first = known_persons.row_persons(names).first
-                yield self._grid_block(block, first, len(first))
+            yield self._grid_block(block, first)
             start += block.rows
 
     def _byte_blocks(self, person: str | None) -> Iterator[ByteBlock]:
@@ -145,8 +135,9 @@ class ByteGridEncoder:
         for batch in table.batches(headers, self._reading.line_handler):
             yield ArrowBytes(batch, self._headers)
 
-    def _grid_block(self, block: ByteBlock, first: IntArray | None, persons: int) -> GridBlock:
+    def _grid_block(self, block: ByteBlock, first: IntArray | None) -> GridBlock:
         """Encode the persons who come with the rows `first` (all, if None)."""
+        persons = block.rows if first is None else len(first)
         d, drops = self._study.dimension, self._study.missing is Missing.DROP
         rows = np.empty((persons, d), dtype=self._table.dtype)
 
@@ -155,9 +146,7 @@ class ByteGridEncoder:
             here = slice(start, min(start + COLUMNS_AT_ONCE, d))
             kinds = block.kinds(here.start, here.stop)
             kinds = kinds if first is None else kinds[:, first]
-            complete: NDArray[np.bool_] = (
-                (kinds != MISSING).all(axis=0) if drops else np.ones(persons, dtype=np.bool_)
-            )
+            complete = (kinds != MISSING).all(axis=0) if drops else np.ones(persons, dtype=np.bool_)
             kinds += KINDS * np.arange(len(kinds))[:, None]
             self._times[here] += np.bincount(kinds.ravel(), minlength=KINDS * len(kinds)).reshape(-1, KINDS)
             rows[:, here] = self._table[here].ravel().take(kinds).T

@@ -145,7 +145,7 @@ class NoticeHandler(logging.Handler):
         name = getattr(record, "event_name", "")
         if name not in NOTICE_EVENTS:
             return
-        log_fields: dict[str, Any] = record.said  # type: ignore[attr-defined]  # set by log.event
+        log_fields: dict[str, Any] = record.fields  # type: ignore[attr-defined]  # set by log.event
         try:
             notice = Notice(
                 kind=NoticeKind(name),

@@ -8,6 +8,7 @@ serve parallel threads.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
@@ -85,51 +86,6 @@ class Database(Protocol):
         """Close the connection."""
 
 
-Run = Callable[[str, Sequence[object]], list[Row]]
-
-
-class Transactions:
-    """Transactions of one connection, shared by threads under a lock.
-
-    `run` executes a statement and raises InternalError, code `storage`, if it fails. `begin` opens a
-    transaction during which no other process writes. `is_open` returns True during a transaction.
-    """
-
-    def __init__(self, run: Run, begin: str, is_open: Callable[[], bool]) -> None:
-        self._run = run
-        self._begin = begin
-        self._is_open = is_open
-        self._in_doubt: InternalError | None = None
-        self.lock = threading.RLock()
-
-    @contextmanager
-    def __call__(self) -> Iterator[Connection]:
-        """Open a transaction, atomic and durable on exit; other threads and processes wait."""
-        with self.lock:
-            if self._in_doubt is not None:
-                raise self._in_doubt
-            try:
-                self._run(self._begin, ())
-                yield Connection(self._run)
-            except BaseException:
-                self._roll_back()
-                raise
-            self._commit()
-
-    def _commit(self) -> None:
-        try:
-            self._run("COMMIT", ())
-        except InternalError as problem:
-            # The commit may be durable or not, and a later sync would hide this error: refuse further use.
-            self._in_doubt = problem
-            self._roll_back()
-            raise
-
-    def _roll_back(self) -> None:
-        if self._is_open():
-            self._run("ROLLBACK", ())
-
-
 Migrations = tuple[tuple[int, str], ...]  # (version, SQL from the version before)
 
 
@@ -157,48 +113,94 @@ class SchemaTooOld(InternalError):
     """Tables of a release from which there is no migration; code `storage`."""
 
 
-class Versioned(Database, Protocol):
-    """Database that stores the version of its tables."""
+class VersionedDatabase(ABC):
+    """Connection to a database that stores the version of its tables, shared by threads under a lock.
+
+    `name` is for messages, and `begin` opens a transaction during which no other process writes.
+    """
+
+    name: str
+    begin: str
+
+    def __init__(self) -> None:
+        self._in_doubt: InternalError | None = None
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """Execute a statement; return its rows. Raises InternalError, code `storage`."""
 
     @property
-    def name(self) -> str:
-        """Name in messages."""
+    @abstractmethod
+    def _in_transaction(self) -> bool: ...
 
+    @abstractmethod
     def version(self) -> int:
         """Return the version of its tables; 0 if it has none."""
 
+    @abstractmethod
     def set_version(self, change: Connection, version: int) -> None:
         """Store the version, within a transaction."""
 
+    @abstractmethod
     def back_up_before_migration(self, version: int) -> None:
         """Back up the database before a migration, if that is cheap and reliable."""
 
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        with self._lock:
+            return self._run(statement, parameters)
 
-def migrate(database: Versioned, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
-    """Create the tables of `schema`, or migrate older ones to `version`, each step in one transaction.
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Open a transaction, atomic and durable on exit; other threads and processes wait."""
+        with self._lock:
+            if self._in_doubt is not None:
+                raise self._in_doubt
+            try:
+                self._run(self.begin)
+                yield Connection(self._run)
+            except BaseException:
+                self._roll_back()
+                raise
+            self._commit()
 
-    Raises:
-        RequestError: code `conflict`, `expect` is NEW and tables exist.
-        InternalError: code `storage`: `expect` is EXISTING and there are no tables, or this program cannot
-            read their version.
-    """
-    found = database.version()
-    _check(database.name, found, version, migrations, expect)
-    if found == 0:
-        _step(database, schema, 0, version)
-        return
-    if found < version:
-        database.back_up_before_migration(found)
-    for reached, statements in migrations:
-        if found < reached <= version:
-            _step(database, statements, reached - 1, reached)
+    def _commit(self) -> None:
+        try:
+            self._run("COMMIT")
+        except InternalError as problem:
+            # The commit may be durable or not, and a later sync would hide this error: refuse further use.
+            self._in_doubt = problem
+            self._roll_back()
+            raise
 
+    def _roll_back(self) -> None:
+        if self._in_transaction:
+            self._run("ROLLBACK")
 
-def _step(database: Versioned, statements: str, before: int, after: int) -> None:
-    with database.transaction() as change:
-        if database.version() == before:  # else another process was here first
-            change.execute(statements)
-            database.set_version(change, after)
+    def migrate(self, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
+        """Create the tables of `schema`, or migrate older ones to `version`, each step in one transaction.
+
+        Raises:
+            RequestError: code `conflict`, `expect` is NEW and tables exist.
+            InternalError: code `storage`: `expect` is EXISTING and there are no tables, or this program
+                cannot read their version.
+        """
+        found = self.version()
+        _check(self.name, found, version, migrations, expect)
+        if found == 0:
+            self._migration_step(schema, 0, version)
+            return
+        if found < version:
+            self.back_up_before_migration(found)
+        for reached, statements in migrations:
+            if found < reached <= version:
+                self._migration_step(statements, reached - 1, reached)
+
+    def _migration_step(self, statements: str, before: int, after: int) -> None:
+        with self.transaction() as change:
+            if self.version() == before:  # else another process was here first
+                change.execute(statements)
+                self.set_version(change, after)
 
 
 def _check(name: str, found: int, version: int, migrations: Migrations, expect: Expect) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -21,11 +20,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, Transactions, migrate
+from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, VersionedDatabase
 
 # Numbers of advisory locks, separate for each database of a server.
 WRITER_LOCK, SERVER_LOCK = 0x656967656E0001, 0x656967656E0002
-BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 WAIT = "10s"  # for another process that writes
 RELEASED_SECONDS = 2.0  # time for the server to release the locks of a process that has ended
 # A lost connection to the server is detected within half a minute.
@@ -41,16 +39,16 @@ TOKEN = re.compile(r"'[^']*'|\?")
 DURABLE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 
 
-class PostgresDatabase:
-    """Database of a PostgreSQL server; see `eigenveil_common.storage.database.PostgresDatabase`.
+class PostgresDatabase(VersionedDatabase):
+    """Database of a PostgreSQL server; raises as `eigenveil_common.storage.database.Database`.
 
     `url` is a libpq connection string; the password may also be in a pgpass file.
 
     Raises:
         RequestError: `url` cannot be parsed, or a new database was expected.
-        InternalError: code `storage`, for any error of the network or the database. A daemon that
-            sees it must exit: after a failed write nothing may be released.
     """
+
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 
     def __init__(
         self,
@@ -61,8 +59,8 @@ class PostgresDatabase:
         migrations: Migrations = (),
         expect: Expect = Expect.ANY,
     ) -> None:
+        super().__init__()
         self.name = database_label(url)
-        self._transactions = Transactions(self._run, BEGIN, self._is_open)
         try:
             self._connection = psycopg.Connection.connect(
                 url, autocommit=True, cursor_factory=psycopg.RawCursor, **CONNECTION_OPTIONS
@@ -71,7 +69,7 @@ class PostgresDatabase:
             raise self._failure(problem) from problem
         try:
             self._set_up()
-            migrate(self, schema, version, migrations, expect)
+            self.migrate(schema, version, migrations, expect)
         except BaseException:
             self._connection.close()
             raise
@@ -114,25 +112,20 @@ class PostgresDatabase:
                 raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
             time.sleep(RELEASED_SECONDS / 20)
 
-    def transaction(self) -> AbstractContextManager[Connection]:
-        return self._transactions()
-
-    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        with self._transactions.lock:
-            return self._run(statement, parameters)
-
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         # SQLite has no booleans but 0 and 1, and neither do our tables.
         values = [int(value) if isinstance(value, bool) else value for value in parameters]
         try:
             cursor = self._connection.execute(numbered_parameters(statement), values or None)
-            found = cursor.fetchall() if cursor.description else []
+            if cursor.description is None:
+                return []
+            names = tuple(column.name for column in cursor.description)
+            return [Row(names, found) for found in cursor.fetchall()]
         except psycopg.Error as problem:
             raise self._failure(problem) from problem
-        names = tuple(column.name for column in cursor.description or ())
-        return [Row(names, values) for values in found]
 
-    def _is_open(self) -> bool:
+    @property
+    def _in_transaction(self) -> bool:
         return self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
     def _failure(self, problem: psycopg.Error) -> InternalError:
@@ -141,7 +134,7 @@ class PostgresDatabase:
         return InternalError(Code.STORAGE, f"{self.name}: {text}")
 
     def close(self) -> None:
-        with self._transactions.lock:
+        with self._lock:
             self._connection.close()
 
 

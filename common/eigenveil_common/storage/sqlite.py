@@ -7,7 +7,7 @@ The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on powe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import apsw
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.files import sync
-from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, Transactions, migrate
+from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, VersionedDatabase
 
 FULL = 2
 WAIT_MS = 60_000  # wait for another writer: on a busy disk one sync can take seconds
@@ -26,14 +26,14 @@ DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
-class SqliteDatabase:
-    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.Database`.
+class SqliteDatabase(VersionedDatabase):
+    """Database in a file or in `vfs`; raises as `eigenveil_common.storage.database.Database`.
 
     Raises:
         RequestError: code `conflict`, a new database was expected.
-        InternalError: code `storage`, for any error of the disk or the database. A daemon that gets
-            it must exit: after a failed write nothing may be released.
     """
+
+    begin = "BEGIN IMMEDIATE"
 
     def __init__(
         self,
@@ -45,17 +45,15 @@ class SqliteDatabase:
         migrations: Migrations = (),
         expect: Expect = Expect.ANY,
     ) -> None:
+        super().__init__()
         self.path, self.name = path, str(path)
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
-            self._transactions = Transactions(
-                self._run, "BEGIN IMMEDIATE", lambda: self._connection.in_transaction
-            )
             try:
                 if vfs is None:
                     path.chmod(0o600)
                 self._set_up()
-                migrate(self, schema, version, migrations, expect)
+                self.migrate(schema, version, migrations, expect)
             except BaseException:
                 self._connection.close()
                 raise
@@ -111,7 +109,7 @@ class SqliteDatabase:
             path.unlink(missing_ok=True)
             path.touch(mode=0o600)
             with (
-                self._transactions.lock,
+                self._lock,
                 closing(apsw.Connection(str(path))) as target,
                 target.backup("main", self._connection, "main") as backup,
             ):
@@ -125,14 +123,11 @@ class SqliteDatabase:
         found = self._run(f"PRAGMA {text}")
         return found[0][0] if found else None
 
-    def transaction(self) -> AbstractContextManager[Connection]:
-        return self._transactions()
+    @property
+    def _in_transaction(self) -> bool:
+        return self._connection.in_transaction
 
-    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        with self._transactions.lock:
-            return self._run(statement, parameters)
-
-    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         try:
             rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
         except FAILURES as problem:
@@ -140,7 +135,7 @@ class SqliteDatabase:
         return rows
 
     def close(self) -> None:
-        with self._transactions.lock:
+        with self._lock:
             try:
                 self._connection.close()
             except FAILURES as problem:

@@ -138,8 +138,6 @@ class Dictionary:
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
-        for column in self.columns:
-            need(isinstance(column, DictionaryColumn), "the columns of a dictionary are DictionaryColumns")
         named = Counter(one.name for column in self.columns for one in column.columns)
         named.update(column.name for column in self.columns if column.levels)
         twice = sorted(name for name, times in named.items() if times > 1)

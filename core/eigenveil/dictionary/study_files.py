@@ -1,4 +1,4 @@
-"""Study files that name columns of a dictionary: resolution to units and bounds, and the text of a new one.
+"""Study drafts from fields of Python or a form, completed with a dictionary's columns; a new study file.
 
     dictionary = "clinical"
     columns = ["age", {name = "bmi", lower = 10, upper = 80}]
@@ -9,92 +9,116 @@ Sites and coordinator never use a dictionary for this: a submitted study has eve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text, suggestion
-from eigenveil.errors import RequestError
-from eigenveil.study.checks import parse_toml, required, study_error, toml_text
-from eigenveil.study.study import Column
-from eigenveil.study.toml import parse_study, single_tables
+from eigenveil.dictionary.dictionary import Dictionary, range_text, suggestion
+from eigenveil.study.checks import field_types, need, plain_fields, study_error, to_plain, toml_text
+from eigenveil.study.radius import radius_value
+from eigenveil.study.study import Column, Federation
+from eigenveil.study.toml import DICTIONARY, SECTIONS, StudyDraft, is_whole_column, single_tables
 
-KEY = "dictionary"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedStudy:
-    """Complete study as TOML.
-
-    `source` names the dictionary ("" if none was used). `overrides` has a sentence for each value that
-    differs from the dictionary's.
-    """
-
-    text: str
-    source: str = ""
-    overrides: tuple[str, ...] = ()
+FEDERATION_KEYS = tuple(field_types(Federation))
+STUDY_KEYS = tuple(key for keys in SECTIONS.values() for key in keys)
+FIELDS = (DICTIONARY, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyFile:
-    """Content of a study file before a dictionary is applied."""
+def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
+    """Return the draft with these values of fields of `Study` and its `Federation`.
 
-    text: str
-    data: Mapping[str, Any]
-
-    @property
-    def dictionary(self) -> str | None:
-        """Name or path of the dictionary in the file, or None."""
-        stated: str | None = self.data.get(KEY)
-        return stated
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the file needs no dictionary."""
-        rows = self.data.get("columns", [])
-        whole = isinstance(rows, list) and all(_is_complete(row) for row in single_tables(rows))
-        return KEY not in self.data and whole
-
-    def resolved(self, dictionary: Dictionary) -> ResolvedStudy:
-        """Return the study with its columns completed from the dictionary.
-
-        Raises:
-            RequestError: code `bad-study`, a column is not in the dictionary, with similar names.
-        """
-        known = _ColumnIndex(dictionary)
-        rows = self.data.get("columns", [])
-        if not isinstance(rows, list):
-            raise study_error('columns must be a list of names, such as columns = ["age", "bmi"]')
-        named = [_as_table(row, place) for place, row in enumerate(single_tables(rows), 1)]
-        unknown_names = [
-            row["name"] for row in named if row["name"] not in known.columns and not _is_complete(row)
-        ]
-        if unknown_names:
-            raise known.refusal(unknown_names)
-        overrides = tuple(message for row in named for message in known.differences(row))
-        columns = [known.row(row["name"]) | row for row in named]
-        data = {key: value for key, value in self.data.items() if key not in (KEY, "columns")}
-        source = f"{dictionary.name}, version {dictionary.version}"
-        return ResolvedStudy(text=toml_text(data | {"columns": columns}), source=source, overrides=overrides)
-
-
-def read_study_file(text: str) -> StudyFile:
-    """Return a study file, complete or with names of columns.
+    `columns` are Columns or names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
 
     Raises:
-        RequestError: code `bad-study`, not TOML, or the name of the dictionary is not a text.
+        RequestError: code `bad-study`, a name is unknown, or a value cannot be in a study file.
     """
+    unknown = [name for name in values if name not in FIELDS]
+    if unknown:
+        raise study_error(f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
+    rows = _column_rows(values.get("columns", ()), dict(values.get("bounds", {})))
+    plain = {
+        key: _plain(key, values[key])
+        for key in (DICTIONARY, *STUDY_KEYS, *FEDERATION_KEYS)
+        if values.get(key) is not None
+    }
+    if all(map(is_whole_column, rows)):
+        plain.pop(DICTIONARY, None)
+    given: dict[str, Any] = _selected((*SECTIONS[""], DICTIONARY), plain) | {"columns": rows}
+    for section in ("privacy", "records"):
+        given[section] = _selected(SECTIONS[section], plain)
+    given["federation"] = _selected(FEDERATION_KEYS, plain)
+    return StudyDraft(given=given, text=toml_text(given))
+
+
+def listed_columns(columns: Any) -> list[str | Column]:
+    """Return the columns of a draft as a list.
+
+    Raises:
+        RequestError: code `bad-study`, there are none, or it is a single text.
+    """
+    found = [] if isinstance(columns, str) else list(columns)  # an index of pandas as well
+    need(bool(found), 'columns must be a list of names, such as columns=["age", "bmi"]')
+    return found
+
+
+def _column_rows(columns: Any, bounds: dict[str, Any]) -> list[Any]:
+    """Return the columns of a study file: names, or tables where more than a name is stated."""
+    rows: list[Any] = []
+    for column in listed_columns(columns):
+        name, row = (column, {}) if isinstance(column, str) else (column.name, plain_fields(column))
+        row |= _bounds_row(name, bounds.pop(name)) if name in bounds else {}
+        rows.append({"name": name} | row if row else name)
+    names = [row if isinstance(row, str) else row["name"] for row in rows]
+    need(not bounds, f"bounds for columns that are not in this study: {_hinted(bounds, names)}")
+    return rows
+
+
+def _bounds_row(name: str, bounds: Any) -> dict[str, float]:
     try:
-        data = parse_toml(text)
-    except ValueError as problem:
-        raise study_error(f"the study is not valid TOML: {problem}") from problem
-    if not isinstance(data.get(KEY, ""), str):
-        raise study_error(f"{KEY} = {data[KEY]!r} must be a text: the name or the path of a dictionary")
-    return StudyFile(text=text, data=data)
+        lower, upper = map(float, () if isinstance(bounds, str) else bounds)
+    except (TypeError, ValueError) as problem:
+        raise study_error(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}") from problem
+    return {"lower": lower, "upper": upper}
 
 
-def _is_complete(row: Any) -> bool:
-    return isinstance(row, dict) and set(required(Column)) <= row.keys()
+def _hinted(names: Iterable[str], known: Collection[str]) -> str:
+    return ", ".join(f"{name!r}{suggestion(name, known)}" for name in names)
+
+
+def _selected(keys: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if key in values}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value of TOML; numpy's numbers become numbers."""
+    if name == "radius" and not isinstance(value, str):
+        value = radius_value(value)
+    value = value.item() if hasattr(value, "item") else value
+    value = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else to_plain(value)
+    if isinstance(value, bool | int | float | str | list | dict):
+        return value
+    raise study_error(f"{name} = {value!r} is not a valid value in a study")
+
+
+def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
+    """Return the draft with the units and bounds of its columns from the dictionary.
+
+    Raises:
+        RequestError: code `bad-study`, a column is not in the dictionary, with similar names.
+    """
+    known = _ColumnIndex(dictionary)
+    rows = draft.given.get("columns", [])
+    if not isinstance(rows, list):
+        raise study_error('columns must be a list of names, such as columns = ["age", "bmi"]')
+    named = [_as_table(row, place) for place, row in enumerate(single_tables(rows), 1)]
+    known.check(row["name"] for row in named if not is_whole_column(row))
+    given = {key: value for key, value in draft.given.items() if key not in (DICTIONARY, "columns")}
+    given["columns"] = [known.row(row["name"]) | row for row in named]
+    return StudyDraft(
+        given=given,
+        text=toml_text(given),
+        source=f"{dictionary.name}, version {dictionary.version}",
+        overrides=tuple(sentence for row in named for sentence in known.differences(row)),
+    )
 
 
 def _as_table(row: Any, place: int) -> dict[str, Any]:
@@ -112,10 +136,7 @@ def check_names(names: Iterable[str], dictionary: Dictionary) -> None:
     Raises:
         RequestError: code `bad-study`, with similar names.
     """
-    known = _ColumnIndex(dictionary)
-    unknown_names = [name for name in names if name not in known.columns]
-    if unknown_names:
-        raise known.refusal(unknown_names)
+    _ColumnIndex(dictionary).check(names)
 
 
 class _ColumnIndex:
@@ -123,41 +144,41 @@ class _ColumnIndex:
 
     def __init__(self, dictionary: Dictionary) -> None:
         self._name = dictionary.name
-        self.columns = dictionary.usable()
+        self._columns = dictionary.usable()
         self._categories = {one.name: one for one in dictionary.columns if one.levels}
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise the error of unknown columns, with similar names."""
+        unknown = [self._hint(name) for name in names if name not in self._columns]
+        if unknown:
+            raise study_error(f"not in the dictionary {self._name}: {', '.join(unknown)}")
+
+    def _hint(self, name: str) -> str:
+        category = self._categories.get(name)
+        if category is None:
+            return f"{name!r}{suggestion(name, self._columns)}"
+        return f"{name!r} (a category; use its levels: {', '.join(one.name for one in category.columns)})"
 
     def row(self, name: str) -> dict[str, Any]:
         """Return the table of a column, as in a study file; empty for an unknown column."""
-        column = self.columns.get(name)
-        if column is None:
-            return {}
-        return {one.name: value for one in fields(column) if (value := getattr(column, one.name)) is not None}
+        column = self._columns.get(name)
+        stated = {} if column is None else plain_fields(column)
+        return {key: value for key, value in stated.items() if value is not None}
 
     def differences(self, row: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each value in which a study's column differs from the dictionary's."""
-        column, name = self.columns.get(row["name"]), row["name"]
+        name, column = row["name"], self._columns.get(row["name"])
         if column is None:
             yield f"{name}: not in the dictionary {self._name}; unit and bounds are from the study"
             return
         lower, upper = row.get("lower", column.lower), row.get("upper", column.upper)
         if (lower, upper) != (column.lower, column.upper):
-            mine, theirs = _bounds(lower, upper), range_text(column.lower, column.upper)
-            yield f"{name}: bounds {mine}, in the dictionary {theirs}"
+            theirs = range_text(column.lower, column.upper)
+            yield f"{name}: bounds {_bounds(lower, upper)}, in the dictionary {theirs}"
         for key in ("unit", "fill"):
-            stated, default = row.get(key, getattr(column, key)), getattr(column, key)
-            if stated != default:
-                yield f"{name}: {key} {stated!r}, in the dictionary {default!r}"
-
-    def refusal(self, unknown_names: list[str]) -> RequestError:
-        """Return the error for unknown columns, with similar names."""
-        message = [self._hint(name) for name in unknown_names]
-        return study_error(f"not in the dictionary {self._name}: {', '.join(message)}")
-
-    def _hint(self, name: str) -> str:
-        category: DictionaryColumn | None = self._categories.get(name)
-        if category is None:
-            return f"{name!r}{suggestion(name, self.columns)}"
-        return f"{name!r} (a category; use its levels: {', '.join(one.name for one in category.columns)})"
+            default = getattr(column, key)
+            if row.get(key, default) != default:
+                yield f"{name}: {key} {row[key]!r}, in the dictionary {default!r}"
 
 
 def _bounds(lower: Any, upper: Any) -> str:
@@ -165,73 +186,40 @@ def _bounds(lower: Any, upper: Any) -> str:
     return range_text(lower, upper) if numbers else f"{lower!r} to {upper!r}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewStudy:
-    """Choices for a new study file.
+def new_study_file(draft: StudyDraft, dictionary: Dictionary) -> str:
+    """Return a study file of a draft that names columns of a dictionary, with comments for its analyst.
 
-    `dictionary` is the name or path of the dictionary in the file. `person_column` identifies a person at the
-    sites, if a person has several rows. `deadline_seconds` is None for the default.
+    Other keys than those of `eigenveil study new` have the defaults of study.example.toml.
     """
-
-    name: str
-    columns: tuple[str, ...]
-    sites: tuple[str, ...]
-    components: int
-    epsilon: float
-    delta: float
-    dictionary: str
-    purpose: str = ""
-    person_column: str | None = None
-    deadline_seconds: float | None = None
-
-
-def new_study(choice: NewStudy, dictionary: Dictionary) -> str:
-    """Return a study file of these columns. Other keys have the defaults of study.example.toml.
-
-    Raises:
-        RequestError: code `bad-study`, such as an unknown column, no site or too many components.
-    """
-    text = _written(choice, dictionary)
-    parse_study(read_study_file(text).resolved(dictionary).text)
-    return text
-
-
-def _written(choice: NewStudy, dictionary: Dictionary) -> str:
+    given, privacy, federation = draft.given, draft.given["privacy"], draft.given["federation"]
+    person, seconds = given["records"].get("person_column"), federation.get("deadline_seconds")
     lines = [
         "# `eigenveil study explain` describes this study and its cost; `study example` has every other key.",
-        f"name = {_text(choice.name)}",
-        f"purpose = {_text(choice.purpose)}  # one sentence, for the people who consent",
-        f"components = {choice.components}",
-        f"dictionary = {_text(choice.dictionary)}  # units, bounds; change one: {{name = ..., upper = 9}}",
+        f"name = {_text(given['name'])}",
+        f"purpose = {_text(given['purpose'])}  # one sentence, for the people who consent",
+        f"components = {given['components']}",
+        f"dictionary = {_text(given[DICTIONARY])}  # units, bounds; change one: {{name = ..., upper = 9}}",
         "columns = [",
-        *_columns(choice.columns, dictionary),
+        *_column_lines(given["columns"], dictionary),
         "]",
         "[privacy]",
-        f"epsilon = {choice.epsilon!r}",
-        f"delta = {choice.delta!r}  # far below 1 / (number of records)",
-        *(
-            []
-            if choice.person_column is None
-            else ["[records]", f"person_column = {_text(choice.person_column)}"]
-        ),
+        f"epsilon = {privacy['epsilon']!r}",
+        f"delta = {privacy['delta']!r}  # far below 1 / (number of records)",
+        *([] if person is None else ["[records]", f"person_column = {_text(person)}"]),
         "[federation]",
-        f"sites = [{', '.join(map(_text, choice.sites))}]",
+        f"sites = [{', '.join(map(_text, federation['sites']))}]",
     ]
-    if choice.deadline_seconds is not None:
-        lines.append(f"deadline_seconds = {choice.deadline_seconds:g}  # a person at a site decides first")
+    if seconds is not None:
+        lines.append(f"deadline_seconds = {seconds:g}  # a person at a site decides first")
     return "\n".join(lines) + "\n"
 
 
-def _columns(names: Sequence[str], dictionary: Dictionary) -> list[str]:
+def _column_lines(names: Iterable[str], dictionary: Dictionary) -> Iterator[str]:
     known = dictionary.usable()
-    lines = []
     for name in names:
         column = known.get(name)
-        about = (
-            "" if column is None else f"  # {range_text(column.lower, column.upper)} {column.unit}".rstrip()
-        )
-        lines.append(f"  {_text(name)},{about}")
-    return lines
+        about = "" if column is None else f"  # {range_text(column.lower, column.upper)} {column.unit}"
+        yield f"  {_text(name)},{about.rstrip()}"
 
 
 def _text(value: str) -> str:

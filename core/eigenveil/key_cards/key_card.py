@@ -35,7 +35,7 @@ class KeyCard(Protocol):
         """Name that the card states."""
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed and hashed."""
 
     @property
@@ -80,7 +80,7 @@ class CardForm(Generic[AnyCard]):
 
     def sign(self, card: AnyCard, sign: Sign) -> bytes:
         """Return the signature of a card by its own key, with `sign`."""
-        return sign(self.prefix + card.said)
+        return sign(self.prefix + card.signed_json)
 
     def check(self, card_json: bytes, signature: bytes) -> AnyCard:
         """Return the key card, if its own key signed its exact bytes.
@@ -103,7 +103,7 @@ def _checked(form: CardForm[Any], card_json: bytes, signature: bytes) -> Any:
         card = form.build(parse_json(card_json))
     except (ValueError, KeyError, TypeError) as problem:
         raise PeerError(Code.PROTOCOL, f"{form.noun} cannot be read; it was rejected") from problem
-    form.need(card.said == card_json, "it is not in canonical form")
+    form.need(card.signed_json == card_json, "it is not in canonical form")
     check_signature(
         card.signing,
         signature,

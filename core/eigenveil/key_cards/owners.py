@@ -51,7 +51,7 @@ class AnalystKeyCard:
         return frozenset((self.signing,))
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed and hashed."""
         return canonical(
             {"federation": self.federation, "analyst": self.analyst, "signing": self.signing.hex()}
@@ -60,7 +60,7 @@ class AnalystKeyCard:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), by which authorizations refer to the key card."""
-        return digest_of("analyst-card", self.said)
+        return digest_of("analyst-card", self.signed_json)
 
     @property
     def fingerprint(self) -> str:
@@ -100,7 +100,7 @@ class SignedAnalystKeyCard:
 
 def sign_analyst_card(card: AnalystKeyCard, sign: Sign) -> SignedAnalystKeyCard:
     """Return an analyst's key card with the signature of its own key, by `sign`."""
-    return SignedAnalystKeyCard(signed_json=card.said, signature=ANALYST_CARD_FORM.sign(card, sign))
+    return SignedAnalystKeyCard(signed_json=card.signed_json, signature=ANALYST_CARD_FORM.sign(card, sign))
 
 
 SITE_CARD_SIGNED = b"eigenveil/peer-card/v1\n"
@@ -150,7 +150,7 @@ class SiteKeyCard:
         return frozenset((self.agreement, self.signing))
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed and hashed."""
         return canonical(
             {
@@ -164,7 +164,7 @@ class SiteKeyCard:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), by which studies refer to the key card."""
-        return digest_of("peer-card", self.said)
+        return digest_of("peer-card", self.signed_json)
 
     @property
     def fingerprint(self) -> str:
@@ -203,7 +203,7 @@ class SignedSiteKeyCard:
 
 def sign_site_card(card: SiteKeyCard, sign: Sign) -> SignedSiteKeyCard:
     """Return a site's key card with the signature of its own key, by `sign`."""
-    return SignedSiteKeyCard(signed_json=card.said, signature=SITE_CARD_FORM.sign(card, sign))
+    return SignedSiteKeyCard(signed_json=card.signed_json, signature=SITE_CARD_FORM.sign(card, sign))
 
 
 def _is_contributory(agreement: bytes) -> bool:

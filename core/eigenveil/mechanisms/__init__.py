@@ -6,7 +6,7 @@ from eigenveil.mechanisms.papers import covariance, single_pass, smooth_sensitiv
 from eigenveil.mechanisms.result import MechanismResult
 from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec, released_sigma
 from eigenveil.numerics.encoding import IntArray, add_noise
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import (
     AdditiveQuery,
     CellVotes,
@@ -23,69 +23,68 @@ from eigenveil.queries import (
 from eigenveil.study.study import Study
 
 
-def data_independent_noise(round_query: RoundQuery, study: Study) -> NoiseSpec | None:
+def data_independent_noise(priced: PricedQuery, study: Study) -> NoiseSpec | None:
     """Return the noise that can be drawn before the sum is known.
 
     None if the noise depends on the sum, or if the answers contain it already.
     """
     if study.masked:
         return None
-    if round_query.distribution is NoiseDistribution.STABILITY:
-        return single_pass.stability_noise_spec(round_query, study)[0]
-    if isinstance(round_query.query, Spectrum):
-        return covariance.eigenvalue_noise_spec(round_query, round_query.query, study)
-    if isinstance(round_query.query, RadiusSearch):
-        return covariance.radius_noise_spec(round_query.query, round_query.micro_rho, study)
-    if isinstance(round_query.query, AdditiveQuery):
-        multiplicity = study.max_sites_per_person
+    if priced.distribution is NoiseDistribution.STABILITY:
+        return single_pass.stability_noise_spec(priced, study)[0]
+    if isinstance(priced.query, Spectrum):
+        return covariance.eigenvalue_noise_spec(priced, priced.query, study)
+    if isinstance(priced.query, RadiusSearch):
+        return covariance.radius_noise_spec(priced.query, priced.micro_rho, study)
+    if isinstance(priced.query, AdditiveQuery):
         return noise_spec(
-            round_query.query, round_query.micro_rho, study.neighbours, multiplicity, round_query.distribution
+            priced.query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.distribution
         )
     return None
 
 
 def apply_mechanism(
-    round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
+    priced: PricedQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
 ) -> MechanismResult:
     """Return the release of `total`, from the sites that are `present`.
 
-    Shape: total as the answers add up to; values (released_length(round_query.query),).
+    Shape: total as the answers add up to; values (released_length(priced.query),).
     Neighbours: as in the study.
     Privacy: [P2] for added noise, [P32] for noise inside masked answers; otherwise the claim of the
     mechanism.
-    Cost: round_query.answer_cost.
+    Cost: priced.cost.
     """
-    match round_query.query:
+    match priced.query:
         case Spectrum() as query:
-            return covariance.release_eigenvalues(round_query, query, total, study, noise)
+            return covariance.release_eigenvalues(priced, query, total, study, noise)
         case Eigenvectors() as query:
-            return covariance.release_eigenvectors(round_query, query, total, study, noise)
+            return covariance.release_eigenvectors(priced, query, total, study, noise)
         case Subspace() as query:
-            return smooth_sensitivity.release_subspace(round_query, query, total, study, noise)
+            return smooth_sensitivity.release_subspace(priced, query, total, study, noise)
         case ShuffledRecord() as query:
-            return single_pass.release_shuffled_record(round_query, query, total, study, noise)
+            return single_pass.release_shuffled_record(priced, query, total, study, noise)
         case RadiusSearch() as query:
-            return covariance.release_radius(round_query, query, total, study, noise)
+            return covariance.release_radius(priced, query, total, study, noise)
         case SpanVotes() | CellVotes() as query:
-            return subspaces.release_most_voted(round_query, query, total, study, noise)
+            return subspaces.release_most_voted(priced, query, total, study, noise)
         case RankVotes() as query:
-            return subspaces.release_rank(round_query, query, total, study, noise)
+            return subspaces.release_rank(priced, query, total, study, noise)
         case SpanGap() as query:
-            return subspaces.release_leading_span(round_query, query, total, study, noise)
+            return subspaces.release_leading_span(priced, query, total, study, noise)
         case Preimage() as query:
             return subspaces.release_preimage(query, total, study, present)
         case _ if study.masked:  # the sum contains the noise of all shares
-            return MechanismResult(values=total, sigma=released_sigma(round_query, study, len(present)))
-        case _ if round_query.distribution is NoiseDistribution.STABILITY:
-            return single_pass.release_stability_histogram(round_query, total, study, noise)
+            return MechanismResult(values=total, sigma=released_sigma(priced, study, len(present)))
+        case _ if priced.distribution is NoiseDistribution.STABILITY:
+            return single_pass.release_stability_histogram(priced, total, study, noise)
         case _:
-            return _additive(round_query, round_query.query, total, study, noise)
+            return _additive(priced, priced.query, total, study, noise)
 
 
 def _additive(
-    round_query: RoundQuery, query: AdditiveQuery, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: AdditiveQuery, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     spec = noise_spec(
-        query, round_query.micro_rho, study.neighbours, study.max_sites_per_person, round_query.distribution
+        query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.distribution
     )
     return MechanismResult(values=add_noise(total, noise.draw(spec)), sigma=spec.sigma)

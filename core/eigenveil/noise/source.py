@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours, root_of, scale_squared
 from eigenveil.errors import Code, InternalError
 from eigenveil.numerics.encoding import FloatArray, IntArray, WordArray
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, MIN_SHARE_SCALE
 from eigenveil.queries import AdditiveQuery, Gram
 from eigenveil.queries.limits import require
@@ -143,7 +143,7 @@ def noise_spec(
     )
 
 
-def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
+def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:
     """Return the noise share of each of `sites` sites for a query.
 
     Under secure aggregation at most t sites of an attempt S collude with the coordinator, and know their own
@@ -151,7 +151,7 @@ def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     the variance sigma^2 [P31] [P32]: the honest sites' shares suffice.
 
     Privacy: [P32] any sites - study.colluders shares add up to the noise of the query, or more.
-    Cost: round_query.answer_cost, for all shares together.
+    Cost: priced.cost, for all shares together.
 
     Raises:
         InternalError: the query is not masked, its noise is not Gaussian, or no site would be honest.
@@ -159,17 +159,17 @@ def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     honest = sites - study.colluders
     if not (
         study.masked
-        and isinstance(round_query.query, AdditiveQuery)
-        and round_query.distribution is NoiseDistribution.GAUSSIAN
+        and isinstance(priced.query, AdditiveQuery)
+        and priced.distribution is NoiseDistribution.GAUSSIAN
         and honest > 0
     ):
         raise InternalError(Code.BUG, "noise shares exist only for masked Gaussian noise with an honest site")
     whole = noise_spec(
-        round_query.query,
-        round_query.micro_rho,
+        priced.query,
+        priced.micro_rho,
         study.neighbours,
         study.max_sites_per_person,
-        round_query.distribution,
+        priced.distribution,
         shares=honest,
     )
     return NoiseSpec(
@@ -179,6 +179,6 @@ def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     )
 
 
-def released_sigma(round_query: RoundQuery, study: Study, sites: int) -> float:
+def released_sigma(priced: PricedQuery, study: Study, sites: int) -> float:
     """Return the largest standard deviation of the noise in a sum of `sites` masked answers."""
-    return share_spec(round_query, study, sites).sigma * math.sqrt(sites)
+    return share_spec(priced, study, sites).sigma * math.sqrt(sites)

@@ -18,7 +18,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import predict_study_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
 from eigenveil.protocol.plan import Plan, plan_for
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import noise_fits
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import Preimage
@@ -100,19 +100,19 @@ def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
     Raises:
         RequestError: a share is too small; nothing was charged yet.
     """
-    if not all(_has_ample_budget(one, plan.study) for one in round_query):
+    if not all(_has_ample_budget(one.priced, plan.study) for one in round_query):
         for records in SIZES:
             for first_stage in first_stages(plan) or (None,):
                 rehearse(plan, records, first_stage)
 
 
-def _has_ample_budget(round_query: RoundQuery, study: Study) -> bool:
+def _has_ample_budget(priced: PricedQuery, study: Study) -> bool:
     """Return True if a query could cost a twentieth, and its noise is possible at the least cost.
 
     A preimage query has the least cost at every count.
     """
-    return isinstance(round_query.query, Preimage) or (
-        round_query.micro_rho >= AMPLE and noise_fits(round_query, study, 1)
+    return isinstance(priced.query, Preimage) or (
+        priced.micro_rho >= AMPLE and noise_fits(replace(priced, micro_rho=1), study)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from eigenveil.protocol.rounds import Release
 
 # An algorithm yields a priced query and receives its noised release, which is charged already. It never
 # receives a true sum, so all that it computes is post-processing [P7].
-Steps = Generator[PricedQuery, Release, "Estimate"]
+Outcome = TypeVar("Outcome")
+StepsTo = Generator[PricedQuery, Release, Outcome]
+Steps = StepsTo["Estimate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

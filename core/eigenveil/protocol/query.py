@@ -54,8 +54,13 @@ class PricedQuery:
         if self.micro_rho < 1:
             raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
 
+    @property
+    def cost(self) -> Cost:
+        """Privacy cost of the answer for the records that it is about."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RoundQuery:
     """Priced query of one round of a study, as it is sent to sites.
 
@@ -64,26 +69,22 @@ class RoundQuery:
             is not that of this round, or a query about subsamples has a frame.
     """
 
+    priced: PricedQuery
     plan_digest: str
     round: int
-    query: Query
-    micro_rho: int
-    atto_delta: int = 0
-    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
-    frame: Frame | None = None
     _digest: str = field(init=False, repr=False)  # computed on first use
 
     def __post_init__(self) -> None:
-        whole = all(type(value) is int for value in (self.round, self.micro_rho, self.atto_delta))
-        priced = whole and 1 <= self.micro_rho < EXACT and 0 <= self.atto_delta < ATTO
-        if not (priced and self.round >= 0):
+        micro_rho, atto_delta = self.priced.micro_rho, self.priced.atto_delta
+        whole = all(type(value) is int for value in (self.round, micro_rho, atto_delta))
+        if not (whole and self.round >= 0 and 1 <= micro_rho < EXACT and 0 <= atto_delta < ATTO):
             raise RequestError(
                 Code.BAD_STUDY,
-                f"round = {self.round} with micro_rho = {self.micro_rho} is invalid: a query has a round "
+                f"round = {self.round} with micro_rho = {micro_rho} is invalid: a query has a round "
                 "from 0 and a whole cost from 1 to below 2**53",
             )
         require(
-            self.frame is None or not isinstance(self.query, SubspaceQuery),
+            self.priced.frame is None or not isinstance(self.query, SubspaceQuery),
             "a query about subsamples has no frame, because records are assigned by their unscaled values",
         )
         batch = batch_of(self.query)
@@ -96,17 +97,17 @@ class RoundQuery:
             )
 
     @property
+    def query(self) -> Query:
+        """Query without its cost and its place in the study."""
+        return self.priced.query
+
+    @property
     def cost(self) -> Cost:
         """Charge to the ledger; the first batch of a pass pays for all its disjoint batches [P9]."""
         batch = batch_of(self.query)
         if batch is not None and batch.index > 0:
             return Cost(micro_rho=0)
-        return self.answer_cost
-
-    @property
-    def answer_cost(self) -> Cost:
-        """Privacy cost of the answer for the records that it is about."""
-        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+        return self.priced.cost
 
     @property
     def digest(self) -> str:
@@ -126,20 +127,21 @@ class RoundQuery:
 
 def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
     """Return the header, which has the shapes, and the arrays. A frame is included only if there is one."""
-    arrays = [one for one in flatten(round_query.query).values() if isinstance(one, np.ndarray)]
+    priced, values = round_query.priced, flatten(round_query.query)
+    arrays = [one for one in values.values() if isinstance(one, np.ndarray)]
     header: dict[str, Any] = {
         "plan": round_query.plan_digest,
         "round": round_query.round,
-        "micro_rho": round_query.micro_rho,
-        "atto_delta": str(round_query.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "distribution": round_query.distribution.value,
-        "kind": NAMES[type(round_query.query)],
-        "scalars": _scalars(round_query.query),
+        "micro_rho": priced.micro_rho,
+        "atto_delta": str(priced.atto_delta),  # canonical JSON has no integers beyond 2**53
+        "distribution": priced.distribution.value,
+        "kind": NAMES[type(priced.query)],
+        "scalars": _scalars(priced.query),
         "shapes": [list(array.shape) for array in arrays],
     }
-    if round_query.frame is None:
+    if priced.frame is None:
         return header, arrays
-    return header | {"frame": round_query.frame.columns}, [*arrays, *round_query.frame.arrays]
+    return header | {"frame": priced.frame.columns}, [*arrays, *priced.frame.arrays]
 
 
 def _scalars(value: Any) -> dict[str, Any]:
@@ -153,12 +155,8 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return every number and array of a query by its dotted name, such as `spec.centre`."""
     out: dict[str, Any] = {}
     for name in (f.name for f in fields(value)):
-        field_value = getattr(value, name)
-        out |= (
-            flatten(field_value, f"{prefix}{name}.")
-            if is_dataclass(field_value)
-            else {prefix + name: field_value}
-        )
+        content = getattr(value, name)
+        out |= flatten(content, f"{prefix}{name}.") if is_dataclass(content) else {prefix + name: content}
     return out
 
 
@@ -192,7 +190,7 @@ def is_same_query(ours: RoundQuery, theirs: RoundQuery) -> bool:
     """
     left, right = flatten(ours.query), flatten(theirs.query)
     same = _header(ours) == _header(theirs) and left.keys() == right.keys()
-    same = same and same_frame(ours.frame, theirs.frame)
+    same = same and same_frame(ours.priced.frame, theirs.priced.frame)
     return same and all(_near(name, left[name], right[name]) for name in left)
 
 
@@ -201,8 +199,8 @@ def _header(round_query: RoundQuery) -> tuple[object, ...]:
         type(round_query.query),
         round_query.plan_digest,
         round_query.round,
-        round_query.answer_cost,
-        round_query.distribution,
+        round_query.priced.cost,
+        round_query.priced.distribution,
     )
 
 

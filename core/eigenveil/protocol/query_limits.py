@@ -10,7 +10,7 @@ from typing import assert_never
 from eigenveil.accounting.zcdp import NO_COST, PICO, Cost, pico_epsilon, scale_squared
 from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.queries import (
     NAMES,
     AdditiveQuery,
@@ -30,7 +30,7 @@ MAX_NOISE_SCALE = 2.0**56  # the scale of one draw
 MIN_SHARE_SCALE = 4.0
 
 
-def check_noise_scale(round_query: RoundQuery, study: Study) -> None:
+def check_noise_scale(priced: PricedQuery, study: Study) -> None:
     """Check that the noise of a query, sensitivity over cost, stays within 64-bit integers.
 
     Larger noise could exceed 64-bit integers. Sums stay below 2^62 and the sampler ends at 2^63. At a scale
@@ -42,30 +42,28 @@ def check_noise_scale(round_query: RoundQuery, study: Study) -> None:
         RequestError: code `plan-overflow`.
     """
     require(
-        noise_fits(round_query, study, round_query.micro_rho),
-        f"the noise of the {NAMES[type(round_query.query)]} query would exceed 64-bit integers, with a "
+        noise_fits(priced, study),
+        f"the noise of the {NAMES[type(priced.query)]} query would exceed 64-bit integers, with a "
         "scale above "
         f"{MAX_NOISE_SCALE:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )
 
 
-def noise_fits(round_query: RoundQuery, study: Study, micro_rho: int) -> bool:
-    """Return True if 64-bit integers hold the query's noise at this cost."""
-    query, sites = round_query.query, study.max_sites_per_person
+def noise_fits(priced: PricedQuery, study: Study) -> bool:
+    """Return True if 64-bit integers hold the query's noise."""
+    query, sites = priced.query, study.max_sites_per_person
     if isinstance(query, MechanismNoiseQuery):
         return True  # its values are counts of votes and records, or limited to their own width
     if isinstance(query, Spectrum):
         sensitivity_squared = spectrum_sensitivity(query, sites) ** 2
     elif isinstance(query, AdditiveQuery):
-        gaussian = round_query.distribution is NoiseDistribution.GAUSSIAN
+        gaussian = priced.distribution is NoiseDistribution.GAUSSIAN
         norm_squared = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         sensitivity_squared = norm_squared * sites**2
     else:
         assert_never(query)
-    return (
-        scale_squared(sensitivity_squared, micro_rho) * share_variance_factor(study, study.federation.least)
-        <= Fraction(MAX_NOISE_SCALE) ** 2
-    )
+    square = scale_squared(sensitivity_squared, priced.micro_rho)
+    return square * share_variance_factor(study, study.federation.least) <= Fraction(MAX_NOISE_SCALE) ** 2
 
 
 def share_variance_factor(study: Study, sites: int) -> Fraction:
@@ -106,12 +104,12 @@ def check_affordable(
             Code.BUDGET, f"{round_label(round_query.round)} would exceed the budget of the study"
         )
     check_composition(plan, round_query, round_query.cost, spent_pico)
-    check_noise_scale(round_query, plan.study)
+    check_noise_scale(round_query.priced, plan.study)
     batch = batch_of(round_query.query)
     if batch is not None:
         check_batch(
             plan,
-            round_query.answer_cost,
+            round_query.priced.cost,
             batch,
             round_query.cost if batch.index == 0 else _pass_cost(before, batch),
         )
@@ -140,8 +138,10 @@ def _check_gaussian(plan: Plan, round_query: RoundQuery) -> None:
     Excluded are other noise distributions and mechanisms with their own delta. Masked answers are sums only.
     """
     kinds = AdditiveQuery if plan.masked else AdditiveQuery | Spectrum
-    added = isinstance(round_query.query, kinds) and round_query.distribution is NoiseDistribution.GAUSSIAN
-    if not added or round_query.atto_delta != plan.masked_delta:
+    added = (
+        isinstance(round_query.query, kinds) and round_query.priced.distribution is NoiseDistribution.GAUSSIAN
+    )
+    if not added or round_query.priced.atto_delta != plan.masked_delta:
         raise RequestError(
             Code.BUDGET,
             f"{round_label(round_query.round)} needs noise that is not Gaussian, and the study's guarantee "
@@ -153,7 +153,7 @@ def _check_epsilon(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: 
     query = round_query.query
     if isinstance(query, AdditiveQuery | Spectrum):
         # Gaussian noise has no pure epsilon; several histograms in one query are charged as zCDP.
-        has_no_epsilon = round_query.distribution is NoiseDistribution.GAUSSIAN or isinstance(
+        has_no_epsilon = round_query.priced.distribution is NoiseDistribution.GAUSSIAN or isinstance(
             query, CoordinateHistograms
         )
     elif isinstance(query, MechanismNoiseQuery):
@@ -161,7 +161,7 @@ def _check_epsilon(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: 
     else:
         assert_never(query)
     if has_no_epsilon or (
-        plan.study.delta == 0 and round_query.distribution is not NoiseDistribution.LAPLACE
+        plan.study.delta == 0 and round_query.priced.distribution is not NoiseDistribution.LAPLACE
     ):
         raise RequestError(
             Code.BUDGET, f"{round_label(round_query.round)} needs noise that has no epsilon to add up"

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from eigenveil.errors import Code, PeerError, round_label
 from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes, to_memoryview
 from eigenveil.protocol.authorities import SignedAuthorityList
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.queries import KINDS, Batch, CrossSpec, GradientSpec
 from eigenveil.queries.columns import Frame
@@ -29,16 +29,17 @@ ALL = slice(None)
 
 
 def query_to_proto(round_query: RoundQuery) -> pb.Query:
+    priced = round_query.priced
     message = pb.Query(
         plan_digest=bytes.fromhex(round_query.plan_digest),
         round=round_query.round,
-        micro_rho=round_query.micro_rho,
-        atto_delta=round_query.atto_delta,
-        distribution=round_query.distribution.value,
+        micro_rho=priced.micro_rho,
+        atto_delta=priced.atto_delta,
+        distribution=priced.distribution.value,
     )
-    _fill(getattr(message, round_query.query.kind), round_query.query)
-    if round_query.frame is not None:
-        _fill(message.frame, round_query.frame)
+    _fill(getattr(message, priced.query.kind), priced.query)
+    if priced.frame is not None:
+        _fill(message.frame, priced.frame)
     return message
 
 
@@ -73,15 +74,14 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
             Code.VERSION,
             f"the query's noise distribution is unknown to this version: {message.distribution[:40]!r}",
         )
-    return RoundQuery(
-        plan_digest=digest_from_bytes(message.plan_digest),
-        round=message.round,
+    priced = PricedQuery(
         query=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
         distribution=NoiseDistribution(message.distribution),
         frame=_value(Frame, message.frame) if message.HasField("frame") else None,
     )
+    return RoundQuery(priced, digest_from_bytes(message.plan_digest), message.round)
 
 
 def _value(kind: type[Any], message: Message) -> Any:

@@ -51,7 +51,21 @@ def total_length(query: Query, sites: int) -> int:
 
 def centre_of(query: Query) -> IntArray | None:
     """Return the public centre of `query`; None for queries without one. Shape: (d,)."""
-    return query.spec.centre if isinstance(query, GradientQuery) else query.centre
+    if isinstance(query, GradientQuery | CrossNorms | CrossCovariance):
+        return query.spec.centre
+    match query:
+        case Count() | ColumnHistograms() | ColumnMoments():
+            return None
+        case BlockRanks() | SpanVotes():
+            return query.subsamples.centre
+        case CellVotes() | RankVotes():
+            return query.cells.centre
+        case SpanGap():
+            return query.pool.centre
+        case Preimage():
+            return query.source.centre
+        case _:
+            return query.centre
 
 
 def columns_of(query: Query) -> int | None:

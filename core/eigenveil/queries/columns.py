@@ -14,11 +14,10 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries.contract import (
+    ClippedVectors,
     QueryDescription,
     QueryKind,
-    assumed_sum,
     describe_numbers,
-    is_within_norm,
     largest_count,
 )
 from eigenveil.queries.limits import (
@@ -106,7 +105,6 @@ class ColumnHistograms:
     kind: ClassVar[QueryKind] = "column_histograms"
     meaning: ClassVar[str] = "the number of records in each of 65 value ranges of each column"
     bound: ClassVar[int] = 1
-    centre: ClassVar[None] = None
     columns: int
 
     def __post_init__(self) -> None:
@@ -149,7 +147,7 @@ class ColumnHistograms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ColumnMoments:
+class ColumnMoments(ClippedVectors):
     """Sum over rows of each column's square and value, as one vector clipped to norm R.
 
     With v = (rint(x_j^2 / 2^SQUARE_BITS), rint(x_j / 2^VALUE_BITS)) over the columns j of a row in its frame,
@@ -162,11 +160,9 @@ class ColumnMoments:
     meaning: ClassVar[str] = (
         "the sums of each column's values and squared values, each record clipped to a public radius"
     )
-    centre: ClassVar[None] = None
+    weight: ClassVar[int] = WEIGHT
     columns: int
     radius: int
-
-    assumed_release = assumed_sum
 
     def __post_init__(self) -> None:
         _check_columns(self.columns)
@@ -176,32 +172,17 @@ class ColumnMoments:
     def length(self) -> int:
         return 2 * self.columns
 
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: sqrt(2 d) times the one in L2."""
-        return ceil_sqrt(self.length * self.l2_squared(neighbours))
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: a record adds a vector of norm <= WEIGHT R; two such differ by 2 WEIGHT R."""
-        return (WEIGHT * self.radius * neighbours.records) ** 2
-
-    @property
-    def bound(self) -> int:
-        return WEIGHT * self.radius
-
     def is_plausible(self, values: IntArray, records: range) -> bool:
         squares = values[: self.columns]
-        return bool((squares >= 0).all()) and is_within_norm(values, largest_count(records) * self.bound)
+        return bool((squares >= 0).all()) and ClippedVectors.is_plausible(self, values, records)
 
     def check_honest(self) -> None:
         """Refuse a radius at which the record of the largest norm would have weight 0."""
         check_floor(self.radius, least_moments_radius(self.columns))
 
     def describe(self, study: Study) -> QueryDescription:
-        return describe_numbers(
-            self,
-            study,
-            [f"{one.name}{what}, sum" for what in (" squared", "") for one in study.columns],
-        )
+        labels = [f"{one.name}{what}, sum" for what in (" squared", "") for one in study.columns]
+        return describe_numbers(self, study, labels)
 
 
 def least_moments_radius(columns: int) -> int:

@@ -9,18 +9,24 @@ always passes. Sums are far below the 2**62 that `check_no_overflow` allows once
 
 from __future__ import annotations
 
-import math
-import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import upper_triangle_rows
-from eigenveil.queries.limits import ClippedQuery, within_limit
+from eigenveil.numerics.linalg import UNIT, is_semidefinite, upper_triangle_rows
+from eigenveil.queries.limits import (
+    ClippedQuery,
+    ceil_sqrt,
+    check_bins,
+    check_row_floor,
+    triangle,
+    within_limit,
+)
 from eigenveil.study.grid import S, offsets, steps, unit
 from eigenveil.study.study import Scaling, Study
 
@@ -43,6 +49,8 @@ class QueryDescription:
 class SizedQuery(Protocol):
     """A query with an answer of known length."""
 
+    __slots__ = ()
+
     @property
     def length(self) -> int: ...
 
@@ -57,10 +65,10 @@ def describe_numbers(query: SizedQuery, study: Study, labels: Sequence[str] = ()
 
 def describe_histogram(edges: IntArray, edge_meaning: str) -> QueryDescription:
     """Return the description of a histogram; `edge_meaning` states the meaning of its edges."""
-    first, last = f"records below {edges[0]}", f"records from {edges[-1]}"
     inner = [f"records from {low} to below {high}" for low, high in pairwise(edges)]
     return QueryDescription(
-        labels=[first, *inner, last], unit=f"one record; the edges of the bins are {edge_meaning}"
+        labels=[f"records below {edges[0]}", *inner, f"records from {edges[-1]}"],
+        unit=f"one record; the edges of the bins are {edge_meaning}",
     )
 
 
@@ -79,12 +87,6 @@ def column_products(query: ClippedQuery, study: Study) -> QueryDescription:
     )
 
 
-def _rounded(study: Study) -> str:
-    """Return the text about rounding on a coarse grid."""
-    every = unit(study)
-    return "" if every == 1 else f"; values are rounded to {study.grid_steps} of {every} each"
-
-
 def describe_grid(
     study: Study,
     centre: IntArray | None,
@@ -95,14 +97,15 @@ def describe_grid(
 
     `through` holds the middles and the step of a frame, both in grid steps.
     """
-    middle, step = offsets(study), steps(study)
+    middle, step, every = offsets(study), steps(study), unit(study)
+    rounded = "" if every == 1 else f"; values are rounded to {study.grid_steps} of {every} each"
     reach = "the bounds of the widest column" if study.scaling is Scaling.NONE else "its own bounds"
     if through is not None:
         middle, step = middle + through[0] * step, through[1] * step
         reach = "the ends of its public frame; values beyond count as the end"
     return {
         "text": "a value is first moved into its column's public bounds, then rounded to grid steps; "
-        f"{S} of them are half the distance between {reach}{_rounded(study)}",
+        f"{S} of them are half the distance between {reach}{rounded}",
         "radius": radius,
         "columns": [
             {
@@ -160,10 +163,6 @@ class QueryProtocol(Protocol):
         """Return the label of each number of an answer and the unit of a value of 1."""
 
 
-PANEL = 128  # rows of a matrix factored together
-UNIT = 2.0**-53  # largest relative error of one float64 operation
-
-
 def largest_count(records: range) -> int:
     return records[-1]
 
@@ -183,16 +182,6 @@ def is_within_norm(values: IntArray, length: int) -> bool:
     rounded = values.astype(np.float64).reshape(-1)
     slack = 1 + (rounded.size + 8) * 4 * UNIT
     return float(rounded @ rounded) <= float(length) ** 2 * slack
-
-
-def is_histogram(query: object, counts: IntArray, records: range) -> bool:
-    """Return True if each record can be in exactly one bin."""
-    return bool((counts >= 0).all()) and sum(map(int, counts)) in records
-
-
-def is_gram_of(query: ClippedQuery, triangle: IntArray, records: range) -> bool:
-    """Return `is_gram` for the query's columns and radius."""
-    return is_gram(triangle, query.centre.size, query.radius, records)
 
 
 def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
@@ -215,61 +204,7 @@ def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
         products = np.square(triangle[row], dtype=np.float64)
         if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
             return False
-    return _is_semidefinite(triangle, d)
-
-
-def _is_semidefinite(triangle: IntArray, d: int) -> bool:
-    """Return True if rounded integers may come from a positive semidefinite matrix.
-
-    Cholesky's method in floats succeeds if the least eigenvalue is above about (d + 2) 2**-53 trace [Rump
-    2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. With ten times that on the
-    diagonal every honest matrix passes, and so do eigenvalues down to minus as much.
-    """
-    shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
-    blocks = [_lazy_memory(first, min(PANEL, d - first)) for first in range(0, d, PANEL)]
-    above, scratch = upper_triangle_rows(d), np.empty((PANEL, min(PANEL, d)))
-    try:
-        for first in range(0, d, PANEL):
-            panel = _panel(triangle, above, first, d, shift)
-            _factor(panel, blocks.pop(0), blocks, scratch)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-def _lazy_memory(rows: int, columns: int) -> FloatArray:
-    """Return a separately mapped array: its memory is allocated on write and freed at once."""
-    return np.frombuffer(mmap.mmap(-1, 8 * max(1, rows * columns)))[: rows * columns].reshape(rows, columns)
-
-
-def _panel(triangle: IntArray, above: Iterator[slice], first: int, d: int, shift: float) -> FloatArray:
-    """Return the next PANEL rows from the diagonal on, plus `shift` on it. Shape: (m, rest)."""
-    panel = np.zeros((min(PANEL, d - first), d - first))
-    for i in range(len(panel)):
-        panel[i, i] = float(triangle[first + i]) + shift
-        panel[i, i + 1 :] = triangle[next(above)]
-    return panel
-
-
-def _factor(
-    panel: FloatArray, first_block: FloatArray, blocks: Sequence[FloatArray], scratch: FloatArray
-) -> None:
-    """Write the same rows of Cholesky's upper factor to `blocks` of PANEL columns each.
-
-    `first_block` holds the columns in which the panel begins and is not needed afterwards. So at most half
-    of the factor is in memory. Raises LinAlgError if there is no factor.
-    """
-    first, rows = first_block.shape
-    parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
-    for part, known in zip(parts, (first_block, *blocks), strict=True):
-        part -= np.matmul(first_block.T, known[:first], out=scratch[:rows, : part.shape[1]])
-    factor = np.linalg.cholesky(parts[0], upper=True)
-    right = panel[:, rows:]
-    for i in range(rows if blocks else 0):
-        right[i] -= factor[:i, i] @ right[:i]
-        right[i] /= factor[i, i]
-    for part, known in zip(parts[1:], blocks, strict=True):
-        known[first : first + rows] = part
+    return is_semidefinite(triangle, d)
 
 
 def decreasing_values(largest: int, length: int) -> IntArray:
@@ -280,3 +215,89 @@ def decreasing_values(largest: int, length: int) -> IntArray:
 def assumed_sum(query: QueryProtocol, records: int) -> IntArray:
     """Return the assumed sum of vectors with norms of an eighth of the query's bound. Shape: (length,)."""
     return decreasing_values(records * query.bound // 8, query.length)
+
+
+# What kinds have in common. A kind adds its fields, so that those stay in the order of their digest.
+
+
+class EdgeHistogram:
+    """Histogram: bin i counts edges[i-1] <= number < edges[i]. Shape: edges (b,); answer (b + 1,)."""
+
+    __slots__ = ()
+    bound: ClassVar[int] = 1
+    edges: IntArray
+
+    @property
+    def length(self) -> int:
+        return self.edges.size + 1
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """Return True if each record can be in exactly one bin."""
+        return bool((values >= 0).all()) and sum(map(int, values)) in records
+
+
+class NormBins(EdgeHistogram):
+    """Additive histogram of norms, on the public grid."""
+
+    __slots__ = ()
+    check_honest = check_bins
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: a record is one count in one bin; a replacement moves it to another."""
+        return neighbours.records
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: 1^2, or 1^2 + 1^2."""
+        return neighbours.records
+
+    def assumed_release(self, records: int) -> IntArray:
+        """Return a histogram with all records in the middle bin."""
+        return frozen(records * (np.arange(self.length) == self.length // 2))
+
+
+class ClippedVectors(SizedQuery):
+    """Sum of one vector a record, each of norm <= R, in units of 1 / `weight`."""
+
+    __slots__ = ()
+    weight: ClassVar[int] = 1
+    radius: int
+    assumed_release = assumed_sum
+
+    @property
+    def bound(self) -> int:
+        return self.weight * self.radius
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: sqrt(length) times the one in L2."""
+        return ceil_sqrt(self.length * self.l2_squared(neighbours))
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: a record adds a vector of norm <= weight R; two such differ by 2 weight R."""
+        return (self.bound * neighbours.records) ** 2
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return is_within_norm(values, largest_count(records) * self.bound)
+
+
+class GramAnswer:
+    """Sum of z z^T over rows z about the centre, clipped to ||z|| <= R (entries truncated towards zero).
+
+    Shape: centre (d,); answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
+    """
+
+    __slots__ = ()
+    centre: IntArray
+    radius: int
+    check_honest = check_row_floor
+    describe = column_products
+
+    @property
+    def length(self) -> int:
+        return triangle(self.centre.size)
+
+    @property
+    def bound(self) -> int:
+        return self.radius**2
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return is_gram(values, self.centre.size, self.radius, records)

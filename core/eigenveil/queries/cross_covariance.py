@@ -8,23 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import EXACT, IntArray, frozen
 from eigenveil.queries.contract import (
+    ClippedVectors,
+    NormBins,
     QueryDescription,
     QueryKind,
     describe_histogram,
     describe_numbers,
-    is_histogram,
-    is_within_norm,
-    largest_count,
 )
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
     WEIGHT,
     ceil_sqrt,
-    check_bins,
     check_centre,
     check_edges,
     check_floor,
@@ -34,7 +31,6 @@ from eigenveil.queries.limits import (
     row_norm_limit,
     within_limit,
 )
-from eigenveil.queries.rows import assumed_histogram, histogram_sensitivity
 from eigenveil.study.study import Study
 
 INNER_BITS = 22  # a coefficient of a row keeps 8 bits behind the point; then its part is subtracted:
@@ -143,36 +139,19 @@ def _squared_reach(directions: IntArray) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CrossNorms:
-    """Histogram of ||a|| ||b||, bins as in `RowNorms`.
-
-    Shape: edges (bins - 1,); answer (bins,).
-    """
+class CrossNorms(NormBins):
+    """Histogram of ||a|| ||b||."""
 
     kind: ClassVar[QueryKind] = "cross_norms"
     meaning: ClassVar[str] = (
         "a histogram of the records' contributions to the cross covariance of leading directions and the rest"
     )
-    bound: ClassVar[int] = 1
     spec: CrossSpec
     edges: IntArray
-
-    l1 = l2_squared = histogram_sensitivity
-    is_plausible = is_histogram
-    check_honest = check_bins
-    assumed_release = assumed_histogram
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
-
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
-    def length(self) -> int:
-        return self.edges.size + 1
 
     def describe(self, study: Study) -> QueryDescription:
         return describe_histogram(
@@ -181,7 +160,7 @@ class CrossNorms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CrossCovariance:
+class CrossCovariance(ClippedVectors):
     """Sum of b a'^T over the records, a' integers close to min(1, R / (||a|| ||b||)) a.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
@@ -199,27 +178,8 @@ class CrossCovariance:
         check_whole("cross covariance radius", self.radius, 1, GRADIENT_LIMIT)
 
     @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
     def length(self) -> int:
         return self.spec.centre.size * self.spec.k
-
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: sqrt(d k) times the one in L2."""
-        return ceil_sqrt(self.length * self.l2_squared(neighbours))
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: a record adds b a'^T, ||b|| ||a'|| <= R; two such differ by 2 R."""
-        return (self.radius * neighbours.records) ** 2
-
-    @property
-    def bound(self) -> int:
-        return self.radius
-
-    def is_plausible(self, values: IntArray, records: range) -> bool:
-        return is_within_norm(values, largest_count(records) * self.radius)
 
     def check_honest(self) -> None:
         """Refuse a radius or a shift that would leave the farthest records without a coefficient."""

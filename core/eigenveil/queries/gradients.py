@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, digest
 from eigenveil.queries.contract import (
+    ClippedVectors,
+    NormBins,
     QueryDescription,
     QueryKind,
     assumed_sum,
     counts_within,
     describe_histogram,
     describe_numbers,
-    is_histogram,
     is_within_norm,
     largest_count,
 )
@@ -26,7 +26,6 @@ from eigenveil.queries.limits import (
     OFFSET_LIMIT,
     OFFSET_STEPS,
     ceil_sqrt,
-    check_bins,
     check_centre,
     check_edges,
     check_floor,
@@ -36,7 +35,6 @@ from eigenveil.queries.limits import (
     row_norm_limit,
     within_limit,
 )
-from eigenveil.queries.rows import assumed_histogram, histogram_sensitivity
 from eigenveil.study.study import Study
 
 MOST_BATCHES = 2**20
@@ -131,50 +129,52 @@ class GradientSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GradientNorms:
-    """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F, bins as in `RowNorms`.
-
-    With `batch`, only over that batch of the records.
-
-    Shape: edges (b,); answer (b + 1,).
-    """
+class GradientNorms(NormBins):
+    """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F; with `batch`, only over that batch."""
 
     kind: ClassVar[QueryKind] = "gradient_norms"
     meaning: ClassVar[str] = "a histogram of the norms of the records' gradients at the current directions"
-    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
-
-    l1 = l2_squared = histogram_sensitivity
-    check_honest = check_bins
-    assumed_release = assumed_histogram
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
 
-    @property
-    def length(self) -> int:
-        return self.edges.size + 1
-
     def is_plausible(self, values: IntArray, records: range) -> bool:
         if self.batch is not None:
             return counts_within(values, largest_count(records))
-        return is_histogram(self, values, records)
+        return NormBins.is_plausible(self, values, records)
 
     def describe(self, study: Study) -> QueryDescription:
         return describe_histogram(self.edges, "norms of gradients, scaled to integers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gradient:
-    """Sum of clip_R(g(z) - OFFSET_STEPS offset), each record as z b^T - u offset with integers b, u.
-
-    With `batch`, only over that batch of the records.
+class ClippedGradient:
+    """Gradients clipped to R, each as z b^T - u offset with integers b, u.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
+
+    __slots__ = ()
+    spec: GradientSpec
+    radius: int
+
+    def __post_init__(self) -> None:
+        check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
+
+    @property
+    def length(self) -> int:
+        return self.spec.directions.size
+
+    def check_honest(self) -> None:
+        check_floor(self.radius, least_gradient_radius(self.spec.offset))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gradient(ClippedGradient, ClippedVectors):
+    """Sum of clip_R(g(z) - OFFSET_STEPS offset); with `batch`, only over that batch of the records."""
 
     kind: ClassVar[QueryKind] = "gradient"
     meaning: ClassVar[str] = (
@@ -184,33 +184,6 @@ class Gradient:
     radius: int
     batch: Batch | None = None
 
-    assumed_release = assumed_sum
-
-    def __post_init__(self) -> None:
-        check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
-
-    @property
-    def length(self) -> int:
-        return self.spec.directions.size
-
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: sqrt(d k) times the one in L2."""
-        return ceil_sqrt(self.length * self.l2_squared(neighbours))
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: a record adds a matrix of Frobenius norm <= R; two such differ by 2 R."""
-        return (self.radius * neighbours.records) ** 2
-
-    @property
-    def bound(self) -> int:
-        return self.radius
-
-    def is_plausible(self, values: IntArray, records: range) -> bool:
-        return is_within_norm(values, largest_count(records) * self.radius)
-
-    def check_honest(self) -> None:
-        check_floor(self.radius, least_gradient_radius(self.spec.offset))
-
     def describe(self, study: Study) -> QueryDescription:
         directions = range(1, self.spec.k + 1)
         pulls = [f"{column.name}, gradient of direction {i}" for column in study.columns for i in directions]
@@ -218,13 +191,11 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ShuffledRecord:
+class ShuffledRecord(ClippedGradient):
     """The clipped gradient (see `Gradient`) of the record at position `batch.index` of `batch.batches`, or 0.
 
     The order is a secret of the site. The answer is about one record, not a sum: the coordinator must be
-    trusted with it and adds the noise of one local randomiser.
-
-    Shape: answer and release (d k,), the d-by-k matrix row by row.
+    trusted with it and adds the noise of one local randomiser. The release has the answer's length.
     """
 
     kind: ClassVar[QueryKind] = "shuffled_record"
@@ -241,11 +212,7 @@ class ShuffledRecord:
 
     def __post_init__(self) -> None:
         require(isinstance(self.batch, Batch), "a record in a secret order needs the batch of a pass")
-        check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
-
-    @property
-    def length(self) -> int:
-        return self.spec.directions.size
+        ClippedGradient.__post_init__(self)
 
     @property
     def released_length(self) -> int:
@@ -261,6 +228,3 @@ class ShuffledRecord:
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         return is_within_norm(values, min(largest_count(records), 1) * self.radius)
-
-    def check_honest(self) -> None:
-        check_floor(self.radius, least_gradient_radius(self.spec.offset))

@@ -49,6 +49,13 @@ class BinnedQuery(Protocol):
     def edges(self) -> IntArray: ...
 
 
+class RowBins(BinnedQuery, Protocol):
+    """A query for a histogram of row norms."""
+
+    @property
+    def centre(self) -> IntArray: ...
+
+
 def require(condition: bool, message: str) -> None:
     """Raise RequestError (code `plan-overflow`) if the condition is False."""
     if not condition:
@@ -98,6 +105,14 @@ def check_edges(edges: IntArray) -> None:
     inside = bool(((edges > 0) & (edges < EDGE_LIMIT)).all())
     rising = inside and bool((np.diff(edges) > 0).all())
     require(rising, "histogram edges must be positive, increasing and below 2**62")
+
+
+def check_row_bins(query: RowBins) -> None:
+    """Freeze and check the public centre and the edges of a histogram of row norms."""
+    freeze(query, "centre", "edges")
+    check_centre(query.centre)
+    check_edges(query.edges)
+    require(int(query.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
 
 
 def ceil_sqrt(square: int) -> int:

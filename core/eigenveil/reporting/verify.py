@@ -166,7 +166,7 @@ def _check_noise(session: Session, release: Release) -> None:
     if round_query is None or not study.masked:
         return
     study.federation.check_present(release.present)
-    expected_sigma = released_sigma(round_query, study, len(release.present))
+    expected_sigma = released_sigma(round_query.priced, study, len(release.present))
     if release.sigma != expected_sigma:
         raise PeerError(
             Code.PROTOCOL,

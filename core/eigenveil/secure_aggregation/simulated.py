@@ -72,7 +72,7 @@ class Masking:
 
     def __call__(self, site: str, values: IntArray) -> IntArray:
         share = self._source(site).draw(
-            share_spec(self.round_query, self.study, len(self.masked_attempt.members))
+            share_spec(self.round_query.priced, self.study, len(self.masked_attempt.members))
         )
         secrets = {other: secret(site, other) for other in self.masked_attempt.sites if other != site}
         return masked(values, share, site, secrets, self.masked_attempt)

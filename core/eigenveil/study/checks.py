@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -134,6 +134,7 @@ TYPE_NAMES: dict[Any, str] = {
 
 Refuse = Callable[[str], RequestError]  # makes an error from a message
 Readers = Mapping[Any, Callable[[str], Any]]  # convert a text to a type; ValueError has the expected form
+NO_READERS: Readers = {}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -165,6 +166,11 @@ def to_plain(value: Any) -> Any:
     return [to_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
+def plain_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain values."""
+    return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+
+
 @cache
 def field_types(kind: Any) -> dict[str, Any]:
     found = get_type_hints(kind)
@@ -188,30 +194,54 @@ def check_keys(
         raise refuse(f"{where} has no {', '.join(missing)}")
 
 
-def coerce_values(kind: Any, data: Mapping[str, Any], refuse: Refuse, readers: Readers) -> dict[str, Any]:
-    """Return the values of `data`, converted to the field types of the dataclass `kind`."""
+def coerce_values(
+    kind: Any, data: Mapping[str, Any], refuse: Refuse, readers: Readers = NO_READERS
+) -> dict[str, Any]:
+    """Return the values of `data`, converted to the field types of the dataclass `kind`.
+
+    An enumeration's value becomes its member, a list a tuple, a number of numpy one of Python, and a text the
+    value of the type's reader, if there is one.
+    """
     wanted = field_types(kind)
-    return {key: _value(wanted[key], key, value, refuse, readers) for key, value in data.items()}
+    return {key: _converted(wanted[key], key, value, refuse, readers) for key, value in data.items()}
 
 
-def _value(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers) -> Any:
+def coerce_fields(values: Any) -> None:
+    """Convert the fields of a frozen dataclass to their annotated types, as `coerce_values`.
+
+    Raises:
+        RequestError: a field cannot be converted.
+    """
+    for name, hint in field_types(values.__class__).items():
+        value = getattr(values, name)
+        if type(value) is not hint:  # a fast path for studies of 20,000 columns
+            object.__setattr__(values, name, _converted(hint, name, value, study_error, NO_READERS))
+
+
+def _converted(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers) -> Any:
     if isinstance(hint, UnionType):  # or None
-        if value is None:
-            return None
+        if value is None or type(value) in get_args(hint):
+            return value
         hint = get_args(hint)[0]
+    kind = get_origin(hint) or hint
     if hint in readers and isinstance(value, str):
         try:
             return readers[hint](value)
         except ValueError as problem:
             raise refuse(f"{key} = {value!r} {problem}") from problem
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _member(hint, key, value, refuse)
-    if get_origin(hint) is tuple and isinstance(value, list | tuple):
-        if all(type(one) is get_args(hint)[0] for one in value):
-            return tuple(value)
-    elif hint is float and type(value) is int:
-        return as_float(key, value, refuse)
-    elif type(value) is hint:
+    if issubclass(kind, Enum):
+        return _member(kind, key, value, refuse)
+    if kind in (int, float):
+        fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        if fits:
+            return int(value) if kind is int else as_float(key, value, refuse)
+    elif kind is tuple:
+        element = get_args(hint)[0]
+        if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+            value = tuple(value)
+            if all(isinstance(one, element) for one in value):
+                return value
+    elif type(value).__name__ == kind.__name__:  # numpy's bool as well
         return value
     raise refuse(f"{key} = {value!r} must be {TYPE_NAMES.get(hint, 'a text')}")
 
@@ -248,52 +278,6 @@ def need(condition: bool, message: str) -> None:
     """Raise the error of an invalid study unless `condition` holds."""
     if not condition:
         raise study_error(message)
-
-
-def coerce_fields(values: Any) -> None:
-    """Convert the fields of a frozen dataclass to their annotated types.
-
-    An enumeration's value becomes its member, a list a tuple, a number of numpy one of Python.
-
-    Raises:
-        RequestError: a field cannot be converted.
-    """
-    for name, hint in field_types(values.__class__).items():
-        value = getattr(values, name)
-        if type(value) is not hint:  # a fast path for studies of 20,000 columns
-            object.__setattr__(values, name, _coerced(hint, name, value))
-
-
-def _coerced(hint: Any, name: str, value: Any) -> Any:
-    if isinstance(hint, UnionType):  # or None
-        if value is None or type(value) in get_args(hint):
-            return value
-        hint = get_args(hint)[0]
-    kind = get_origin(hint) or hint
-    if issubclass(kind, Enum):
-        return _enum_member(kind, name, value)
-    if kind in (int, float):
-        return _number(kind, name, value)
-    if kind is tuple and not isinstance(value, str):
-        return tuple(value)
-    need(
-        is_dataclass(kind) or type(value).__name__ == kind.__name__, f"{name} = {value!r} has the wrong type"
-    )
-    return value
-
-
-def _enum_member(kind: type[Enum], name: str, value: Any) -> Enum:
-    try:
-        return kind(value)
-    except ValueError as problem:
-        known = ", ".join(str(one.value) for one in kind)
-        raise study_error(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
-
-
-def _number(kind: Any, name: str, value: Any) -> Any:
-    fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-    need(fits, f"{name} = {value!r} must be {TYPE_NAMES[kind]}")
-    return int(value) if kind is int else as_float(name, value, study_error)
 
 
 def check_readable(what: str, text: str, most: int) -> None:

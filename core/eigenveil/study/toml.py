@@ -1,9 +1,9 @@
-"""Conversion of studies from and to TOML and plain mappings; unknown or missing keys are errors."""
+"""Studies and drafts of them as TOML and plain mappings; unknown or missing keys are errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -12,21 +12,22 @@ from eigenveil.study.checks import (
     check_keys,
     coerce_values,
     field_types,
+    need,
     parse_toml,
+    plain_fields,
     required,
     study_error,
-    to_plain,
     toml_text,
 )
 from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
 
-NAME, NAMES = "name", "names"
+NAME, NAMES, DICTIONARY = "name", "names", "dictionary"
 MANY = 16  # least number of consecutive equal columns that share a table
 
 
 def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return the tables of columns in their order; `columns_from` is the inverse.
+    """Return the tables of columns in their order.
 
     Many columns that differ in their names only share one table with `names`. So 20,000 genetic variants take
     20,000 names and one description, in a file and in a plan.
@@ -37,16 +38,12 @@ def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
     for _, run in groupby(columns, key=lambda one: (one.unit, one.lower, one.upper, one.fill)):
         alike = list(run)
         if len(alike) < MANY:
-            tables += map(_column_table, alike)
+            tables += map(plain_fields, alike)
         else:
-            same = _column_table(alike[0])
+            same = plain_fields(alike[0])
             del same[NAME]
             tables.append({NAMES: [one.name for one in alike], **same})
     return tables
-
-
-def _column_table(column: Column) -> dict[str, Any]:
-    return {one.name: to_plain(getattr(column, one.name)) for one in fields(column)}
 
 
 def single_tables(tables: Sequence[Any]) -> Iterator[Any]:
@@ -72,29 +69,15 @@ def _names(table: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def columns_from(tables: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """Return the columns in tables.
-
-    Raises:
-        RequestError: code `bad-study`, a key is unknown or missing, or a value is invalid.
-    """
-    return tuple(
-        column for position, table in enumerate(tables, 1) for column in _table_columns(table, position)
-    )
-
-
 def _table_columns(table: Mapping[str, Any], position: int) -> Iterator[Column]:
-    names_of_table = _names(table) if NAMES in table else None
-    first = {key: value for key, value in table.items() if key != NAMES}
-    if names_of_table is not None:
-        first[NAME] = names_of_table[0]
+    first = next(single_tables([table]))
     hint = "" if {"lower", "upper"} <= table.keys() else " (bounds are public and never taken from the data)"
     where = f"column {first.get(NAME, position)!r}"
     check_keys(
         first, field_types(Column), required(Column), where, lambda message: study_error(f"{message}{hint}")
     )
-    values = coerce_values(Column, first, study_error, {})
-    return (Column(**{**values, NAME: name}) for name in names_of_table or [values[NAME]])
+    values = coerce_values(Column, first, study_error)
+    return (Column(**{**values, NAME: name}) for name in table.get(NAMES, [values[NAME]]))
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -114,6 +97,59 @@ RESOLVE_HINT = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyDraft:
+    """Partial study: the values that were given, as in a study file, and the `text` of that file.
+
+    Columns may be names of a dictionary. Once they were completed from it, `source` names the dictionary (""
+    if none was used), and `overrides` has a sentence for each value that differs from the dictionary's.
+    """
+
+    given: Mapping[str, Any]
+    text: str
+    source: str = ""
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def dictionary(self) -> str | None:
+        """Name or path of the dictionary that completes it, or None."""
+        named: str | None = self.given.get(DICTIONARY)
+        return named
+
+    @property
+    def is_complete(self) -> bool:
+        """True if it needs no dictionary."""
+        rows = self.given.get("columns", [])
+        whole = isinstance(rows, list) and all(map(is_whole_column, single_tables(rows)))
+        return DICTIONARY not in self.given and whole
+
+    def study(self) -> Study:
+        """Return the study. Raises as `study_from_dict`."""
+        return study_from_dict(self.given)
+
+
+def is_whole_column(row: Any) -> bool:
+    """Return True if this is a table with every required key of a column."""
+    return isinstance(row, dict) and set(required(Column)) <= row.keys()
+
+
+def draft_from_toml(text: str) -> StudyDraft:
+    """Return the draft in the text of a study file.
+
+    Raises:
+        RequestError: code `bad-study`, not TOML, or the name of the dictionary is not a text.
+    """
+    try:
+        given = parse_toml(text)
+    except ValueError as problem:
+        raise study_error(f"the study is not valid TOML: {problem}") from problem
+    need(
+        isinstance(given.get(DICTIONARY, ""), str),
+        f"{DICTIONARY} = {given.get(DICTIONARY)!r} must be a text: the name or the path of a dictionary",
+    )
+    return StudyDraft(given=given, text=text)
+
+
 def parse_study(text: str) -> Study:
     """Return the study in the text of a TOML file; deploy/config/study.example.toml has every key.
 
@@ -130,11 +166,7 @@ def parse_study(text: str) -> Study:
     ... ''').columns[0].upper
     120.0
     """
-    try:
-        data = parse_toml(text)
-    except ValueError as problem:
-        raise study_error(f"the study is not valid TOML: {problem}") from problem
-    return study_from_dict(data)
+    return draft_from_toml(text).study()
 
 
 def study_to_toml(study: Study) -> str:
@@ -142,13 +174,13 @@ def study_to_toml(study: Study) -> str:
     return toml_text(study_to_dict(study))
 
 
-def study_from_dict(data: dict[str, Any]) -> Study:
+def study_from_dict(data: Mapping[str, Any]) -> Study:
     """Return the study in a nested mapping, as in a TOML file or a plan.
 
     Raises:
         RequestError: an unknown or missing key, a wrong type, or an invalid value.
     """
-    if "dictionary" in data:
+    if DICTIONARY in data:
         raise study_error(f"a submitted study cannot refer to a dictionary; {RESOLVE_HINT}")
     check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", study_error)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
@@ -159,7 +191,7 @@ def study_from_dict(data: dict[str, Any]) -> Study:
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", study_error)
     radius = radius_from(flat.pop("radius", "balance"))
     return Study(
-        **coerce_values(Study, flat, study_error, {}),
+        **coerce_values(Study, flat, study_error),
         radius=radius,
         columns=_columns(data),
         federation=_federation(data),
@@ -168,17 +200,13 @@ def study_from_dict(data: dict[str, Any]) -> Study:
 
 def study_to_dict(study: Study) -> dict[str, Any]:
     """Return the inverse of `study_from_dict`: nested plain values with every key present."""
-    flat = _fields(study) | {"radius": radius_value(study.radius)}
+    flat = plain_fields(study) | {"radius": radius_value(study.radius)}
     out: dict[str, Any] = {key: flat[key] for key in SECTIONS[""]}
     for section in ("privacy", "records"):
         out[section] = {key: flat[key] for key in SECTIONS[section]}
-    out["federation"] = _fields(study.federation)
+    out["federation"] = plain_fields(study.federation)
     out["columns"] = column_tables(study.columns)
     return out
-
-
-def _fields(value: Study | Federation) -> dict[str, Any]:
-    return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
 
 
 def study_digest(study: Study) -> str:
@@ -186,21 +214,21 @@ def study_digest(study: Study) -> str:
     return digest("study", study_to_dict(study))
 
 
-def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
+def _table(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     section_data = data.get(name, {})
     if not isinstance(section_data, dict):
         raise study_error(f"[{name}] must be a table")
     return section_data
 
 
-def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
+def _columns(data: Mapping[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise study_error(f"columns must be an array of tables, [[columns]]; {RESOLVE_HINT}")
-    return columns_from(rows)
+    return tuple(column for position, row in enumerate(rows, 1) for column in _table_columns(row, position))
 
 
-def _federation(data: dict[str, Any]) -> Federation:
+def _federation(data: Mapping[str, Any]) -> Federation:
     section_data = _table(data, "federation")
     check_keys(section_data, field_types(Federation), required(Federation), "[federation]", study_error)
-    return Federation(**coerce_values(Federation, section_data, study_error, {}))
+    return Federation(**coerce_values(Federation, section_data, study_error))

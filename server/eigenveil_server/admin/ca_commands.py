@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -43,9 +45,7 @@ def ca() -> None:
 @json_option
 def show(config_path: Path, as_json: bool) -> None:
     """Show the trusted authorities, the issuing one, and the participants that have not followed yet."""
-    from eigenveil_server.admin import status
-
-    status.report_rotation(load(config_path, Config), as_json)
+    _report_rotation(load(config_path, Config), as_json)
 
 
 @ca.command()
@@ -53,11 +53,9 @@ def show(config_path: Path, as_json: bool) -> None:
 @json_option
 def rotate(config_path: Path, as_json: bool) -> None:
     """Create the next authority as its own root. It is trusted from now on; the old one still issues."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
-    config = load(config_path, Config)
-    status.report_change(config, config_path, rotation.rotate(config), as_json)
+    _report_change(config_path, rotation.rotate, as_json)
 
 
 @ca.command()
@@ -88,12 +86,10 @@ def import_(
 ) -> None:
     """Trust the authority whose certificate was signed for `csr` or `init --csr`; an old one still
     issues."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
-    config = load(config_path, Config)
-    in_force = rotation.import_authority(config, cert, status.signers(signer_paths, threshold))
-    status.report_change(config, config_path, in_force, as_json)
+    signers = rotation.Signers.read(signer_paths, threshold)
+    _report_change(config_path, lambda config: rotation.import_authority(config, cert, signers), as_json)
 
 
 @ca.command()
@@ -103,12 +99,10 @@ def import_(
 @json_option
 def extend(config_path: Path, signer_paths: tuple[Path, ...], threshold: int, as_json: bool) -> None:
     """Renew the list of authorities for another year; --signer changes its signers."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
-    config = load(config_path, Config)
-    in_force = rotation.extend(config, status.signers(signer_paths, threshold))
-    status.report_change(config, config_path, in_force, as_json)
+    signers = rotation.Signers.read(signer_paths, threshold)
+    _report_change(config_path, lambda config: rotation.extend(config, signers), as_json)
 
 
 @ca.command()
@@ -143,12 +137,11 @@ def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
 @json_option
 def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> None:
     """Put the draft in force with the signatures from the other machine."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
     rotation.accept(config, signature)
-    status.report_rotation(config, as_json)
+    _report_rotation(config, as_json)
 
 
 @ca.command()
@@ -157,12 +150,11 @@ def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> Non
 @json_option
 def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
     """Issue certificates with the new authority from now on; the old one stays trusted."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
     rotation.switch(config, anyway=anyway)
-    status.report_rotation(config, as_json)
+    _report_rotation(config, as_json)
 
 
 @ca.command()
@@ -171,8 +163,31 @@ def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
 @json_option
 def retire(config_path: Path, anyway: bool, as_json: bool) -> None:
     """Stop trusting the old authority, and delete its key."""
-    from eigenveil_server.admin import status
     from eigenveil_server.pki import rotation
 
+    _report_change(config_path, partial(rotation.retire, anyway=anyway), as_json)
+
+
+def _report_rotation(config: Config, as_json: bool) -> None:
+    from eigenveil_server.pki.authority_lists import rotation_status
+
+    found = rotation_status(config)
+    print_result(found.as_dict(), as_json, found.text())
+
+
+def _report_change(config_path: Path, change: Callable[[Config], bool], as_json: bool) -> None:
+    """Make a change. Print the rotation status, or the list to sign on another machine."""
+    from eigenveil_server.pki.authority_lists import AuthorityListStore
+
     config = load(config_path, Config)
-    status.report_change(config, config_path, rotation.retire(config, anyway=anyway), as_json)
+    if change(config) or (draft := AuthorityListStore(config.files).draft) is None:
+        _report_rotation(config, as_json)
+        return
+    accept = ("ca", "accept", "--config", config_path, "--signature", "FILE")
+    print_result(
+        {"draft": str(config.files.draft), "list": draft.as_dict()},
+        as_json,
+        f"{draft.text()}\nNot in force yet: it needs signatures by keys on another machine. "
+        f"Copy {config.files.draft} there, then run:\neigenveil-coordinator ca sign --draft FILE --key KEY "
+        "--out SIGNATURE\nand here:\n" + shell_command("eigenveil-coordinator", *accept),
+    )

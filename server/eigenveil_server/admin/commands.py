@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,9 +25,6 @@ config_option = click.option(
     "--config", "config_path", required=True, type=PATH, help="The coordinator.toml that init wrote."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-toml_option = click.option("--config", "config_path", required=True, type=PATH, help="The coordinator.toml.")
 without_option = click.option(
     "--without", "gone", multiple=True, metavar="SITE",
     help="A site that has left, whose checkpoint is not awaited. May be repeated.",
@@ -48,7 +45,7 @@ def _progress_printer(as_json: bool) -> Callable[[str], None]:
 
 
 @click.command()
-@toml_option
+@config_option
 @click.option("--out", required=True, type=PATH, help="A new folder.")
 @json_option
 def backup(config_path: Path, out: Path, as_json: bool) -> None:
@@ -79,19 +76,14 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {
-        "config": str(config),
-        "created_at": manifest.created_at,
-        "rows": manifest.rows,
-        "awaited_checkpoints": waiting,
-    }
-    restored = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}."
-    text = f"{restored}\n{_next_steps(waiting, config)}"
-    print_result(summary, as_json, text)
+    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.rows}
+    summary |= {"awaited_checkpoints": waiting}
+    text = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n"
+    print_result(summary, as_json, text + _next_steps(waiting, config))
 
 
 @click.command(name="restored")
-@toml_option
+@config_option
 @without_option
 @json_option
 def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
@@ -104,15 +96,12 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
 
     ledger, waiting = restored(load(config_path, Config), gone)
     summary = {"rows": ledger.size, "head": ledger.head, "awaited_checkpoints": waiting}
-    text = (
-        f"The ledger is intact: {ledger.size} rows, head "
-        f"{ledger.head[:16]}\n{_next_steps(waiting, config_path)}"
-    )
-    print_result(summary, as_json, text)
+    text = f"The ledger is intact: {ledger.size} rows, head {ledger.head[:16]}\n"
+    print_result(summary, as_json, text + _next_steps(waiting, config_path))
 
 
 @click.command()
-@toml_option
+@config_option
 @without_option
 @json_option
 def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
@@ -137,7 +126,7 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
 
 
 @click.command(name="accept-loss")
-@toml_option
+@config_option
 @json_option
 def accept_loss_command(config_path: Path, as_json: bool) -> None:
     """Continue although a site has seen a newer ledger: charge its spending, and end running studies.
@@ -158,15 +147,14 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "ended_studies": list(accepted.ended_studies),
         "awaited_checkpoints": list(accepted.awaited),
     }
-    giving_up = shell_command(
-        "eigenveil-coordinator", "checkpoints", "--config", config_path, "--without", "SITE"
-    )
+    without = ("checkpoints", "--config", config_path, "--without", "SITE")
     text = (
         f"Charged {charged} according to the ledger that site {accepted.site} has seen; "
         f"{len(accepted.ended_studies)} studies ended.\nEach site refuses the shorter ledger until its "
         "operator runs: eigenveil-site accept-checkpoint --config site.toml\n"
         "No round is opened before these sites have shown their checkpoints, and a newer one needs this "
-        f"command again: {', '.join(accepted.awaited)}. For a site that has left: {giving_up}"
+        f"command again: {', '.join(accepted.awaited)}. For a site that has left: "
+        + shell_command("eigenveil-coordinator", *without)
     )
     print_result(summary, as_json, text)
 
@@ -188,8 +176,6 @@ def publish(file: Path, config_path: Path, as_json: bool) -> None:
 
     Its version must be above that of the last one. Submitted studies keep their bounds.
     """
-    from contextlib import closing
-
     from eigenveil.dictionary.formats import parse_dictionary, sign_dictionary
     from eigenveil_common.files import read_text
     from eigenveil_server.pki.keys import load_keys
@@ -214,7 +200,6 @@ def publish(file: Path, config_path: Path, as_json: bool) -> None:
 def show(config_path: Path, version: int | None, as_json: bool) -> None:
     """Print a published dictionary as TOML."""
     from eigenveil.dictionary.formats import dictionary_to_dict, dictionary_to_toml
-    from eigenveil.errors import Code, RequestError
 
     rows = [one for one in _published(config_path) if version in (None, one.version)]
     if not rows:
@@ -228,30 +213,27 @@ def show(config_path: Path, version: int | None, as_json: bool) -> None:
 @json_option
 def history(config_path: Path, as_json: bool) -> None:
     """List all published versions, oldest first."""
-    rows = [_row(one) for one in _published(config_path)]
+    from eigenveil.dictionary.formats import dictionary_digest
+    from eigenveil_server.process import time_text
+
+    rows = [
+        {
+            "version": one.version,
+            "name": found.name,
+            "columns": len(found.columns),
+            "digest": dictionary_digest(found),
+            "published": time_text(one.at),
+        }
+        for one in _published(config_path)
+        for _, found in [one.signed.read()]
+    ]
     lines = [f"{r['published']}  version {r['version']}  {r['name']}, {r['columns']} columns" for r in rows]
     print_result({"dictionaries": rows}, as_json, "\n".join(lines) or "No dictionary was published yet.")
 
 
 def _published(config_path: Path) -> list[PublishedDictionary]:
-    from contextlib import closing
-
     from eigenveil_server.storage import directory
     from eigenveil_server.storage.database import existing_store
 
     with closing(existing_store(load(config_path, Config))) as store:
         return directory.history(store.reader)
-
-
-def _row(one: PublishedDictionary) -> dict[str, Any]:
-    from eigenveil.dictionary.formats import dictionary_digest
-    from eigenveil_server.process import as_datetime
-
-    _, found = one.signed.read()
-    return {
-        "version": one.version,
-        "name": found.name,
-        "columns": len(found.columns),
-        "digest": dictionary_digest(found),
-        "published": as_datetime(one.at).isoformat(timespec="seconds"),
-    }

@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography import x509
 
 from eigenveil.accounting.budget import Conversion
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import EigenveilError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
@@ -25,6 +25,7 @@ from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.trusted_files import database_files, trusted_entries
 from eigenveil_server.config import Config, split_listen
+from eigenveil_server.pki.authority_files import certificates
 from eigenveil_server.pki.authority_lists import AuthorityListStore
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
@@ -45,21 +46,10 @@ def coordinator_checks(config_file: Path) -> list[Check]:
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
     files = config.files
-    secrets = [
-        files.ca_key,
-        files.server_key,
-        files.release_key,
-        files.audit_key,
-        files.database,
-        config_file,
-        files.lock,
-        *config.notify.channels.secrets,
-    ]
-    settings = [
-        config_file.absolute().parent,
-        *trusted_entries(files.folder),
-        *database_files(files.database),
-    ]
+    keys = [files.ca_key, files.server_key, files.release_key, files.audit_key]
+    secrets = [*keys, files.database, config_file, files.lock, *config.notify.channels.secrets]
+    trusted = [*trusted_entries(files.folder), *database_files(files.database)]
+    settings = [config_file.absolute().parent, *trusted]
     return [
         ok("configuration", f"{config_file} is of federation {config.federation}"),
         disk(files.folder),
@@ -98,10 +88,9 @@ def _stored(config: Config) -> list[Check]:
 def _database(config: Config, store: Store) -> Check:
     """Check the database; opening it has verified the modes in the text."""
     check_whole(store)
-    if config.database:
-        return ok("database", "PostgreSQL answers, with synchronous_commit, fsync and full_page_writes on")
-    text = f"SQLite {config.files.database} is whole, with journal_mode WAL and synchronous FULL"
-    return ok("database", text)
+    postgres = "PostgreSQL answers, with synchronous_commit, fsync and full_page_writes on"
+    sqlite = f"SQLite {config.files.database} is whole, with journal_mode WAL and synchronous FULL"
+    return ok("database", postgres if config.database else sqlite)
 
 
 def _ledger(config: Config, store: Store) -> Check:
@@ -117,10 +106,8 @@ def _checkpoints(config: Config, store: Store) -> Check:
         site, _ = read_marker(config.files.marker)
         text = f"site {site} showed a newer checkpoint than this ledger; serve refuses to start without it"
         return fail("checkpoints", text, "restore a newer backup, or run accept-loss if there is none")
-    if missing := awaited_sites(store.reader):
-        text = (
-            f"these sites have not shown a checkpoint since the restore: {', '.join(missing)}; no round opens"
-        )
+    if missing := ", ".join(awaited_sites(store.reader)):
+        text = f"these sites have not shown a checkpoint since the restore: {missing}; no round opens"
         return warn("checkpoints", text, "have the daemons of these sites started; deny a site that has left")
     return ok("checkpoints", "no site has shown a newer checkpoint than this ledger, and none is awaited")
 
@@ -136,8 +123,7 @@ def _clock(store: Store) -> Check:
 
 def _identities(config: Config, store: Store) -> list[Check]:
     """Check for expired certificates: their owners have been offline and did not renew."""
-    registry = Registry(store, config.federation, unix_ms)
-    known = [one for one in registry.enrolled() if not one.denied]
+    known = [one for one in Registry(store, config.federation, unix_ms).enrolled() if not one.denied]
     late = [f"{one.role}/{one.name}" for one in known if one.expires_at <= unix_ms()]
     if late:
         todo = "make a new join file for each that should return"
@@ -146,24 +132,18 @@ def _identities(config: Config, store: Store) -> list[Check]:
 
 
 def _authority(config: Config) -> Check:
-    try:
-        authorities = x509.load_pem_x509_certificates(read(config.files.ca))
-    except ValueError as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"{config.files.ca} is damaged; restore it from the backup"
-        ) from problem
-    ends = min(one.not_valid_after_utc for one in authorities)
+    ends = min(one.not_valid_after_utc for one in certificates(read(config.files.ca)))
     return certificate("authority", ends, SHORT_CA, "rotate the authority before it ends: see ca")
 
 
 def _list(config: Config) -> Check:
     """Check the list of authorities, and a draft that waits for signatures."""
     lists = AuthorityListStore(config.files)
-    authority_list = lists.in_force
+    current = lists.in_force
     todo = "renew it for another year: eigenveil-coordinator ca extend"
-    days = certificate("authorities", authority_list.ends, SHORT_CA, todo)
-    must = f"{authority_list.threshold} of {len(authority_list.signers)} must sign the next"
-    text = f"list of version {authority_list.version}, {must}: {days.text}"
+    days = certificate("authorities", current.ends, SHORT_CA, todo)
+    must = f"{current.threshold} of {len(current.signers)} must sign the next"
+    text = f"list of version {current.version}, {must}: {days.text}"
     if lists.draft is not None and days.level is Level.OK:
         return warn("authorities", f"{text}; a list waits for signatures", "see ca show, then ca accept")
     return replace(days, text=text)

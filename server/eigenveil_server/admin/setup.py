@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil.study.checks import toml_text
-from eigenveil_common.config import keys
 from eigenveil_common.files import (
     check_new,
     is_occupied,
@@ -33,58 +31,34 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.database import existing_store, open_store
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FederationLayout:
-    """Arguments of `init`."""
-
-    folder: Path
-    federation: str
-    host: str
-    listen: str
-    port: int
-    enrol_port: int
-    budget_epsilon: float
-    budget_delta: float
-    max_epsilon_per_study: float = 5.0
-    database: str = ""
-    csr: Path | None = None
-
-    @property
-    def _stated(self) -> dict[str, Any]:
-        """Keys of coordinator.toml that are set; the others keep their defaults."""
-        stated = {one.name: getattr(self, one.name) for one in fields(self) if one.name in keys(Config)}
-        return {name: value for name, value in stated.items() if value != ""}
-
-    @property
-    def toml(self) -> bytes:
-        return toml_text(self._stated | {"state": "."}).encode()
-
-    @property
-    def config(self) -> Config:
-        """Validated configuration."""
-        return Config(**self._stated, state=self.folder.resolve())
+# Keys of coordinator.toml that `init` may set, in their order in the file.
+INITIAL_KEYS = (
+    "federation", "host", "listen", "port", "enrol_port", "budget_epsilon", "budget_delta",
+    "max_epsilon_per_study", "database",
+)  # fmt: skip
 
 
-def create(layout: FederationLayout) -> Path:
+def create(folder: Path, csr: Path | None = None, **values: Any) -> Path:
     """Create keys, configuration and database in an empty folder. Return the path of coordinator.toml.
 
-    On failure the folder is emptied again.
+    `values` are of `INITIAL_KEYS`, an empty text for a default. On failure the folder is emptied again.
 
     Raises:
         RequestError: a value is invalid, or the folder or the database is not empty.
         InternalError: code `storage`.
     """
-    config, path = layout.config, layout.folder / CONFIG_NAME
-    if layout.csr is not None:
-        check_new(layout.csr)
-    _claim(layout.folder, path)
+    stated = {key: values[key] for key in INITIAL_KEYS if values.get(key, "") != ""}
+    config, path = Config(**stated, state=folder.resolve()), folder / CONFIG_NAME
+    if csr is not None:
+        check_new(csr)
+    _claim(folder, path)
     try:
-        _make_authority(config, create_keys(config.files), layout.csr)
-        write_durably(path, layout.toml, mode=0o600)  # the database URL may contain a password
+        _make_authority(config, create_keys(config.files), csr)
+        toml = toml_text(stated | {"state": "."}).encode()
+        write_durably(path, toml, mode=0o600)  # the database URL may contain a password
         open_store(config.store, Expect.NEW).close()  # last: a database on a server is not undone here
     except BaseException:
-        for made in (*(one for one in layout.folder.iterdir() if one != path), path):
+        for made in (*(one for one in folder.iterdir() if one != path), path):
             made.unlink()
         raise
     return path
@@ -95,12 +69,12 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
     if csr is not None:
         write_durably(csr, Authority.request(config.federation, key))
         return
-    now = as_datetime(unix_ms())
-    first = ListedAuthority(
-        certificate=Authority.create(config.federation, now, key).certificate, issues=True, signs=True
-    )
+    certificate = Authority.create(config.federation, as_datetime(unix_ms()), key).certificate
     AuthorityListStore(config.files).change(
-        [first], 1, federation=config.federation, release_key=release_public(config.files)
+        [ListedAuthority(certificate=certificate, issues=True, signs=True)],
+        1,
+        federation=config.federation,
+        release_key=release_public(config.files),
     )
     ServerCertificate(config, load_keys(config.files), unix_ms)
 

@@ -1,14 +1,10 @@
-"""Status of a coordinator: budget, studies, identities, and the rotation of its authorities.
-
-Rotation status of the authorities, and lists to sign on another machine.
-"""
+"""Status of a coordinator: budget, studies and identities."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,16 +14,11 @@ from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.identity import Role, grouped_digest
 from eigenveil.study_authorization import signature_statement
-from eigenveil_common.command import print_result, shell_command
-from eigenveil_common.files import read
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
-from eigenveil_server.pki import rotation
-from eigenveil_server.pki.authority_files import certificates
-from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.process import time_text, unix_ms
 from eigenveil_server.rpc.callers import last_call_times
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.study_reads import Studies
@@ -46,17 +37,14 @@ def report(config: Config) -> dict[str, Any]:
     """
     with closing(existing_store(config)) as store:
         ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
-        listed, conversion = (
-            StudyLists(store.reader).list_after("", ALL),
-            analyst_usage(store.reader, unix_ms()),
-        )
+        listed = StudyLists(store.reader).list_after("", ALL)
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
             "budget": _budget(config, ledger.ledger, listed),
             "studies": [_study(one, studies, ledger) for one in listed],
-            "submitted": [asdict(one) for one in conversion],
+            "submitted": [asdict(one) for one in analyst_usage(store.reader, unix_ms())],
             "identities": _identities(store, config),
         }
 
@@ -101,59 +89,42 @@ def _study(one: ListedStudy, studies: Studies, ledger: LedgerStore) -> dict[str,
         "rounds": studies.rounds(one.digest),
         "round_ms": times,
         "round_ms_median": float(median(times)) if times else None,
-        "submitted": _time(one.submitted_at),
+        "submitted": time_text(one.submitted_at),
     }
 
 
 def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
-    last_call, now = last_call_times(config.files.presence), unix_ms()
-    recent = now - 1000 * (2 * config.long_poll_seconds + SLACK_SECONDS)
-    return [
-        {
+    """Return the identities. A site is online after a poll within two long polls; one that is computing an
+    answer may not have polled."""
+    last_calls = last_call_times(config.files.presence)
+    recent = unix_ms() - 1000 * (2 * config.long_poll_seconds + SLACK_SECONDS)
+    found: list[dict[str, Any]] = []
+    for one in Registry(store, config.federation, unix_ms).enrolled():
+        found.append({
             "role": one.role,
             "name": one.name,
-            "certificate_expires": _time(one.expires_at),
+            "certificate_expires": time_text(one.expires_at),
             "denied": one.denied,
             "key_sha256": one.key,
-        }
-        | ({} if one.role != Role.SITE.value else _presence(last_call.get(one.name), recent))
-        for one in Registry(store, config.federation, unix_ms).enrolled()
-    ]
-
-
-def _presence(last_call: int | None, recent: float) -> dict[str, Any]:
-    """Return `online` (True after a poll within two long polls) and the last call.
-
-    A site that is computing an answer may not have polled.
-    """
-    return {
-        "online": (last_call or 0) >= recent,
-        "last_heard": None if last_call is None else _time(last_call),
-    }
-
-
-def _time(milliseconds: int) -> str:
-    return as_datetime(milliseconds).isoformat(timespec="seconds")
+        })  # fmt: skip
+        if one.role == Role.SITE.value:
+            last = last_calls.get(one.name)
+            heard = None if last is None else time_text(last)
+            found[-1] |= {"online": (last or 0) >= recent, "last_heard": heard}
+    return found
 
 
 def text(found: dict[str, Any]) -> str:
-    budget = found["budget"]
-    lines = [
+    return "\n".join([
         f"Federation {found['federation']} at {found['coordinator']}",
         f"Release key {found['release_key']} (public: for eigenveil verify --key)",
-        _budget_text(budget),
+        _budget_text(found["budget"]),
         studies_text(found),
         f"Submitted  by {len(found['submitted'])} analysts",
-    ]
-    lines += [_submitted_text(one) for one in found["submitted"]]
-    lines.append(f"Identities {len(found['identities'])}")
-    lines += [
-        f"  {i['role']}/{i['name']}{_seen(i)}  certificate until {i['certificate_expires']}"
-        + ("  DENIED" if i["denied"] else "")
-        + f"\n    key SHA-256  {grouped_digest(i['key_sha256'], 17)}"
-        for i in found["identities"]
-    ]
-    return "\n".join(lines)
+        *map(_submitted_text, found["submitted"]),
+        f"Identities {len(found['identities'])}",
+        *map(_identity_text, found["identities"]),
+    ])  # fmt: skip
 
 
 def _submitted_text(one: dict[str, Any]) -> str:
@@ -169,22 +140,24 @@ def _budget_text(budget: dict[str, Any]) -> str:
     conversion = Conversion(delta=delta, exact=budget["exact"])
     spent = Conversion(delta=delta, exact=budget["spent_epsilon_gaussian"] is not None)
     return (
-        f"Budget     {conversion.spent(whole)}, but for {budget['but_for']}{_kind(budget)}\n"
-        f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
+        f"Budget     {conversion.spent(whole)}, but for {budget['but_for']}"
+        + ("; all its noise is Gaussian\n" if budget["exact"] else "\n")
+        + f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
         f"  spent: {spent.spent(budget['spent_micro_rho'])}; "
         f"set aside for studies under way: {percent_up(budget['reserved_micro_rho'], whole)} % of it"
     )
 
 
-def _seen(identity: dict[str, Any]) -> str:
-    if "online" not in identity:
-        return ""
-    last = identity["last_heard"]
-    return "  online" if identity["online"] else f"  last seen {last}" if last else "  never seen"
-
-
-def _kind(budget: dict[str, Any]) -> str:
-    return "; all its noise is Gaussian" if budget["exact"] else ""
+def _identity_text(one: dict[str, Any]) -> str:
+    seen = ""
+    if "online" in one:
+        last = f"  last seen {one['last_heard']}" if one["last_heard"] else "  never seen"
+        seen = "  online" if one["online"] else last
+    return (
+        f"  {one['role']}/{one['name']}{seen}  certificate until {one['certificate_expires']}"
+        + ("  DENIED" if one["denied"] else "")
+        + f"\n    key SHA-256  {grouped_digest(one['key_sha256'], 17)}"
+    )
 
 
 def _like(budget: dict[str, Any]) -> str:
@@ -196,43 +169,13 @@ def _like(budget: dict[str, Any]) -> str:
 
 
 def studies_text(found: dict[str, Any]) -> str:
-    lines = [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['signed']}; {_rounds(s)}, "
-        f"{percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its cost spent  {s['failure']}".rstrip()
-        for s in found["studies"]
-    ]
-    return "\n".join([f"Studies    {len(lines)}", *lines])
-
-
-def _rounds(study: dict[str, Any]) -> str:
-    time = study["round_ms_median"]
-    return f"{study['rounds']} rounds" + ("" if time is None else f" of {time:g} ms (median)")
-
-
-def report_rotation(config: Config, as_json: bool) -> None:
-    found = rotation_status(config)
-    print_result(found.as_dict(), as_json, found.text())
-
-
-def report_change(config: Config, config_path: Path, in_force: bool, as_json: bool) -> None:
-    """Print the rotation status, or the list to sign on another machine."""
-    draft = AuthorityListStore(config.files).draft
-    if in_force or draft is None:
-        report_rotation(config, as_json)
-        return
-    accept = shell_command(
-        "eigenveil-coordinator", "ca", "accept", "--config", config_path, "--signature", "FILE"
-    )
-    print_result(
-        {"draft": str(config.files.draft), "list": draft.as_dict()},
-        as_json,
-        f"{draft.text()}\nNot in force yet: it needs signatures by keys on another machine. "
-        f"Copy {config.files.draft} there, then run:\neigenveil-coordinator ca sign --draft FILE --key KEY "
-        "--out SIGNATURE\nand here:\n" + accept,
-    )
-
-
-def signers(paths: tuple[Path, ...], threshold: int) -> rotation.Signers:
-    return rotation.Signers(
-        certificates=tuple(certificates(read(path))[0] for path in paths), threshold=threshold
-    )
+    lines = [f"Studies    {len(found['studies'])}"]
+    for s in found["studies"]:
+        time = "" if s["round_ms_median"] is None else f" of {s['round_ms_median']:g} ms (median)"
+        line = (
+            f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['signed']}; "
+            f"{s['rounds']} rounds{time}, {percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its cost "
+            f"spent  {s['failure']}"
+        )
+        lines.append(line.rstrip())
+    return "\n".join(lines)

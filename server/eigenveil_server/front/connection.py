@@ -19,7 +19,7 @@ from eigenveil_server.front.http2 import (
     goaway,
 )
 from eigenveil_server.front.message_quota import RequestQuota
-from eigenveil_server.front.quota import CALL, ConnectionInfo
+from eigenveil_server.front.quota import CALL, ConnectionInfo, ConnectionQuota, GatewayClient, QuotaConnection
 
 SMALL_BYTES = 512  # larger frames of DATA are free: they are the payload of calls
 LEAST_WAIT = 0.001
@@ -29,13 +29,14 @@ STUCK_SECONDS = 60.0  # for a caller to read what it was sent: gRPC's own end is
 
 
 class ConnectionObserver(Protocol):
-    """Observer of a connection: its start and end, its violations and its number of open streams.
+    """Quotas of a connection, and its start and end.
 
     `read_buffer` takes decrypted bytes of all connections of one event loop, since each read ends before
     the next begins. A buffer for each read would cost an allocation of its full size for each TLS record.
     """
 
     read_buffer: memoryview
+    quota: ConnectionQuota
     requests: RequestQuota
 
     def arrived(self, connection: GatewayConnection) -> None:
@@ -47,29 +48,21 @@ class ConnectionObserver(Protocol):
     def socket_closed(self, connection: GatewayConnection) -> None:
         """The socket of a connection is closed. Called once, after `left`."""
 
-    def resets_exceeded(self, connection: GatewayConnection) -> None:
-        """The client cancelled too many calls before their answer."""
+    def cut(self, connection: QuotaConnection, why: str) -> None:
+        """Close a connection whose client violates HTTP/2."""
 
-    def invalid_frame(self, connection: GatewayConnection) -> None:
-        """A frame violates HTTP/2."""
-
-    def may_open(self, connection: GatewayConnection) -> bool:
-        """Return True if the client of a connection may open one more stream."""
-
-    def opened(self, connection: GatewayConnection) -> None:
-        """One more stream is open. The observer may close a connection to stay within its limit."""
-
-    def closed(self, connection: GatewayConnection, count: int) -> None:
-        """`count` streams have ended."""
+    def block(self, client: GatewayClient, why: str) -> None:
+        """Close all connections of a client, and refuse new ones for a while."""
 
 
 class GatewayConnection(asyncio.BufferedProtocol):
     """The caller's end of a connection, first without and then with TLS. Nothing passes before `begin`."""
 
+    info: ConnectionInfo  # set with `name`, once the connection is admitted
+
     def __init__(self, observer: ConnectionObserver) -> None:
         self._observer = observer
-        self.connection_info: ConnectionInfo | None = None
-        self.name = ""  # the name of gRPC's end
+        self.name = ""  # of gRPC's end
         self._inner: asyncio.Transport | None = None
         self._inward = FrameFilter(self._may_enter, PREFACE_BYTES)
         self._outward = FrameFilter(self._leaves)
@@ -91,7 +84,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self._observer.arrived(self)
 
     def begin(self, inner: asyncio.Transport) -> None:
-        """Pass on what was received meanwhile, and all that follows. `connection_info` must be set."""
+        """Pass on what was received meanwhile, and all that follows."""
         self._inner = inner
         self._pass()
 
@@ -103,7 +96,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self._pass()
 
     def _pass(self) -> None:
-        if self._inner is None or self.connection_info is None:
+        if self._inner is None:
             return
         passed = self._inward.data_to_send()
         if self.ended:
@@ -114,7 +107,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
             self._inner.write(passed)
         if self._inward.stopped and self._timer is None:
             self.stop_reading()
-            wait = max(self._wait, self.connection_info.gateway_client.allowance.seconds)
+            wait = max(self._wait, self.info.client.allowance.seconds)
             self._timer = asyncio.get_running_loop().call_later(wait, self._resume_passing)
 
     def _resume_passing(self) -> None:
@@ -124,65 +117,50 @@ class GatewayConnection(asyncio.BufferedProtocol):
 
     def _may_enter(self, frame: Http2Frame) -> bool:
         """Return True if a frame may pass within the rate limit of its client."""
-        if self.connection_info is None:
-            return False
+        observer, client = self._observer, self.info.client
         self._complete_request()  # the previous frame has passed completely
         self._wait = LEAST_WAIT
-        if self._streams.new(frame) and not self._observer.may_open(self):
+        if self._streams.new(frame) and not observer.quota.may_open(client):
             self._wait = STREAMS_WAIT
             return False
         # A cancellation is paid for with its call and never delayed: gRPC would answer the call uncounted.
         unanswered = self._streams.unanswered(frame.stream)
         cancelled_early = frame.kind == RST_STREAM and unanswered
         cost = CALL if frame.kind == HEADERS else int(frame.kind != DATA or frame.length < SMALL_BYTES)
-        if not cancelled_early and not self.connection_info.gateway_client.allowance.spend(cost):
+        if not cancelled_early and not client.allowance.spend(cost):
             return False
-        if frame.kind == DATA and unanswered and not self._reserve_bytes(frame):
-            self._wait = QUOTA_WAIT
-            return False
+        if frame.kind == DATA and unanswered:
+            if not observer.requests.take(client, frame.length):
+                self._wait = QUOTA_WAIT
+                return False
+            self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
+            self._ending_stream = frame.stream if frame.flags & END_STREAM else 0
         if frame.kind == RST_STREAM and self._streams.cancel_stream(frame.stream):
             self._release_bytes(frame.stream)
-            self._observer.closed(self, 1)
-        if cancelled_early and not self.connection_info.gateway_client.resets.spend(1):
-            self._observer.resets_exceeded(self)
+            observer.quota.closed(client, 1)
+        if cancelled_early and not client.resets.spend(1):
+            observer.block(client, "resets")
             return False
-        return self._enter_stream(frame)
-
-    def _enter_stream(self, frame: Http2Frame) -> bool:
-        """Return True if a frame is valid for its stream."""
         try:
-            opens = self._streams.enter(frame, time.monotonic())
+            if self._streams.enter(frame, time.monotonic()):
+                observer.quota.opened(client)
         except InvalidFrame:
-            self._observer.invalid_frame(self)
+            observer.cut(self, "misframed")
             return False
-        if opens:
-            self._observer.opened(self)
         return not self.ended
-
-    def _reserve_bytes(self, frame: Http2Frame) -> bool:
-        """Reserve the bytes of a frame of an unanswered request. Return False if the quota is exhausted."""
-        if self.connection_info is None or not self._observer.requests.take(
-            self.connection_info.gateway_client, frame.length
-        ):
-            return False
-        self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
-        self._ending_stream = frame.stream if frame.flags & END_STREAM else 0
-        return True
 
     def _complete_request(self) -> None:
         """Mark a request as complete if its last frame has passed completely."""
         stream, self._ending_stream = self._ending_stream, 0
-        if self.connection_info is not None and stream in self._sent and stream not in self._complete_bytes:
+        if stream in self._sent and stream not in self._complete_bytes:
             self._complete_bytes[stream] = self._sent[stream]
-            self._observer.requests.complete(self.connection_info.gateway_client, self._sent[stream])
+            self._observer.requests.complete(self.info.client, self._sent[stream])
 
     def _release_bytes(self, stream: int) -> None:
         """Release the bytes of an answered request."""
-        if self.connection_info is not None and stream in self._sent:
+        if stream in self._sent:
             whole = self._complete_bytes.pop(stream, 0)
-            self._observer.requests.give_back(
-                self.connection_info.gateway_client, self._sent.pop(stream), whole=whole
-            )
+            self._observer.requests.give_back(self.info.client, self._sent.pop(stream), whole=whole)
 
     def stop_reading(self) -> None:
         """Pause reading from the caller, until `resume_reading_caller` was called as often."""
@@ -221,12 +199,11 @@ class GatewayConnection(asyncio.BufferedProtocol):
         if frame.kind in (HEADERS, RST_STREAM):
             self._release_bytes(frame.stream)
         if self._streams.leave(frame, time.monotonic()):
-            self._observer.closed(self, 1)
+            self._observer.quota.closed(self.info.client, 1)
         return True
 
     @property
     def streams(self) -> int:
-        """Number of open streams."""
         return len(self._streams)
 
     def overdue(self) -> str:
@@ -249,7 +226,8 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self.ended = True
         for stream in tuple(self._sent):
             self._release_bytes(stream)
-        self._observer.closed(self, len(self._streams))
+        if self.name:
+            self._observer.quota.closed(self.info.client, len(self._streams))
         for timer in (self._timer, self._stuck):
             if timer is not None:
                 timer.cancel()
@@ -264,7 +242,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
 
 
 class Upstream(asyncio.Protocol):
-    """gRPC's end of a connection."""
+    """gRPC's end of a connection. While gRPC reads slowly, the caller is paused."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
@@ -274,12 +252,10 @@ class Upstream(asyncio.Protocol):
             self._connection.send_to_caller(data)
 
     def pause_writing(self) -> None:
-        """Pause the caller while gRPC reads slowly."""
         self._connection.stop_reading()
 
     def resume_writing(self) -> None:
         self._connection.resume_reading_caller()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the caller's end after gRPC has closed its own."""
         self._connection.end()

@@ -62,8 +62,6 @@ CLOSE_REASONS = {
     "unfinished": "a request was not sent in time",
     "misframed": "a frame is not valid HTTP/2",
 }
-Name = Callable[[bytes], Identity | None]  # of a certificate
-Closed = Callable[[str, str], None]  # why, and whose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,26 +70,27 @@ class GatewayOptions:
     is still admitted (raises PeerError), the counter of closed connections, and the limits."""
 
     tls: Callable[[], ssl.SSLContext]
-    name: Name
+    name: Callable[[bytes], Identity | None]
     check_admitted: Callable[[ConnectionInfo], object]
-    closed: Closed
+    closed: Callable[[str, str], None]  # by reason and client
     limits: ListenerLimits
 
 
 class Gateway:
     """Listener in front of gRPC. gRPC's socket is `folder`/grpc; connections to it have numbers as names."""
 
-    def __init__(self, folder: Path, gateway_options: GatewayOptions) -> None:
+    def __init__(self, folder: Path, options: GatewayOptions) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # left over if the last process was killed
         folder.mkdir(mode=0o700)
         self._opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
-        self._options = gateway_options
-        self._quota = ConnectionQuota(self._close, gateway_options.limits)
-        on_dropped = partial(self._log_closed, "handshakes", None)
+        self._options = options
+        self.quota = ConnectionQuota(self.cut, options.limits)
+        self.requests = RequestQuota(partial(self.block, why="requests"))
+        on_dropped = partial(self._log_closed, "handshakes")
         self._pending_connections = PendingConnections(
-            self._start_handshake, on_dropped, most=gateway_options.limits.strangers
+            self._start_handshake, on_dropped, most=options.limits.strangers
         )
         self._connections: dict[str, GatewayConnection] = {}
         self._handshake_tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +98,6 @@ class Gateway:
         self._empty = asyncio.Event()
         self._handshakes = HandshakeLimiter(self._on_slow_handshake)
         self._number = 0
-        self.requests = RequestQuota(self._on_bytes_exceeded)
         self.read_buffer = memoryview(bytearray(READ_BYTES))
 
     @property
@@ -137,22 +135,17 @@ class Gateway:
             PeerError: no connection of the gateway has this name.
         """
         connection = self._connections.get(peer.rpartition("/")[2])
-        if connection is None or connection.connection_info is None:
+        if connection is None:
             raise PeerError(Code.IDENTITY, "this connection has ended or did not come through the gateway")
-        return connection.connection_info
+        return connection.info
 
     def is_connected(self, peer: str) -> bool:
         """Return True if a connection from the address `peer` is open."""
-        connection_infos = (one.connection_info for one in self._connections.values())
-        return any(
-            connection_info is not None and connection_info.peer == peer
-            for connection_info in connection_infos
-        )
+        return any(one.info.peer == peer for one in self._connections.values())
 
     # ------------------------------------------------------------ coming
 
     def _start_handshake(self, pending: PendingConnection) -> asyncio.Task[None]:
-        """Start the handshake of a connection whose first record has come."""
         connection = GatewayConnection(self)
         task = asyncio.create_task(self._handshake(pending, connection))
         self._handshake_tasks.add(task)
@@ -165,14 +158,14 @@ class Gateway:
             connection.outer = await self._tls_handshake(pending, connection)
             if connection.ended:
                 return
-            connection_info = self._connection_info(connection.outer, pending)
-            if why := self._quota.refusal(connection_info.gateway_client, self._connections.values()):
+            info = self._connection_info(connection.outer, pending)
+            if why := self.quota.refusal(info.client, self._connections.values()):
                 # Stay pending for a while: a closed client comes again, and a handshake costs more.
-                self._log_closed(why, connection_info)
+                self._log_closed(why, info)
                 connection.stop_reading()
                 await asyncio.sleep(BLOCK_SECONDS)
             else:
-                await self._connect_upstream(pending, connection, connection_info)
+                await self._connect_upstream(pending, connection, info)
         except (OSError, EigenveilError):  # TLS informs the other end; the watchdog reports ours
             return
 
@@ -183,18 +176,16 @@ class Gateway:
         self._handshake_tasks.discard(task)
         self._pending_connections.left(pending)
         self._handshakes.leave(pending, pending.network)
-        if connection.connection_info is not None:
+        if connection.name:
             return
         if connection in self._sockets:
             connection.end()
-            self.socket_closed(
-                connection
-            )  # asyncio does not report a socket whose handshake was not finished
+            self.socket_closed(connection)  # asyncio does not report one whose handshake was not finished
         else:
             pending.sock.close()
 
     def _on_slow_handshake(self, pending: PendingConnection) -> None:
-        self._log_closed("handshakes", None)
+        self._log_closed("handshakes")
         self._pending_connections.end(pending)
 
     def arrived(self, connection: GatewayConnection) -> None:
@@ -225,15 +216,13 @@ class Gateway:
         der = channel.getpeercert(binary_form=True)
         certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
         who = self._options.name(certificate) if certificate else None
-        gateway_client = self._quota.gateway_client(who, pending.network)
-        where, port = pending.address, pending.port
-        peer = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
-        return ConnectionInfo(
-            peer=peer, certificate=certificate, tls=channel.version() or "", gateway_client=gateway_client
-        )
+        client = self.quota.client_of(who, pending.network)
+        host = f"[{pending.address}]" if ":" in pending.address else pending.address
+        peer, tls_version = f"{host}:{pending.port}", channel.version() or ""
+        return ConnectionInfo(peer=peer, certificate=certificate, tls=tls_version, client=client)
 
     async def _connect_upstream(
-        self, pending: PendingConnection, connection: GatewayConnection, connection_info: ConnectionInfo
+        self, pending: PendingConnection, connection: GatewayConnection, info: ConnectionInfo
     ) -> None:
         """Connect to gRPC under a new name."""
         self._number += 1
@@ -241,7 +230,7 @@ class Gateway:
         plain = socket.socket(socket.AF_UNIX)
         try:
             plain.setblocking(False)
-            if site := connection_info.gateway_client.role is Role.SITE:
+            if site := info.client.role is Role.SITE:
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SITE_SEND_BUFFER_BYTES)
             plain.bind(f"{self._short}/{name}")
             plain.connect(f"{self._short}/grpc")
@@ -254,8 +243,8 @@ class Gateway:
         tls = connection.outer._ssl_protocol  # type: ignore[attr-defined]
         tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
         self._connections[name] = connection
-        connection.name, connection.connection_info = name, connection_info
-        connection_info.gateway_client.open.add(connection)
+        connection.name, connection.info = name, info
+        info.client.open.add(connection)
         loop = asyncio.get_running_loop()
         inner, _ = await loop.create_unix_connection(lambda: Upstream(connection), sock=plain)
         if connection.ended:
@@ -266,89 +255,57 @@ class Gateway:
     # ------------------------------------------------------------ going
 
     def left(self, connection: GatewayConnection) -> None:
-        if connection.connection_info is not None:
+        if connection.name:
             del self._connections[connection.name]
-            connection.connection_info.gateway_client.open.discard(connection)
+            connection.info.client.open.discard(connection)
 
     def socket_closed(self, connection: GatewayConnection) -> None:
         self._sockets.discard(connection)
         if not self._sockets:
             self._empty.set()
 
-    def resets_exceeded(self, connection: GatewayConnection) -> None:
-        """Cut off a client that cancelled too many calls."""
-        if connection.connection_info is None:
-            return
-        self._block(connection.connection_info.gateway_client, "resets")
-
-    def _on_bytes_exceeded(self, gateway_client: GatewayClient) -> None:
-        self._block(gateway_client, "requests")
-
-    def _block(self, gateway_client: GatewayClient, why: str) -> None:
-        """Close all connections of a client and refuse new ones for a while."""
-        gateway_client.blocked_until = time.monotonic() + BLOCK_SECONDS
-        for one in tuple(gateway_client.open):
-            self._close(one, why)
-
-    def invalid_frame(self, connection: GatewayConnection) -> None:
-        self._close(connection, "misframed")
-
-    def may_open(self, connection: GatewayConnection) -> bool:
-        return connection.connection_info is not None and self._quota.may_open(
-            connection.connection_info.gateway_client
-        )
-
-    def opened(self, connection: GatewayConnection) -> None:
-        if connection.connection_info is not None:
-            self._quota.opened(connection.connection_info.gateway_client)
-
-    def closed(self, connection: GatewayConnection, count: int) -> None:
-        if connection.connection_info is not None:
-            self._quota.closed(connection.connection_info.gateway_client, count)
+    def block(self, client: GatewayClient, why: str) -> None:
+        client.blocked_until = time.monotonic() + BLOCK_SECONDS
+        for one in tuple(client.open):
+            self.cut(one, why)
 
     def sweep(self) -> None:
         """Close connections without an admitted call, with an overdue call, or of a refused client."""
         now = time.monotonic()
         verdicts: dict[bytes, bool] = {}  # one check for all connections of a certificate
         for connection in tuple(self._connections.values()):
-            connection_info = connection.connection_info
+            info = connection.info
             if why := connection.overdue():
-                self._close(connection, why)
-            if connection_info is None or connection_info.calls or connection.ended:
+                self.cut(connection, why)
+            if info.calls or connection.ended:
                 continue
-            if not connection_info.admitted and now - connection_info.began > CALL_SECONDS:
-                self._close(connection, "no-call")
-            elif now - connection_info.last > LEAVE_SECONDS:
-                shown = connection_info.certificate
+            if not info.admitted and now - info.began > CALL_SECONDS:
+                self.cut(connection, "no-call")
+            elif now - info.last > LEAVE_SECONDS:
+                shown = info.certificate
                 if shown not in verdicts:
-                    verdicts[shown] = self._is_refused(connection_info)
+                    verdicts[shown] = self._is_refused(info)
                 if verdicts[shown]:
-                    self._close(connection, "shut-out")
-        self._quota.forget()
+                    self.cut(connection, "shut-out")
+        self.quota.forget()
         self._handshakes.forget()
 
-    def _is_refused(self, connection_info: ConnectionInfo) -> bool:
+    def _is_refused(self, info: ConnectionInfo) -> bool:
         try:
-            self._options.check_admitted(connection_info)
+            self._options.check_admitted(info)
         except PeerError:
             return True
         return False
 
-    def _close(self, connection: QuotaConnection, why: str) -> None:
-        self._log_closed(why, connection.connection_info)
+    def cut(self, connection: QuotaConnection, why: str) -> None:
+        """Close a connection. The caller can read the reason."""
+        self._log_closed(why, connection.info)
         connection.end(CLOSE_REASONS.get(why, why))
 
-    def _log_closed(self, why: str, connection_info: ConnectionInfo | None) -> None:
+    def _log_closed(self, why: str, info: ConnectionInfo | None = None) -> None:
         """Count a closed connection, and log it once a minute for each client and reason."""
-        known = connection_info is not None and connection_info.gateway_client.role is not None
-        self._options.closed(
-            why, connection_info.gateway_client.name if connection_info is not None and known else ""
-        )
-        if connection_info is not None and connection_info.gateway_client.should_log(why):
-            log.event(
-                "connection-closed",
-                logging.WARNING,
-                why=why,
-                peer=connection_info.gateway_client.name,
-                address=connection_info.peer,
-            )
+        client = None if info is None else info.client
+        self._options.closed(why, client.name if client is not None and client.role is not None else "")
+        if info is not None and info.client.should_log(why):
+            about = {"why": why, "peer": info.client.name, "address": info.peer}
+            log.event("connection-closed", logging.WARNING, **about)

@@ -52,9 +52,8 @@ class HandshakeLimiter(Generic[Caller]):
     def __init__(self, end: Callable[[Caller], None]) -> None:
         self._end = end
         self._addresses: dict[str, _AddressQueue[Caller]] = {}
-        self._in_progress: dict[
-            Caller, tuple[_AddressQueue[Caller], float]
-        ] = {}  # and its start time; the oldest first
+        # Each caller's queue and start time; the oldest first.
+        self._in_progress: dict[Caller, tuple[_AddressQueue[Caller], float]] = {}
         self._start_number = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -107,11 +106,10 @@ class HandshakeLimiter(Generic[Caller]):
         if not queues:
             return
         ready = [queue for queue in queues if queue.allowance.left > 0]
-        wait = (
-            self._seconds_until_free()
-            if ready
-            else max(LEAST_WAIT, min(queue.allowance.seconds for queue in queues))
-        )
+        if ready:
+            wait = self._seconds_until_free()
+        else:
+            wait = max(LEAST_WAIT, min(queue.allowance.seconds for queue in queues))
         if not wait:
             self._start_one(min(ready, key=lambda queue: (queue.failed, queue.begun, queue.last)))
         self._schedule(wait)
@@ -132,10 +130,9 @@ class HandshakeLimiter(Generic[Caller]):
         """Return the seconds until one more may be in progress, 0 if now. A slow one may be ended for it."""
         if len(self._in_progress) < MOST_HANDSHAKES:
             return 0.0
-        caller = max(
-            self._in_progress, key=lambda caller: self._in_progress[caller][0].begun
-        )  # the oldest of the busiest address
-        wait = self._in_progress[caller][1] + SLOW_SECONDS - time.monotonic()
+        # The oldest of the busiest address.
+        caller, (_, began) = max(self._in_progress.items(), key=lambda item: item[1][0].begun)
+        wait = began + SLOW_SECONDS - time.monotonic()
         if wait > 0:
             return wait
         self._ended(caller)

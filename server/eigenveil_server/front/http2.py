@@ -155,15 +155,17 @@ class Http2Streams:
         Raises:
             InvalidFrame: the frame must not pass.
         """
+        opens = False
         if frame.kind == HEADERS:
-            return self._headers(frame, now)
-        if frame.kind == DATA:
-            self._request(frame)
+            opens = self._headers(frame, now)
+        if frame.kind in (HEADERS, DATA) and (found := self._open.get(frame.stream)) is not None:
+            found.moved += frame.length if frame.kind == DATA else 0
+            found.requested |= bool(frame.flags & END_STREAM)
         elif frame.kind == SETTINGS and not frame.flags & ACK:
             self._settings(frame)
         elif frame.kind == WINDOW_UPDATE:
             self._update(frame)
-        return False
+        return opens
 
     def cancel_stream(self, number: int) -> bool:
         """Close a stream that the client resets. Return False if it was not open."""
@@ -176,14 +178,7 @@ class Http2Streams:
         if opens:
             self._last = frame.stream
             self._open[frame.stream] = Http2Stream(since=now)
-        self._request(frame)
         return opens
-
-    def _request(self, frame: Http2Frame) -> None:
-        """Process HEADERS, DATA or trailers of a request."""
-        if (found := self._open.get(frame.stream)) is not None:
-            found.moved += frame.length if frame.kind == DATA else 0
-            found.requested |= bool(frame.flags & END_STREAM)
 
     def _settings(self, frame: Http2Frame) -> None:
         if len(frame.payload) != frame.length or frame.length % 6:
@@ -232,7 +227,7 @@ class Http2Streams:
         return ""
 
     def restart_timers(self, now: float) -> None:
-        """Restart all timeouts: its frames were delayed here, so no stream waited for the client."""
+        """Restart all timeouts: frames were delayed here, so no stream waited for the client."""
         for found in self._open.values():
             found.since, found.moved = now, 0
 

@@ -16,6 +16,7 @@ from functools import partial
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.rpc import MESSAGE_BYTES, WITH_NEXT_BYTES
 from eigenveil_server.front.quota import GatewayClient
+from eigenveil_server.process import current_task
 
 FREE_BYTES = WITH_NEXT_BYTES  # of each client without a reservation: most requests have a few hundred bytes
 MAX_BYTES_PER_CLIENT = 4 * MESSAGE_BYTES  # a site sends one chunk at a time, an analyst one study
@@ -26,10 +27,10 @@ LOOK_SECONDS = 0.1  # between two searches for a client to cut off: each visits 
 
 @dataclass(slots=True, kw_only=True)
 class _ClientBytes:
-    """Bytes that one client has sent and reserved. `whole` bytes of `sent` are of complete requests; `since`
-    is when it began the others or first reserved."""
+    """Bytes of one client. `whole` bytes of `sent` are of complete requests; `since` is when it began the
+    others or first reserved."""
 
-    gateway_client: GatewayClient
+    client: GatewayClient
     sent: int = 0
     whole: int = 0
     reserved: int = 0
@@ -54,38 +55,33 @@ class RequestQuota:
         self._reserved = 0
         self._looked = -LOOK_SECONDS
 
-    def take(self, gateway_client: GatewayClient, count: int) -> bool:
+    def take(self, client: GatewayClient, count: int) -> bool:
         """Reserve `count` more bytes of an unanswered request. Return False if they must wait."""
-        client_bytes = self._of.setdefault(gateway_client.name, _ClientBytes(gateway_client=gateway_client))
-        client_bytes.gateway_client = (
-            gateway_client  # a new object of this name, if the gateway had forgotten the last
-        )
-        may = self._may_take(client_bytes, count)
-        if may:
+        client_bytes = self._of.setdefault(client.name, _ClientBytes(client=client))
+        client_bytes.client = client  # a new object of this name, if the gateway had forgotten the last
+        if may := self._may_take(client_bytes, count):
             if client_bytes.sent == client_bytes.whole:
                 client_bytes.since = self._clock()
             client_bytes.sent += count
-        elif not client_bytes.sent and self._of.get(gateway_client.name) is client_bytes:
-            del self._of[gateway_client.name]
+        elif not client_bytes.sent and self._of.get(client.name) is client_bytes:
+            del self._of[client.name]
         return may
 
     def _may_take(self, client_bytes: _ClientBytes, count: int) -> bool:
         if client_bytes.sent + count > MAX_BYTES_PER_CLIENT:
-            self._cut(client_bytes.gateway_client)
+            self._cut(client_bytes.client)
             return False
         more = _bytes_to_reserve(client_bytes.sent + count) - client_bytes.reserved
         return more <= 0 or self._reserve(client_bytes, more)
 
-    def complete(self, gateway_client: GatewayClient, count: int) -> None:
+    def complete(self, client: GatewayClient, count: int) -> None:
         """Mark a request of `count` bytes as complete."""
-        if (client_bytes := self._of.get(gateway_client.name)) is not None:
+        if (client_bytes := self._of.get(client.name)) is not None:
             client_bytes.whole += count
 
-    def give_back(self, gateway_client: GatewayClient, count: int, *, whole: int = 0) -> None:
-        """Release `count` bytes, answered or closed with their connection; `whole` of them are of complete
-        requests."""
-        client_bytes = self._of.get(gateway_client.name)
-        if client_bytes is None:
+    def give_back(self, client: GatewayClient, count: int, *, whole: int = 0) -> None:
+        """Release bytes, answered or closed with their connection; `whole` of them are of complete requests."""
+        if (client_bytes := self._of.get(client.name)) is None:
             return
         client_bytes.sent -= count
         client_bytes.whole -= whole
@@ -93,14 +89,14 @@ class RequestQuota:
         client_bytes.reserved -= less
         self._reserved -= less
         if not client_bytes.sent:
-            del self._of[gateway_client.name]
+            del self._of[client.name]
 
     def _reserve(self, client_bytes: _ClientBytes, more: int) -> bool:
         if self._reserved + more > MOST_REQUEST_BYTES:
             self._make_room()
         if (
             self._reserved + more > MOST_REQUEST_BYTES
-            or self._of.get(client_bytes.gateway_client.name) is not client_bytes
+            or self._of.get(client_bytes.client.name) is not client_bytes
         ):
             return False
         if not client_bytes.reserved:
@@ -117,12 +113,12 @@ class RequestQuota:
         self._looked = now
         most = max(self._of.values(), key=lambda one: (one.reserved, -one.since))
         if most.reserved > MESSAGE_BYTES:
-            self._cut(most.gateway_client)
+            self._cut(most.client)
             return
         sending = [one for one in self._of.values() if one.reserved and one.sent > one.whole]
         slowest = min(sending, key=lambda one: one.since, default=None)
         if slowest is not None and now - slowest.since >= LONG_SECONDS:
-            self._cut(slowest.gateway_client)
+            self._cut(slowest.client)
 
 
 def _bytes_to_reserve(sent: int) -> int:
@@ -147,12 +143,11 @@ class _CallerReplies:
 
 
 class UnreadReplies:
-    """Unread replies of one listener. Use it on the event loop, in the task of a call: all that a call
-    reserves is released when the task ends.
+    """Unread replies of one listener. Use it on the event loop, in the task of a call.
 
     A handler returns long before its reply is sent: gRPC buffers the reply until the caller grants
     flow-control window for all of it. The task of the call ends then, or when the caller cancels the call or
-    the gateway closes the connection.
+    the gateway closes the connection, and releases all that the call reserved.
     """
 
     def __init__(self) -> None:
@@ -163,7 +158,7 @@ class UnreadReplies:
         if method in READS:
             caller_replies = self._use(caller)
             await caller_replies.read_slots.acquire()
-            _current_task().add_done_callback(lambda task: caller_replies.read_slots.release())
+            current_task().add_done_callback(lambda task: caller_replies.read_slots.release())
 
     def add_unread(self, caller: str, size: int) -> None:
         """Count a reply of `size` bytes before it is sent.
@@ -183,22 +178,15 @@ class UnreadReplies:
         def taken(task: object) -> None:
             caller_replies.size -= size
 
-        _current_task().add_done_callback(taken)
+        current_task().add_done_callback(taken)
 
     def _use(self, caller: str) -> _CallerReplies:
         caller_replies = self._of.setdefault(caller, _CallerReplies())
         caller_replies.users += 1
-        _current_task().add_done_callback(lambda task: self._left(caller, caller_replies))
+        current_task().add_done_callback(lambda task: self._left(caller, caller_replies))
         return caller_replies
 
     def _left(self, caller: str, caller_replies: _CallerReplies) -> None:
         caller_replies.users -= 1
         if not caller_replies.users:
             del self._of[caller]
-
-
-def _current_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a call runs in a task")
-    return task

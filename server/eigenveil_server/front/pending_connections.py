@@ -33,9 +33,7 @@ class ConnectionsByAddress(Generic[Connection]):
 
     def __init__(self) -> None:
         self._by_address: dict[str, dict[Connection, None]] = {}  # the oldest first
-        self._addresses_by_count: defaultdict[int, dict[str, None]] = defaultdict(
-            dict
-        )  # addresses by their count
+        self._addresses_by_count = defaultdict[int, dict[str, None]](dict)
         self._address: dict[Connection, str] = {}
         self._most = 0
 
@@ -47,7 +45,6 @@ class ConnectionsByAddress(Generic[Connection]):
         return tuple(self._address)
 
     def add(self, connection: Connection, address: str) -> None:
-        """Add a new connection."""
         group = self._by_address.setdefault(address, {})
         group[connection] = None
         self._address[connection] = address
@@ -73,7 +70,6 @@ class ConnectionsByAddress(Generic[Connection]):
         return next(iter(self._by_address[address]))
 
     def _recount(self, address: str, before: int, after: int) -> None:
-        """Record the new number of connections of an address."""
         if before:
             del self._addresses_by_count[before][address]
             if not self._addresses_by_count[before]:
@@ -110,7 +106,7 @@ class PendingConnection:
 
 class PendingConnections:
     """Pending connections of one listener, at most `most`. `greet` takes over a socket whose first record has
-    come, and calls `left` at its end. `on_dropped` is called for each that is closed beyond the limit.
+    come, and calls `left` at its end. `on_dropped` is called for each closed beyond the limit.
 
     Under attack thousands come and go every second, and honest callers wait for the work that each costs. So
     they share one epoll object without a callback for each, and one timer closes those that time out.
@@ -127,6 +123,7 @@ class PendingConnections:
         self._on_dropped = on_dropped
         self._most = most
         self._all = ConnectionsByAddress[PendingConnection]()
+        self.left = self._all.remove  # for a connection that is no longer pending
         self._by_descriptor: dict[int, PendingConnection] = {}  # those without a first record, by descriptor
         self._epoll = select.epoll()
         self._listeners: list[socket.socket] = []
@@ -253,10 +250,6 @@ class PendingConnections:
         else:
             self._unregister(pending)
             pending.sock.close()
-
-    def left(self, pending: PendingConnection) -> None:
-        """Remove a connection that is no longer pending."""
-        self._all.remove(pending)
 
 
 def record_bytes(header: bytes) -> int:

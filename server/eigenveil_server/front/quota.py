@@ -28,32 +28,27 @@ class TokenBucket:
 
     def spend(self, cost: float) -> bool:
         """Take `cost` if any unit is left. Return False if none is."""
-        left = self._now()
-        if left <= 0:
+        if self.left <= 0:
             return False
-        self._left = left - cost
+        self._left -= cost
         return True
 
     def penalise(self, cost: float) -> None:
         """Take `cost` in any case. The debt never exceeds the largest single cost."""
-        self._left = min(self._now(), max(self._now() - cost, -cost))
-
-    @property
-    def left(self) -> float:
-        """Units left; a debt is negative."""
-        return self._now()
+        self._left = min(self.left, max(self.left - cost, -cost))
 
     @property
     def seconds(self) -> float:
         """Seconds until any unit is left."""
-        return max(0.0, -self._now() / self._rate)
+        return max(0.0, -self.left / self._rate)
 
     @property
     def full(self) -> bool:
-        """True if the bucket is full."""
-        return self._now() >= self._burst
+        return self.left >= self._burst
 
-    def _now(self) -> float:
+    @property
+    def left(self) -> float:
+        """Units left now; a debt is negative."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -73,16 +68,14 @@ TLS13 = "TLSv1.3"
 
 
 class QuotaConnection(Protocol):
-    """Connection as the quota sees it."""
+    """Connection as the quota sees it: its client, its number of open streams, and its end with a reason."""
 
-    connection_info: ConnectionInfo | None
+    info: ConnectionInfo
 
     @property
-    def streams(self) -> int:
-        """Number of open streams."""
+    def streams(self) -> int: ...
 
-    def end(self, why: str = "") -> None:
-        """Close both ends."""
+    def end(self, why: str = "") -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +97,7 @@ class GatewayClient:
     def should_log(self, what: str) -> bool:
         """Return True once a minute for each reason, so that a client cannot fill the log."""
         now = time.monotonic()
-        due = now - self.logged_at.get(what, -LOG_INTERVAL_SECONDS) >= LOG_INTERVAL_SECONDS
-        if due:
+        if due := now - self.logged_at.get(what, -LOG_INTERVAL_SECONDS) >= LOG_INTERVAL_SECONDS:
             self.logged_at[what] = now
         return due
 
@@ -121,13 +113,13 @@ class GatewayClient:
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionInfo:
-    """Connection as the interceptor sees it: the result of TLS, and its calls since.
-    `peer` is the address of the other end, `certificate` its PEM or empty."""
+    """Connection as the interceptor sees it: the address `peer` and PEM `certificate` (or empty) of the other
+    end, and its calls since."""
 
     peer: str
     certificate: bytes
     tls: str = TLS13
-    gateway_client: GatewayClient
+    client: GatewayClient
     began: float = field(default_factory=time.monotonic)
     last: float = field(default_factory=time.monotonic)
     admitted: bool = False
@@ -166,7 +158,6 @@ class ListenerLimits:
 
     @property
     def streams_per_client(self) -> int:
-        """Limit of open streams of one client."""
         return min(MAX_STREAMS_PER_CLIENT, max(MIN_STREAMS, self.calls // 4))
 
     @property
@@ -185,76 +176,55 @@ class ConnectionQuota:
         self._guests: dict[str, GatewayClient] = {}
         self._others = 0  # open streams of all clients but sites
 
-    def gateway_client(self, who: Identity | None, network: str) -> GatewayClient:
+    def client_of(self, who: Identity | None, network: str) -> GatewayClient:
         """Return the client with an identity, or the client of `network` without one."""
         name = f"anonymous {network}" if who is None else who.uri
         return self._guests.setdefault(name, GatewayClient(name=name, role=None if who is None else who.role))
 
-    def refusal(self, gateway_client: GatewayClient, taken: Collection[QuotaConnection]) -> str:
+    def refusal(self, client: GatewayClient, taken: Collection[QuotaConnection]) -> str:
         """Return the reason to refuse one more connection beside those `taken`; empty if it is admitted.
 
         An idle connection is closed if that makes room.
         """
-        if time.monotonic() < gateway_client.blocked_until:
+        if time.monotonic() < client.blocked_until:
             return "cut-off"
-        if not gateway_client.connections.spend(1):
+        if not client.connections.spend(1):
             return "too-often"
-        if len(gateway_client.open) >= MOST_OF_ONE and not self._make_room(gateway_client.open):
+        if len(client.open) >= MOST_OF_ONE and not self._make_room(client.open):
             return "too-many-of-one"
-        others = [
-            one
-            for one in taken
-            if one.connection_info is None or one.connection_info.gateway_client.role is not Role.SITE
-        ]
+        others = [one for one in taken if one.info.client.role is not Role.SITE]
         free = self._limits.connections - len(taken)
-        if gateway_client.role is not Role.SITE:
+        if client.role is not Role.SITE:
             free = min(free, self._limits.connections - self._limits.for_sites - len(others))
         return "" if free > 0 or self._make_room(others) else "full"
 
     def _make_room(self, among: Collection[QuotaConnection]) -> bool:
         """Close the connection that has been idle for longest. Return False if none is idle."""
-        idle = {
-            one: one.connection_info.last
-            for one in among
-            if one.connection_info is not None and not one.connection_info.calls
-        }
-        if not idle:
+        idle = (one for one in among if not one.info.calls)
+        if (latest := min(idle, key=lambda one: one.info.last, default=None)) is None:
             return False
-        self._close(min(idle, key=idle.__getitem__), "made-room")
+        self._close(latest, "made-room")
         return True
 
-    def may_open(self, gateway_client: GatewayClient) -> bool:
+    def may_open(self, client: GatewayClient) -> bool:
         """Return True if a client may open one more stream; otherwise its next call waits."""
-        return gateway_client.streams < self._limits.streams_per_client
+        return client.streams < self._limits.streams_per_client
 
-    def opened(self, gateway_client: GatewayClient) -> None:
-        """Count one more open stream. Beyond the limit of all clients but sites, close a connection of the
-        busiest."""
-        gateway_client.streams += 1
-        if gateway_client.role is not Role.SITE:
+    def opened(self, client: GatewayClient) -> None:
+        """Count one more open stream. Beyond the limit of all clients but sites, close the busiest one's
+        connection with the most streams; of several the oldest."""
+        client.streams += 1
+        if client.role is not Role.SITE:
             self._others += 1
             if self._others > self._limits.streams_of_non_sites:
                 others = (one for one in self._guests.values() if one.role is not Role.SITE)
-                self._close_busiest(max(others, key=lambda one: one.streams))
+                busiest = max(others, key=lambda one: one.streams)
+                self._close(min(busiest.open, key=lambda one: (-one.streams, one.info.began)), "streams")
 
-    def closed(self, gateway_client: GatewayClient, count: int) -> None:
-        """Count `count` streams less."""
-        gateway_client.streams -= count
-        self._others -= count * (gateway_client.role is not Role.SITE)
-
-    def _close_busiest(self, gateway_client: GatewayClient) -> None:
-        """Close the connection with the most streams; of several the oldest."""
-        busy = {
-            one: (-one.streams, one.connection_info.began)
-            for one in gateway_client.open
-            if one.connection_info is not None
-        }
-        self._close(min(busy, key=busy.__getitem__), "streams")
+    def closed(self, client: GatewayClient, count: int) -> None:
+        client.streams -= count
+        self._others -= count * (client.role is not Role.SITE)
 
     def forget(self) -> None:
         """Forget clients that have been idle for long."""
-        self._guests = {
-            name: gateway_client
-            for name, gateway_client in self._guests.items()
-            if not gateway_client.idle_for_long
-        }
+        self._guests = {name: one for name, one in self._guests.items() if not one.idle_for_long}

@@ -161,7 +161,9 @@ def certificates(data: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(data)
     except UNREADABLE as problem:
         raise RequestError(
-            Code.BAD_CONFIG, f"no certificate (PEM) in ca.pem or in the named file: {problem}"
+            Code.BAD_CONFIG,
+            f"no certificate (PEM) in ca.pem or in the named file ({problem}); restore ca.pem from the backup, "
+            "or name another file",
         ) from problem
 
 

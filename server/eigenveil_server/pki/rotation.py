@@ -43,6 +43,10 @@ class Signers:
     certificates: tuple[x509.Certificate, ...] = ()
     threshold: int = 1
 
+    @classmethod
+    def read(cls, paths: Sequence[Path], threshold: int) -> Signers:
+        return cls(certificates=tuple(certificates(read(path))[0] for path in paths), threshold=threshold)
+
     def of(self, authorities: Sequence[ListedAuthority]) -> tuple[ListedAuthority, ...]:
         """Return these authorities with these signers, and no other authority that only signs."""
         issuing = [

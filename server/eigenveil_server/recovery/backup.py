@@ -29,7 +29,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.process import time_text, unix_ms
 from eigenveil_server.recovery.checkpoints import await_checkpoints
 from eigenveil_server.storage.database import (
     MIGRATIONS,
@@ -86,7 +86,7 @@ def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
         manifest = Manifest(
             federation=config.federation,
-            created_at=as_datetime(unix_ms()).isoformat(timespec="seconds"),
+            created_at=time_text(unix_ms()),
             rows=copied.size,
             head=copied.head,
             spent_micro_rho=copied.spent.micro_rho,

@@ -53,10 +53,10 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
     """
     batch, study = batch_of(round_query.query), round_query.plan_digest
     if batch is None or batch.index == 0:
-        return attempt_cost(round_query.answer_cost, number)
+        return attempt_cost(round_query.priced.cost, number)
     paid = repository.studies.most_attempts(study, batch.first_round, round_query.round)
     return attempt_cost(
-        round_query.answer_cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
+        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
     )
 
 

@@ -24,7 +24,7 @@ from eigenveil_common import log
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.keys import ServerCertificate
 from eigenveil_server.pki.registry import Registry, current_enrolments
-from eigenveil_server.process import Clock, Fatal
+from eigenveil_server.process import Clock, Fatal, current_task
 from eigenveil_server.storage.database import Store
 
 MAX_CALLS_PER_CALLER = 64  # in progress at a time, so that one caller cannot take all of them
@@ -66,9 +66,7 @@ class Calls:
             RequestError: code `not-ready`, too many calls of this caller.
             PeerError: its caller was refused meanwhile (see `sweep`).
         """
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a call runs in a task")
+        task = current_task()
         if len(self._of.get(caller, ())) >= MAX_CALLS_PER_CALLER:
             raise RequestError(
                 Code.NOT_READY,

@@ -113,8 +113,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                connection_info, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, connection_info.peer, check), connection_info.call():
+                info, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, info.peer, check), info.call():
                     await self._replies.wait_to_read(method, caller)
                     reply = await call(request, context)
                     self._replies.add_unread(caller, reply.ByteSize())
@@ -127,8 +127,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                connection_info, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, connection_info.peer, check), connection_info.call():
+                info, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, info.peer, check), info.call():
                     async for answer in call(request, context):
                         yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
@@ -138,11 +138,11 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     async def _admitted(self, method: str, context: Context) -> tuple[ConnectionInfo, str, Callable[[], str]]:
         """Return the connection, the caller, and the check that runs again later."""
-        connection_info = self._find_connection(context.peer())
-        CONNECTION_INFO.set(connection_info)
-        _ADMISSION.set(partial(self._admit, method, connection_info))
-        check = await self._admit(method, connection_info)
-        return connection_info, check(), check
+        info = self._find_connection(context.peer())
+        CONNECTION_INFO.set(info)
+        _ADMISSION.set(partial(self._admit, method, info))
+        check = await self._admit(method, info)
+        return info, check(), check
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
@@ -153,12 +153,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
         elif isinstance(problem, InternalError) and problem.code is Code.STORAGE:
             self._fatal(problem)
         elif isinstance(problem, PeerError):
-            connection_info = CONNECTION_INFO.get(None)
-            who = (
-                {}
-                if connection_info is None
-                else {"peer": connection_info.gateway_client.name, "address": connection_info.peer}
-            )
+            info = CONNECTION_INFO.get(None)
+            who = {} if info is None else {"peer": info.client.name, "address": info.peer}
             about = {"method": method, "code": problem.code.value, "why": str(problem)}
             log.event("refused", logging.WARNING, **who, **about)
         self._refused(problem.code)
@@ -179,15 +175,15 @@ class Authenticator:
         self._federation = federation
         self._clock = clock
 
-    def check_admitted(self, connection_info: ConnectionInfo) -> None:
+    def check_admitted(self, info: ConnectionInfo) -> None:
         """Check that the caller of a connection is still admitted, as of the last refresh.
 
         Raises:
             PeerError: code `identity`.
         """
-        self._admissions.latest.check(*self.identify(connection_info.certificate, connection_info.tls))
+        self._admissions.latest.check(*self.identify(info.certificate, info.tls))
 
-    async def admit(self, method: str, connection_info: ConnectionInfo) -> Callable[[], str]:
+    async def admit(self, method: str, info: ConnectionInfo) -> Callable[[], str]:
         """Set CALLER and CERTIFICATE, or refuse, as of now.
 
         The returned check gives the caller's URI, or refuses, as of the last refresh.
@@ -196,13 +192,13 @@ class Authenticator:
             PeerError: code `identity`.
             RequestError: code `not-ready`, a site that has not sent Hello on this connection.
         """
-        identity, certificate_print = self.identify(connection_info.certificate, connection_info.tls)
+        identity, certificate_print = self.identify(info.certificate, info.tls)
         await self._admissions.refresh()
         unused = self._admissions.latest.check(identity, certificate_print)
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not allowed for a certificate of role {identity.role.value}")
         if identity.role is Role.SITE and method != "Hello":
-            await self._sessions.check(identity, connection_info.peer)
+            await self._sessions.check(identity, info.peer)
         if unused:
             # Once in a certificate's life and before any answer: the old certificate ends with this call.
             await self._admissions.mark_used(identity, certificate_print)
@@ -210,7 +206,7 @@ class Authenticator:
         CERTIFICATE.set(certificate_print)
 
         def check() -> str:
-            self.check_admitted(connection_info)
+            self.check_admitted(info)
             return identity.uri
 
         return check
@@ -275,8 +271,8 @@ def _refused(message: str) -> PeerError:
     return PeerError(Code.IDENTITY, message)
 
 
-async def admit_uncertified(method: str, connection_info: ConnectionInfo) -> Callable[[], str]:
+async def admit_uncertified(method: str, info: ConnectionInfo) -> Callable[[], str]:
     """Admit an enrolment over TLS 1.3, without a certificate."""
-    if method not in UNCERTIFIED or connection_info.tls != TLS13:
+    if method not in UNCERTIFIED or info.tls != TLS13:
         raise _refused("this port serves only enrolment over TLS 1.3")
     return lambda: "anybody"

@@ -140,8 +140,8 @@ class Enrolment(EnrolmentServicer):
             issued = await asyncio.to_thread(enrol, request.token, request.csr_der, authority, days)
         except PeerError:
             # Wrong tokens delay only their own address: a right token elsewhere is never refused.
-            gateway_client = CONNECTION_INFO.get().gateway_client
-            gateway_client.allowance.penalise(PENALTY if self._wrong_tokens.spend(1) else LARGE_PENALTY)
+            client = CONNECTION_INFO.get().client
+            client.allowance.penalise(PENALTY if self._wrong_tokens.spend(1) else LARGE_PENALTY)
             raise
         log.event("enrolled", peer=issued.identity.uri, print=issued.key)
         return pb.EnrolResponse(

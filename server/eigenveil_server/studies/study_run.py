@@ -154,7 +154,7 @@ class StudyRun:
         """Run from an open query to its release, and open the next query; None if there is none."""
         self._announce(assignment)
         try:
-            spec = data_independent_noise(assignment.opened.round_query, self.plan.study)
+            spec = data_independent_noise(assignment.opened.round_query.priced, self.plan.study)
             draw_late = spec is not None and spec.length > MOST_AHEAD
             if spec is not None and not draw_late:
                 self._noise.prepare(spec)  # after the query has left, while the sites compute

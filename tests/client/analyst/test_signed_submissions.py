@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.study_files import ResolvedStudy
 from eigenveil.errors import Code
-from eigenveil.study.toml import study_digest, study_to_toml
+from eigenveil.study.toml import draft_from_toml, study_digest, study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.proposal import (
     SUBMISSIONS_FILE,
@@ -96,7 +95,7 @@ def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> N
     store_submission(tmp_path, signed("lost"), 0)
     assert Listing(tmp_path, "lost").chosen != "lost"
     coordinator: Any = SimpleNamespace(call=lambda work: asyncio.run(work(Listing(tmp_path))))
-    whole = ResolvedStudy(text=study_to_toml(STUDY), source="")
+    whole = draft_from_toml(study_to_toml(STUDY))
     study = FederatedStudy(coordinator=coordinator, toml=whole.text, resolved=whole, study=STUDY, approval={})
     assert study.submission_id() == "lost"
     assert study.submission_id(again=True) != "lost"

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from eigenveil.errors import Code
+from eigenveil.study.toml import draft_from_toml
 from eigenveil_client.analyst import federation, studies
 from tests.support import refused
 
@@ -50,6 +51,6 @@ def test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s(tmp_path: P
     shipped = federation.shipped()
     with mock.patch.object(federation, "find_dictionary", return_value=shipped):
         for named, said in ((federation.FEDERATION, True), (shipped.name, False)):
-            source = federation.resolve_study(DRAFT.format(named), tmp_path, None).source
+            source = federation.resolve_study(draft_from_toml(DRAFT.format(named)), tmp_path, None).source
             assert f"{shipped.name}, version {shipped.version}" in source
             assert ("as its coordinator sent" in source) is said

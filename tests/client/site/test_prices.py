@@ -30,6 +30,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, Peers, assignment, masked_plan
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
+from tests.support import changed_query
 
 
 @pytest.fixture
@@ -58,9 +59,9 @@ def test_site_that_missed_the_first_batch_pays_with_the_next(stage: Stage, store
     before, parts = rehearse(plan)[:first], rehearse(plan)[first : first + 4]
     for asked in (*before, *parts[1:]):
         assert isinstance(ask(stage, worker, asked, plan), Contribution)
-    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
+    assert spent(store) == sum(asked.priced.micro_rho for asked in before) + parts[1].priced.micro_rho
     assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
-    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
+    assert spent(store) == sum(asked.priced.micro_rho for asked in before) + parts[1].priced.micro_rho
 
 
 def pure_plan() -> Plan:
@@ -72,7 +73,9 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     stage.worker(store).work(work(None, stage.signed(plan)))
     half = micro_rho_of(0.5 * plan.study.epsilon)
-    first, second, third = (replace(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3))
+    first, second, third = (
+        changed_query(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3)
+    )
     for query in (first, second):
         store.outgoing.answer(plan, query, b"", ())
     with pytest.raises(RequestError, match="exceed the study's epsilon"):
@@ -88,8 +91,8 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
     stage.worker(store).work(work(None, stage.signed(plan)))
     asked = rehearse(plan)[0]
     for other in (
-        replace(asked, distribution=NoiseDistribution.LAPLACE),
-        replace(asked, distribution=NoiseDistribution.STABILITY),
+        changed_query(asked, distribution=NoiseDistribution.LAPLACE),
+        changed_query(asked, distribution=NoiseDistribution.STABILITY),
     ):
         with pytest.raises(RequestError, match="noise that is not Gaussian"):
             store.outgoing.answer(plan, other, b"", ())
@@ -101,7 +104,7 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
 def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
-    loud = replace(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
+    loud = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
     assert isinstance(ask(stage, worker, loud, plan), Refusal)
     assert spent(store) == 0
     store.close()
@@ -126,15 +129,15 @@ def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> Non
         assert all(answered(stage, worker, query) for query in life)
         spent = store.ledger.ledger.spent.micro_rho
         store.close()
-    assert spent == sum(query.micro_rho for query in QUERIES[: BEGAN + 1])
+    assert spent == sum(query.priced.micro_rho for query in QUERIES[: BEGAN + 1])
 
 
 def test_expensive_query_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
-    dear = replace(QUERIES[BEGAN], query=replace(whole, batch=None))
+    dear = changed_query(QUERIES[BEGAN], query=replace(whole, batch=None))
     part = Batch(first_round=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
-    free = replace(dear, round=BEGAN + 1, query=replace(whole, batch=part))
+    free = changed_query(dear, round=BEGAN + 1, query=replace(whole, batch=part))
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
     store.outgoing.answer(PLAN, dear, b"", ())
@@ -147,7 +150,7 @@ def test_batch_that_costs_more_than_its_pass_is_refused(stage: Stage, more: int,
     first, second = QUERIES[BEGAN : BEGAN + 2]
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], first))
-    assert not answered(stage, worker, replace(second, micro_rho=first.micro_rho + more))
+    assert not answered(stage, worker, changed_query(second, micro_rho=first.priced.micro_rho + more))
     assert answered(stage, worker, second)
 
 
@@ -155,7 +158,7 @@ MASKED_PLAN = masked_plan(algorithm=Algorithm.PRIVATE_OJA, centring=False, batch
 ASKED = rehearse(MASKED_PLAN)
 BATCHES = [asked for asked in ASKED if batch_of(asked.query) is not None]
 BEFORE = [asked for asked in ASKED if asked.round < BATCHES[0].round]
-PRICE = BATCHES[0].micro_rho
+PRICE = BATCHES[0].priced.micro_rho
 
 
 @pytest.fixture
@@ -163,7 +166,7 @@ def peers(tmp_path: Path) -> Peers:
     stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
     write_records(stage.records, rows=80)
     peers = Peers(stage)
-    assert answers(peers, [(asked, 1) for asked in BEFORE]) == sum(asked.micro_rho for asked in BEFORE)
+    assert answers(peers, [(asked, 1) for asked in BEFORE]) == sum(asked.priced.micro_rho for asked in BEFORE)
     return peers
 
 
@@ -204,7 +207,7 @@ def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
     """Else a dearer batch could be tried as often later on, at no further charge."""
     assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
     store = peers.stage.store()
-    assert store.rounds.cost(MASKED_PLAN, replace(BATCHES[1], micro_rho=1)) == BATCHES[0].answer_cost
+    assert store.rounds.cost(MASKED_PLAN, changed_query(BATCHES[1], micro_rho=1)) == BATCHES[0].priced.cost
     store.close()
 
 
@@ -236,7 +239,7 @@ def test_no_record_is_answered_about_more_often_than_paid(peers: Peers) -> None:
         batch = batch_of(asked.query)
         assert batch is not None
         by_pass.setdefault(batch.first_round, Counter())[batch.index] += 1
-    prices = {asked.round: asked.micro_rho for asked in BATCHES}
+    prices = {asked.round: asked.priced.micro_rho for asked in BATCHES}
     assert answers(peers, tried) == sum(
         max(counts.values()) * prices[first] for first, counts in by_pass.items()
     )

@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage import sqlite
-from eigenveil_common.storage.database import Row, Transactions
+from eigenveil_common.storage.database import Row
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from tests.support import refused
 
@@ -122,18 +122,22 @@ def test_a_database_is_made_whole_or_not_at_all(tmp_path: Path, disk: Disk, sync
     again.close()
 
 
-def test_a_failed_commit_is_rolled_back_and_no_write_follows() -> None:
+def test_a_failed_commit_is_rolled_back_and_no_write_follows(tmp_path: Path) -> None:
     """Read on, it would be believed; and its locks would keep every other process waiting."""
     ran: list[str] = []
 
-    def run(statement: str, parameters: Sequence[object]) -> list[Row]:
-        ran.append(statement)
-        if statement == "COMMIT":
-            raise InternalError(Code.STORAGE, "the disk failed")
-        return []
+    class FailingCommit(SqliteDatabase):
+        def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+            ran.append(statement)
+            if statement == "COMMIT":
+                raise InternalError(Code.STORAGE, "the disk failed")
+            return super()._run(statement, parameters)
 
-    transactions = Transactions(run, "BEGIN", lambda: True)
+    SqliteDatabase(tmp_path / "x.db", SCHEMA, 1).close()
+    database = FailingCommit(tmp_path / "x.db", SCHEMA, 1)
+    ran.clear()
     for _ in range(2):
-        with refused(Code.STORAGE, "the disk failed"), transactions():
+        with refused(Code.STORAGE, "the disk failed"), database.transaction():
             pass
-    assert ran == ["BEGIN", "COMMIT", "ROLLBACK"]
+    assert ran == ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"]
+    database.close()

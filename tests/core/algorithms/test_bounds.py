@@ -41,6 +41,7 @@ from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study
+from tests.support import changed_query
 
 D = 4
 MOST_ASKED = 12  # rounds that are fed lies; later ones are of the same kinds
@@ -212,5 +213,5 @@ def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     assert isinstance(asked.query, ClippedSum)
     assert asked.query.radius == least_row_radius(D)
     with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(replace(asked, query=replace(asked.query, radius=asked.query.radius - 1)))
-    session.adopt(replace(asked, query=replace(asked.query, radius=asked.query.radius + 1)))
+        session.adopt(changed_query(asked, query=replace(asked.query, radius=asked.query.radius - 1)))
+    session.adopt(changed_query(asked, query=replace(asked.query, radius=asked.query.radius + 1)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ from eigenveil.errors import Code
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import make_plan, possible_rehearsals, rehearse
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable
 from eigenveil.queries import NAMES, Spectrum
 from eigenveil.reporting.explain import explain
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import Composition
 from tests.core.algorithms.test_algorithms import run, spectrum, study, truth
-from tests.support import refused
+from tests.support import changed_query, refused
 
 A = Algorithm
 MATRICES = [A.GAUSS_COV, A.ANALYZE_GAUSS, A.SEPARATE_COV, A.ADAPTIVE_COV, A.EM_COV, A.REFINED_COV]
@@ -38,7 +37,7 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     spent = sum((2 * release.micro_rho / MICRO) ** 0.5 for release in result.releases)
     assert 0.98 * what.epsilon <= spent <= what.epsilon
     assert result.plan.composition is Composition.BASIC
-    assert {query.distribution for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
+    assert {query.priced.distribution for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
     assert sin_angle(result.estimate.components, truth(spectrum(20_000, EASY), 3)) < 0.1
     assert explain(result.plan)["guarantee"]["delta"] == 0
 
@@ -55,7 +54,7 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(
             least: dict[str, int] = {}
             for query in max(possible_rehearsals(result.plan), key=len):
                 kind = NAMES[type(query.query)]
-                least[kind] = min(query.micro_rho, least.get(kind, query.micro_rho))
+                least[kind] = min(query.priced.micro_rho, least.get(kind, query.priced.micro_rho))
             for asked in result.document["rounds"]:
                 assert asked["kind"] in least
                 assert asked["micro_rho"] >= least[asked["kind"]] // 20
@@ -110,15 +109,13 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
         asked = RoundQuery(
-            plan_digest=plan.digest,
-            round=0,
-            query=query,
-            micro_rho=10,
-            distribution=NoiseDistribution.LAPLACE,
+            PricedQuery(query=query, micro_rho=10, distribution=NoiseDistribution.LAPLACE), plan.digest, 0
         )
         check_affordable(plan, asked, [], NO_COST, 0)
         with refused(Code.BUDGET, "round 1"):
-            check_affordable(plan, replace(asked, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0)
+            check_affordable(
+                plan, changed_query(asked, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0
+            )
 
 
 def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:

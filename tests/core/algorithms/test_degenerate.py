@@ -124,7 +124,7 @@ def prices(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
         for one in queries
         if not isinstance(one.query, CrossCovariance)
     ]
-    return others, sum(one.micro_rho for one in turns)
+    return others, sum(one.priced.micro_rho for one in turns)
 
 
 def check_defined(done: Simulation, components: int) -> None:

@@ -81,8 +81,8 @@ def test_about_the_public_middle_no_length_of_a_row_is_asked_for(
             assert one.query.radius == math.floor(NORM * S)
             assert not one.query.centre.any()
     if len(asked) == 2:  # a count and a matrix, which gets all but the count's hundredth
-        assert asked[1].micro_rho >= 99 * asked[0].micro_rho - 100
-        assert sum(one.micro_rho for one in asked) >= plan.micro_rho - 2
+        assert asked[1].priced.micro_rho >= 99 * asked[0].priced.micro_rho - 100
+        assert sum(one.priced.micro_rho for one in asked) >= plan.micro_rho - 2
 
 
 @pytest.mark.parametrize("d", [1, 3, 6])

@@ -114,12 +114,12 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
     done = simulate(study, {"a": correlated(900 if alone else 6000)}, seed=4)
     first, second, *rest = done.queries
     assert (type(first.query), type(second.query)) == (ColumnHistograms, ColumnMoments)
-    assert first.frame is None
-    assert second.frame is not None
-    frames = {id(asked.frame) for asked in rest}
+    assert first.priced.frame is None
+    assert second.priced.frame is not None
+    frames = {id(asked.priced.frame) for asked in rest}
     assert rest
     assert len(frames) == 1
-    assert None not in [asked.frame for asked in rest]
+    assert None not in [asked.priced.frame for asked in rest]
     spent = sum(release.micro_rho for release in done.releases)
     assert 0 < spent <= done.plan.micro_rho
 
@@ -216,7 +216,7 @@ def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.Mo
     with pytest.raises(StopIteration) as end:
         steps.send(done.releases[1])
     monkeypatch.undo()
-    third = done.queries[2].frame
+    third = done.queries[2].priced.frame
     assert third is not None
     assert end.value.value.frame.factors.tolist() == third.factors.tolist()
 

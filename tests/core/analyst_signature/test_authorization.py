@@ -170,7 +170,7 @@ def test_an_authorization_travels_and_is_stored_as_it_was_signed() -> None:
 
 def test_a_statement_is_one_of_the_form_that_is_known() -> None:
     stated = SIGNED.read()
-    assert StudyAuthorization(**json.loads(stated.said)) == stated
+    assert StudyAuthorization(**json.loads(stated.signed_json)) == stated
     assert (stated.form, stated.expires, stated.plan) == (1, UNTIL, PLAN.digest)
 
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.dictionary.formats import parse_dictionary
-from eigenveil.dictionary.study_files import NewStudy, new_study, read_study_file
+from eigenveil.dictionary.study_files import complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code
 from eigenveil.study.checks import toml_text
-from eigenveil.study.toml import parse_study, study_to_toml
+from eigenveil.study.study import Study
+from eigenveil.study.toml import draft_from_toml, parse_study, study_to_toml
 from tests.core.dictionary.test_dictionary import SHIPPED
 from tests.support import a_study, refused
 
@@ -27,11 +28,11 @@ chosen = st.lists(st.sampled_from(sorted(USABLE)), min_size=1, unique=True)
 
 def resolved(*columns: Any) -> Any:
     """The study of these columns by the shipped dictionary, and what it states otherwise."""
-    found = read_study_file(toml_text(FRAME | {"dictionary": "clinical", "columns": list(columns)})).resolved(
-        KNOWN
-    )
+    text = toml_text(FRAME | {"dictionary": "clinical", "columns": list(columns)})
+    found = complete(draft_from_toml(text), KNOWN)
     assert "dictionary" not in found.text
-    return parse_study(found.text), found.overrides
+    assert found.study() == parse_study(found.text)
+    return found.study(), found.overrides
 
 
 @given(chosen)
@@ -79,15 +80,15 @@ def test_every_unknown_name_is_reported_with_suggestions() -> None:
 @pytest.mark.parametrize("columns", [7, [7], [{"unit": "kg"}], [["age"]], [{"name": 3}]])
 def test_columns_without_names_are_refused(columns: Any) -> None:
     with refused(Code.BAD_STUDY, "column"):
-        read_study_file(toml_text(FRAME | {"columns": columns})).resolved(KNOWN)
+        complete(draft_from_toml(toml_text(FRAME | {"columns": columns})), KNOWN)
 
 
 @given(st.integers(1, 4))
 def test_a_complete_study_file_is_left_unchanged(d: int) -> None:
     text = study_to_toml(a_study(d))
-    file = read_study_file(text)
-    assert (file.is_whole, file.text) == (True, text)
-    assert not read_study_file(f'dictionary = "clinical"\n{text}').is_whole
+    draft = draft_from_toml(text)
+    assert (draft.is_complete, draft.text) == (True, text)
+    assert not draft_from_toml(f'dictionary = "clinical"\n{text}').is_complete
 
 
 def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
@@ -95,24 +96,26 @@ def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
         with refused(Code.BAD_STUDY, "eigenveil study resolve"):
             parse_study(toml_text(data))
     with refused(Code.BAD_STUDY, "the name or the path of a dictionary"):
-        read_study_file("dictionary = 3")
+        draft_from_toml("dictionary = 3")
 
 
-def choice(columns: tuple[str, ...], **changes: Any) -> NewStudy:
-    values: dict[str, Any] = {
+def written(columns: tuple[str, ...], **changes: Any) -> Study:
+    """The study of a new file of these columns."""
+    values = {
         "name": "new",
+        "purpose": "",
         "sites": ("a", "b"),
         "components": 1,
         "epsilon": 1.0,
         "delta": 1e-6,
     }
-    return NewStudy(columns=columns, dictionary="clinical", **(values | changes))
+    draft = draft_from_fields({**values, "columns": columns, "dictionary": "clinical", **changes})
+    return complete(draft_from_toml(new_study_file(draft, KNOWN)), KNOWN).study()
 
 
 @given(chosen, st.floats(1e-3, 10), st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
 def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float, sites: list[str]) -> None:
-    text = new_study(choice(tuple(names), epsilon=epsilon, sites=tuple(sites)), KNOWN)
-    study = parse_study(read_study_file(text).resolved(KNOWN).text)
+    study = written(tuple(names), epsilon=epsilon, sites=tuple(sites))
     assert study.columns == tuple(USABLE[name] for name in names)
     assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))
 
@@ -124,4 +127,4 @@ def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float,
 )  # fmt: skip
 def test_a_new_study_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
     with refused(Code.BAD_STUDY):
-        new_study(choice(**({"columns": ("age",)} | changes)), KNOWN)
+        written(**({"columns": ("age",)} | changes))

@@ -20,7 +20,7 @@ from eigenveil.mechanisms.papers import covariance
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import symmetric
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectrum
 from eigenveil.site.site import Site
 from eigenveil.study.composition import micro_rho_of
@@ -215,10 +215,10 @@ def test_a_person_at_three_sites_may_move_counts_both_ways() -> None:
 def test_the_first_edge_with_few_beyond_is_released() -> None:
     query = search(2)
     rows = np.array([[0, 0]] * 9 + [[600, 0]] * 5 + [[S, S]] * 2, dtype=np.int16)
-    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=MICRO), DIGEST, 0)
     total = Site(rows).answer(query)
     for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
-        outcome = apply_mechanism(asked, total, a_study(d=2), noise)
+        outcome = apply_mechanism(asked.priced, total, a_study(d=2), noise)
         assert (outcome.values.tolist(), outcome.sigma) == ([index], 0.0)
 
 

@@ -74,7 +74,7 @@ def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
         said = released(plan, asked, noise)
         assert drew(noise, *spec.added(kind, asked.query, distribution.value, s)), (distribution, s)
         assert said.sigma == max(block.sigma for block in noise.blocks)
-        assert data_independent_noise(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 @pytest.mark.parametrize("name", [name for name in SUMS if NoiseDistribution.STABILITY in laws(name)])
@@ -168,7 +168,7 @@ def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(distribution:
         noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, distribution)
         released(plan, asked, noise)
         assert drew(noise, *spec.eigenvalues(asked.query, distribution.value, s)), s
-        assert data_independent_noise(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
@@ -319,10 +319,10 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
     plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
     asked = rehearse(plan)
-    for query in {(type(q.query), q.distribution, q.micro_rho): q for q in asked}.values():
-        s = Setting(adds=adds, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
+    for query in {(type(q.query), q.priced.distribution, q.priced.micro_rho): q for q in asked}.values():
+        s = Setting(adds=adds, sites=1, micro_rho=query.priced.micro_rho, atto_delta=query.priced.atto_delta)
         kind = NAMES[type(query.query)]
-        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.distribution.value, s)
+        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.priced.distribution.value, s)
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query
@@ -343,4 +343,4 @@ def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name
         for cost in (query.cost, said.cost):
             wanted = (500_000, 10**12) if query in paid else (0, 0)
             assert (cost.micro_rho, cost.atto_delta) == wanted
-        assert (query.answer_cost.micro_rho, query.answer_cost.atto_delta) == (500_000, 10**12)
+        assert (query.priced.cost.micro_rho, query.priced.cost.atto_delta) == (500_000, 10**12)

@@ -21,10 +21,10 @@ from eigenveil.mechanisms import apply_mechanism
 from eigenveil.mechanisms.papers import subspaces
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
 from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS, Cells, Pool, Subsamples, fingerprint
-from tests.support import DIGEST, a_study, refused
+from tests.support import a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 KEY = np.arange(4)
@@ -55,11 +55,13 @@ class Given(OsNoise):
         return frozen([*self.values, *[0] * spec.length][: spec.length])
 
 
-def asking(query: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
-    return RoundQuery(
-        plan_digest=DIGEST, round=0, query=query, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
-        atto_delta=int(Fraction(delta) * ATTO), distribution=NoiseDistribution.GAUSSIAN,
-    )  # fmt: skip
+def asking(query: Asked, epsilon: float, delta: float = DELTA) -> PricedQuery:
+    return PricedQuery(
+        query=query,
+        micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
+        atto_delta=int(Fraction(delta) * ATTO),
+        distribution=NoiseDistribution.GAUSSIAN,
+    )
 
 
 def distribution(scale: float, truncation_bound: int) -> FloatArray:

@@ -23,7 +23,7 @@ from eigenveil.noise.distributions import cauchy, fine_normals, haar
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries.papers.trusted import (
     CAUCHY,
     ENTRY_STEPS,
@@ -37,7 +37,7 @@ from eigenveil.queries.papers.trusted import (
 )
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from tests.support import DIGEST, a_study
+from tests.support import a_study
 
 ALARM = 1e-6
 GAPS = (0.0, 2.4, 3.0, 3.6, 10.0, 60.0, 300.0, 3000.0, 1e5)
@@ -250,11 +250,9 @@ def test_a_test_and_what_it_releases_keep_their_delta_together(gap: float, other
 # ------------------------------------------------------------------ what is public is decided in public
 
 
-def asking(query: Subspace, epsilon: float, delta: float) -> RoundQuery:
+def asking(query: Subspace, epsilon: float, delta: float) -> PricedQuery:
     """`ask` at a price of epsilon and delta."""
-    return RoundQuery(
-        plan_digest=DIGEST,
-        round=0,
+    return PricedQuery(
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),

@@ -17,10 +17,10 @@ from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
 from eigenveil.mechanisms.papers.single_pass import release_stability_histogram, scale_and_threshold
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import CoordinateHistograms, RowNorms, SquaredNormSum
 from eigenveil.study.composition import micro_rho_of
-from tests.support import DIGEST, FixedNoise, a_study, refused
+from tests.support import FixedNoise, a_study, refused
 
 DELTA = 1e-4  # large enough that every outcome that matters is far above rounding
 
@@ -113,14 +113,9 @@ def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
     assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
 
 
-def a_query(query: RowNorms | SquaredNormSum | CoordinateHistograms, atto_delta: int = 10**12) -> RoundQuery:
-    return RoundQuery(
-        plan_digest=DIGEST,
-        round=0,
-        query=query,
-        micro_rho=500_000,
-        atto_delta=atto_delta,
-        distribution=NoiseDistribution.STABILITY,
+def a_query(query: RowNorms | SquaredNormSum | CoordinateHistograms, atto_delta: int = 10**12) -> PricedQuery:
+    return PricedQuery(
+        query=query, micro_rho=500_000, atto_delta=atto_delta, distribution=NoiseDistribution.STABILITY
     )
 
 

@@ -19,7 +19,7 @@ from eigenveil.noise import distributions
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.site.site import Site
 from eigenveil.study.composition import micro_rho_of
@@ -135,14 +135,14 @@ def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float)
 
 def eigenvector_query(d: int, count: int, epsilon: float) -> RoundQuery:
     query = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S, records=1000, count=count)
-    return RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho_of(epsilon))
+    return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho_of(epsilon)), DIGEST, 0)
 
 
 @pytest.mark.parametrize(("d", "count"), [(1, 1), (2, 2), (5, 1), (5, 5), (12, 3)])
 def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> None:
     asked = eigenvector_query(d, count, 1.0)
     total = Site(random_rows(100, d)).answer(asked.query)
-    outcome = apply_mechanism(asked, total, a_study(d=d), OsNoise())
+    outcome = apply_mechanism(asked.priced, total, a_study(d=d), OsNoise())
     vectors = outcome.values.reshape(count, d) / VECTOR
     assert outcome.values.dtype == np.int64
     assert np.abs(vectors @ vectors.T - np.eye(count)).max() <= d * 2.0**-23

@@ -84,7 +84,7 @@ def refusal(work: Callable[..., object], *args: object) -> str:
 def test_a_share_is_at_least_a_third_of_what_it_is_at_another_count(algorithm: Algorithm) -> None:
     for plan in plans(algorithm, 2.0):
         least = [
-            min((one.micro_rho for one in asked if not isinstance(one.query, Preimage)), default=1)
+            min((one.priced.micro_rho for one in asked if not isinstance(one.query, Preimage)), default=1)
             for asked in (rehearse(plan, records) for records in (20, *SIZES, 10**6))
         ]
         assert 3.1 * min(least) >= max(least)

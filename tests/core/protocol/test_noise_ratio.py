@@ -13,7 +13,7 @@ from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.choose import rehearse
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, check_noise_scale
 from eigenveil.queries import AdditiveQuery, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
@@ -32,18 +32,13 @@ LARGEST: dict[str, Query] = {
 
 def a_query(query: Query, micro_rho: int, distribution: NoiseDistribution) -> RoundQuery:
     return RoundQuery(
-        plan_digest=DIGEST,
-        round=0,
-        query=query,
-        micro_rho=micro_rho,
-        distribution=distribution,
-        atto_delta=10**9,
+        PricedQuery(query=query, micro_rho=micro_rho, atto_delta=10**9, distribution=distribution), DIGEST, 0
     )
 
 
 def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
     try:
-        check_noise_scale(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_noise_scale(asked.priced, a_study(max_sites_per_person=sites, neighbours=neighbours))
     except RequestError:
         return False
     return True
@@ -61,12 +56,12 @@ def test_noise_that_may_be_planned_can_be_drawn(
             asked = a_query(LARGEST[name], micro_rho, distribution)
             study = a_study(max_sites_per_person=sites, neighbours=neighbours)
             if allowed(asked, sites, neighbours):
-                spec = data_independent_noise(asked, study)
+                spec = data_independent_noise(asked.priced, study)
                 assert spec is not None
                 assert max(block.scale for block in spec.blocks) <= MAX_NOISE_SCALE
             elif not isinstance(asked.query, Spectrum):  # of which the plan foresees a little more
                 with refused(Code.OVERFLOW):
-                    data_independent_noise(asked, study)
+                    data_independent_noise(asked.priced, study)
 
 
 def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
@@ -117,8 +112,8 @@ def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(
     total = frozen([sign * (SUM_LIMIT - 1), 3])
     asked, study = a_query(query, 1000, distribution), a_study()
     room = 2**63 - SUM_LIMIT
-    inside = apply_mechanism(asked, total, study, Extreme(sign * room))
+    inside = apply_mechanism(asked.priced, total, study, Extreme(sign * room))
     if sign > 0 or distribution is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative
         assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + room)
     with pytest.raises(InternalError, match="does not fit 64 bits"):
-        apply_mechanism(asked, total, study, Extreme(sign * (room + 2)))
+        apply_mechanism(asked.priced, total, study, Extreme(sign * (room + 2)))

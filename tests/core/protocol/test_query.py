@@ -18,7 +18,7 @@ from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.fingerprints import Subsamples
-from tests.support import DIGEST, a_field, a_query, every_query, refused
+from tests.support import DIGEST, a_field, a_query, changed_query, every_query, refused
 
 RELEASE = Release(
     round=3,
@@ -89,8 +89,8 @@ def test_a_query(name: str) -> None:
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
-        replace(a_query(query), distribution=NoiseDistribution.LAPLACE),
-        replace(a_query(query), atto_delta=1),
+        changed_query(a_query(query), distribution=NoiseDistribution.LAPLACE),
+        changed_query(a_query(query), atto_delta=1),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
     again = a_query(every_query()[name])
@@ -103,7 +103,9 @@ def test_a_query(name: str) -> None:
 
 
 # The numbers that [P25] lets two machines round to either side, by one unit.
-FLOATS_DECIDE = {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+FLOATS_DECIDE = {
+    "centre", "directions", "offset", "scales", "retained", "middles", "halves", "radius", "width",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("by", [1, 2, -2])
@@ -113,8 +115,9 @@ def test_only_fields_computed_in_floats_may_differ_and_by_one_unit(name: str, by
     for field, changed in variants(query, by):
         assert is_same_query(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
     one = a_query(query)
-    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseDistribution.LAPLACE}):
-        assert not is_same_query(one, replace(one, **told))
+    laplace = {"distribution": NoiseDistribution.LAPLACE}
+    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, laplace):
+        assert not is_same_query(one, changed_query(one, **told))
     assert not is_same_query(one, replace(one, plan_digest="ac" * 32))
 
 
@@ -134,7 +137,7 @@ def test_a_query_about_more_columns_differs() -> None:
 def test_a_cached_digest_is_not_inherited_by_a_changed_copy() -> None:
     asked = a_query(every_query()["gram"])
     assert asked.digest == replace(asked).digest
-    assert len({asked.digest, replace(asked, round=1).digest, replace(asked, micro_rho=7).digest}) == 3
+    assert len({asked.digest, replace(asked, round=1).digest, changed_query(asked, micro_rho=7).digest}) == 3
 
 
 def test_another_frame_changes_the_digest() -> None:
@@ -146,7 +149,7 @@ def test_another_frame_changes_the_digest() -> None:
         Frame(middles=middles + 1, factors=factors),
         Frame(middles=middles, factors=factors + 1),
     ]
-    asks = [replace(a_query(every_query()["gram"]), frame=frame) for frame in frames]
+    asks = [changed_query(a_query(every_query()["gram"]), frame=frame) for frame in frames]
     assert len({asked.digest for asked in asks}) == len(asks)
     for one in asks:
         read = query_from_proto(query_to_proto(one))
@@ -174,7 +177,7 @@ def test_subsamples_are_seen_through_no_frame() -> None:
     subsamples = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
     with refused(Code.OVERFLOW, "a query about subsamples has no frame"):
-        replace(a_query(SpanVotes(subsamples=subsamples)), frame=frame)
+        changed_query(a_query(SpanVotes(subsamples=subsamples)), frame=frame)
 
 
 def test_the_shape_of_a_matrix_counts() -> None:

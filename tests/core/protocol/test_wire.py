@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core.protocol.test_query import variants
 from tests.core.recorder import QUERIES, query_of
 from tests.core.specification import Setting
-from tests.support import a_plan, a_query, every_query, refused
+from tests.support import a_plan, a_query, changed_query, every_query, refused
 
 PLAN = a_plan()
 
@@ -30,7 +29,7 @@ def test_a_query_is_read_back_as_it_was_sent(name: str) -> None:
     asked = query_of(PLAN, QUERIES[name], setting)
     for _, one in [("", asked.query), *variants(asked.query)]:
         try:
-            query = replace(asked, query=one)
+            query = changed_query(asked, query=one)
         except RequestError:
             continue  # a batch out of its turn
         received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))

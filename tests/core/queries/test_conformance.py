@@ -43,7 +43,7 @@ from tests.core.queries.cases import centre_of as centre_at
 from tests.core.recorder import QUERIES, SUMS, plan_of, query_of
 from tests.core.records import Case, contributions, hostile_rows, judged, site_answer, squares
 from tests.core.specification import Setting
-from tests.support import a_study, covariance_queries, every_query, random_rows
+from tests.support import a_study, changed_query, covariance_queries, every_query, random_rows
 
 # Groups of records answer these, not each record: test_single_pass and test_subspaces.
 OF_GROUPS = {"eigenvalue-votes", "block-ranks"}
@@ -151,7 +151,7 @@ def test_every_number_counts_in_the_digest(name: str) -> None:
             continue  # a batch is bound to its round and plan
         for by in (1, -1):
             try:
-                other = replace(asked, query=changed(asked.query, path, value + by))
+                other = changed_query(asked, query=changed(asked.query, path, value + by))
             except RequestError:
                 continue
             assert other.digest != asked.digest, path

@@ -19,7 +19,7 @@ from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import smooth_sensitivity
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries.papers.trusted import (
     GAUSSIAN,
     EigenspaceSensitivity,
@@ -29,7 +29,7 @@ from eigenveil.queries.papers.trusted import (
 )
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from tests.support import DIGEST, a_study, refused
+from tests.support import a_study, refused
 
 
 def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
@@ -123,14 +123,9 @@ def test_the_bound_is_the_largest_over_all_distances(neighbours: Neighbours, gap
 
 def asking(
     query: Subspace, epsilon: float, delta: float, distribution: NoiseDistribution = NoiseDistribution.LAPLACE
-) -> RoundQuery:
-    return RoundQuery(
-        plan_digest=DIGEST,
-        round=0,
-        query=query,
-        micro_rho=micro_rho_of(epsilon),
-        atto_delta=int(delta * ATTO),
-        distribution=distribution,
+) -> PricedQuery:
+    return PricedQuery(
+        query=query, micro_rho=micro_rho_of(epsilon), atto_delta=int(delta * ATTO), distribution=distribution
     )
 
 

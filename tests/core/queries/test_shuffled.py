@@ -19,7 +19,7 @@ from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import single_pass
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.choose import rehearse
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import Batch, Gradient, ShuffledRecord
 from eigenveil.queries.gradients import pass_key
 from eigenveil.session import Session
@@ -147,13 +147,13 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
     study, query = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
-    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=ATTO // 10**6)
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=ATTO // 10**6), DIGEST, 0)
     outcome = single_pass.release_shuffled_record(
-        asked, query, frozen([5] * query.length), study, FixedNoise(start=6)
+        asked.priced, query, frozen([5] * query.length), study, FixedNoise(start=6)
     )
     assert outcome.values.tolist() == [12] * query.length
     with refused(Code.BAD_STUDY, "replace-one"):
-        single_pass.shuffled_noise_spec(asked, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
+        single_pass.shuffled_noise_spec(asked.priced, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
 
 
 # --- the algorithm

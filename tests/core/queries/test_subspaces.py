@@ -13,7 +13,7 @@ from eigenveil import barrier
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import (
     BlockRanks,
     CellVotes,
@@ -134,7 +134,7 @@ def test_another_number_of_columns_is_refused() -> None:
 def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
     asked = RoundQuery(
-        plan_digest=plan.digest, round=0, query=QUERIES["span-votes"], micro_rho=1000, atto_delta=10**11
+        PricedQuery(query=QUERIES["span-votes"], micro_rho=1000, atto_delta=10**11), plan.digest, 0
     )
     answers = {name: Site(rows(30, seed)).answer(asked.query) for seed, name in enumerate(("anna", "bert"))}
     total = aggregate(asked, answers)

@@ -80,7 +80,7 @@ def test_a_pass_is_charged_as_often_as_its_most_attempted_batch() -> None:
         for one, times in zip(asked, tried, strict=True):
             for number in range(1, times + 1):
                 journal.attempt(one, number)
-        assert journal.ledger.spent.micro_rho == max(tried) * asked[0].micro_rho
+        assert journal.ledger.spent.micro_rho == max(tried) * asked[0].priced.micro_rho
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 8])

@@ -70,21 +70,23 @@ def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signa
 
 def test_a_card_under_another_key_s_signature_is_refused() -> None:
     with refused(Code.IDENTITY, "hospital-b is not signed by its own key"):
-        signed(a_card(seed=7).said, seed=8).check()
-    other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().said)
+        signed(a_card(seed=7).signed_json, seed=8).check()
+    other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().signed_json)
     with refused(Code.IDENTITY, "not signed"):
-        SignedSiteKeyCard(signed_json=a_card().said, signature=other).check()
+        SignedSiteKeyCard(signed_json=a_card().signed_json, signature=other).check()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().said + b" ",
-        a_card().said.replace(b'"site":', b'"more":"x","site":'),
-        a_card().said.replace(b'"hospital-b"', b'["hospital-b"]'),
-        a_card().said.replace(b'"hospital-b"', b'"Hospital B"'),
-        a_card().said.replace(a_card().signing.hex().encode(), a_card().signing.hex().upper().encode()),
-        json.dumps(dict(reversed(json.loads(a_card().said).items())), separators=(",", ":")).encode(),
+        b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().signed_json + b" ",
+        a_card().signed_json.replace(b'"site":', b'"more":"x","site":'),
+        a_card().signed_json.replace(b'"hospital-b"', b'["hospital-b"]'),
+        a_card().signed_json.replace(b'"hospital-b"', b'"Hospital B"'),
+        a_card().signed_json.replace(
+            a_card().signing.hex().encode(), a_card().signing.hex().upper().encode()
+        ),
+        json.dumps(dict(reversed(json.loads(a_card().signed_json).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
 def test_a_signed_card_in_another_form_is_refused(said: bytes) -> None:
@@ -99,7 +101,7 @@ def test_a_key_of_low_order_is_refused(point: int) -> None:
     with refused(Code.PROTOCOL, "give all sites the same secret"):
         replace(a_card(), agreement=key)
     with refused(Code.PROTOCOL, "give all sites the same secret"):
-        signed(json.loads(a_card().said) | {"agreement": key.hex()}).check()
+        signed(json.loads(a_card().signed_json) | {"agreement": key.hex()}).check()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_card_with_an_invalid_name_or_a_key_out_of_its_canonical_form_is_refus
 
 def test_a_fingerprint_covers_the_whole_card_and_is_fixed() -> None:
     card = a_card()
-    said = card.said
+    said = card.signed_json
     state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(said).to_bytes(8, "little") + said)
     assert card.digest == state.hexdigest()
     assert card.fingerprint.replace(" ", "") == f"{int(state.hexdigest(), 16) % 10**40:040d}"

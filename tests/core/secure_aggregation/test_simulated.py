@@ -140,7 +140,7 @@ def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
     with refused(Code.STUDY_FAILED, why):
         simulate(study, RECORDS, seed=0, lost=lost)
     (journal,) = journals
-    first, second = (asked.answer_cost for asked in simulate(study, RECORDS, seed=0).queries[:2])
+    first, second = (asked.priced.cost for asked in simulate(study, RECORDS, seed=0).queries[:2])
     assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
     assert list(journal.releases) == [0]
 
@@ -154,7 +154,7 @@ def test_a_journal_charges_every_attempt_and_a_pass_once_for_each_number(
     lost = {0: [["east"]], first + 1: [["east"], ["west"]], first + 3: [["east"]], first + 4: [["east"]]}
     simulate(study, RECORDS, seed=0, lost=lost)
     before, after = (journal.ledger.spent for journal in journals)
-    once, a_pass = plain.queries[0].answer_cost, plain.queries[first].answer_cost
+    once, a_pass = plain.queries[0].priced.cost, plain.queries[first].priced.cost
     assert after == before + once + a_pass + a_pass  # a second and a third try, whichever batches had them
     assert after.fits(plain.plan.cost)
 
@@ -187,7 +187,7 @@ def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
         asked = run.queries[seen.round]
         if honest == members - colluding:
             noise = seen.values - answers(asked, seen.honest)
-            share = share_spec(asked, study, len(members))
+            share = share_spec(asked.priced, study, len(members))
             assert (np.abs(noise) <= 8 * share.sigma * np.sqrt(len(honest))).all()
             # The noise of a count, alone of all, is 0 once in 100 to 150 seeds.
             assert noise.any() or isinstance(asked.query, Count)

@@ -14,7 +14,7 @@ from eigenveil.mechanisms import apply_mechanism
 from eigenveil.mechanisms.papers.subspaces import truncated_laplace, truncation_bound
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import SpanGap
 from eigenveil.queries.papers.fingerprints import Pool
 from eigenveil.site.subspaces import candidate_spans, top_two_scores
@@ -115,8 +115,10 @@ def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | 
 
 def repaired(rows: GridRows, k: int) -> IntArray:
     query = SpanGap(pool=pool(rows, k))
-    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=10**12)
-    return apply_mechanism(asked, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()).values
+    asked = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=10**12), DIGEST, 0)
+    return apply_mechanism(
+        asked.priced, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()
+    ).values
 
 
 def test_the_printed_algorithm_reveals_a_record_and_the_repaired_one_does_not() -> None:

@@ -49,21 +49,18 @@ def a_count(
     atto_delta: int = 0,
 ) -> RoundQuery:
     return RoundQuery(
-        plan_digest=plan.digest,
-        round=0,
-        query=Count(),
-        micro_rho=micro_rho,
-        distribution=noise_distribution,
-        atto_delta=atto_delta,
+        PricedQuery(
+            query=Count(), micro_rho=micro_rho, atto_delta=atto_delta, distribution=noise_distribution
+        ),
+        plan.digest,
+        0,
     )
 
 
 def a_question(
     plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
-    return RoundQuery(
-        plan_digest=plan.digest, round=0, query=query, micro_rho=1, distribution=noise_distribution
-    )
+    return RoundQuery(PricedQuery(query=query, micro_rho=1, distribution=noise_distribution), plan.digest, 0)
 
 
 @given(st.integers(1, 10**15))
@@ -161,10 +158,10 @@ def test_epsilons_add_up_as_they_are() -> None:
     """Two halves of epsilon cost a quarter of rho each; a third half is refused although rho would do."""
     plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
     half = a_count(plan, micro_rho_of(0.5))
-    check_affordable(plan, half, (), half.cost, pico_epsilon(half.micro_rho))
+    check_affordable(plan, half, (), half.cost, pico_epsilon(half.priced.micro_rho))
     assert (half.cost + half.cost + half.cost).fits(plan.cost)
     with refused(Code.BUDGET, "epsilon"):
-        check_affordable(plan, half, (), half.cost + half.cost, 2 * pico_epsilon(half.micro_rho))
+        check_affordable(plan, half, (), half.cost + half.cost, 2 * pico_epsilon(half.priced.micro_rho))
 
 
 def test_own_deltas_add_up() -> None:
@@ -248,7 +245,7 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
     queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
     words, own = guarantee(plan)["technical"], sum(query.cost.atto_delta for query in queries)
     adds_epsilons = traits.basic or delta == 0
-    laws = {(query.distribution, query.cost.atto_delta) for query in queries}
+    laws = {(query.priced.distribution, query.cost.atto_delta) for query in queries}
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
     assert "-Gaussian" not in words or laws <= {(NoiseDistribution.GAUSSIAN, 0)}
@@ -263,7 +260,7 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
         delta > 0 and (not adds_epsilons or traits.delta)
     )
     if queries and not adds_epsilons and not own:
-        assert all(query.distribution is not NoiseDistribution.STABILITY for query in queries)
+        assert all(query.priced.distribution is not NoiseDistribution.STABILITY for query in queries)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
@@ -315,5 +312,5 @@ def test_secure_aggregation_runs_gaussian_sums_only(algorithm: Algorithm) -> Non
     asked = rehearse(plan)
     assert plan.gaussian
     assert plan.cost == sum([plan.single_attempt_cost] * 3, NO_COST)
-    assert all(one.atto_delta == MASKED_ATTEMPT_DELTA for one in asked)
+    assert all(one.priced.atto_delta == MASKED_ATTEMPT_DELTA for one in asked)
     assert sum((one.cost for one in asked), NO_COST).fits(plan.single_attempt_cost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -27,16 +28,12 @@ class Host:
     """A door with one connection, whose other guests can take all room."""
 
     def __init__(self) -> None:
-        self.requests = RequestQuota(lambda gateway_client: None)
+        self.requests = RequestQuota(lambda client: None)
         self.read_buffer = memoryview(bytearray(2**20))
-        self.may = True
-        self.closed = mock.Mock()
+        self.quota: Any = mock.Mock()
 
     def __getattr__(self, name: str) -> mock.Mock:
         return mock.Mock()
-
-    def may_open(self, connection: GatewayConnection) -> bool:
-        return self.may
 
     def fill(self) -> None:
         for number in range(MOST_REQUEST_BYTES // MAX_BYTES_PER_CLIENT):
@@ -56,9 +53,8 @@ def connected(host: Host) -> Iterator[tuple[GatewayConnection, mock.Mock]]:
     """The connection and gRPC's end of it, which is told nothing that does not pass."""
     made, inner = GatewayConnection(host), mock.Mock()
     made.connection_made(mock.Mock())
-    made.connection_info = ConnectionInfo(
-        peer="", certificate=b"", gateway_client=GatewayClient(name="eve", role=Role.SITE)
-    )
+    client = GatewayClient(name="eve", role=Role.SITE)
+    made.name, made.info = "1", ConnectionInfo(peer="", certificate=b"", client=client)
     made.begin(inner)
     said(made, PREFACE)
     yield made, inner
@@ -101,7 +97,7 @@ async def test_who_stands_at_the_limit_of_streams_is_not_excused() -> None:
     with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
         now.return_value = begun
         said(made, opened())
-        host.may = False
+        host.quota.may_open.return_value = False
         said(made, opened(3))
         assert made._inward.stopped
         now.return_value += 1.0 + http2.STUCK_SECONDS
@@ -131,4 +127,4 @@ async def test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_ot
     with connected(host) as (made, _):
         said(made, opened(), data(1, bytes(1000), end=False), frame(RST_STREAM, 0, 1, bytes(4)))
         assert not host.requests._of
-        assert host.closed.mock_calls == [mock.call(made, 1)]
+        assert host.quota.closed.mock_calls == [mock.call(made.info.client, 1)]

@@ -52,14 +52,14 @@ class PageContext:
         self.sent: dict[str, int] = {}
         self.requests = RequestQuota(self._cut, clock=lambda: self.now)
 
-    def _cut(self, gateway_client: GatewayClient) -> None:
-        self.cut.append(gateway_client.name)
-        self.requests.give_back(gateway_client, self.sent.pop(gateway_client.name, 0))
+    def _cut(self, client: GatewayClient) -> None:
+        self.cut.append(client.name)
+        self.requests.give_back(client, self.sent.pop(client.name, 0))
 
-    def take(self, gateway_client: GatewayClient, count: int) -> bool:
-        may = self.requests.take(gateway_client, count)
+    def take(self, client: GatewayClient, count: int) -> bool:
+        may = self.requests.take(client, count)
         if may:
-            self.sent[gateway_client.name] = self.sent.get(gateway_client.name, 0) + count
+            self.sent[client.name] = self.sent.get(client.name, 0) + count
         return may
 
 
@@ -73,8 +73,8 @@ def test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back() 
 
 def test_while_all_room_is_taken_others_wait_but_for_small_requests() -> None:
     desk = PageContext()
-    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(gateway_client, FREE_BYTES + 1)
+    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(client, FREE_BYTES + 1)
     assert not desk.take(GUESTS[-1], FREE_BYTES + 1)
     assert desk.take(GUESTS[-1], FREE_BYTES)
     assert desk.take(GUESTS[0], WHOLE - FREE_BYTES - 1), "whoever has begun a message can end it"
@@ -85,8 +85,8 @@ def test_while_all_room_is_taken_others_wait_but_for_small_requests() -> None:
 
 def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> None:
     desk = PageContext()
-    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
-        assert desk.take(gateway_client, WHOLE)
+    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        assert desk.take(client, WHOLE)
         desk.now += 0.1
     assert not desk.take(GUESTS[9], WHOLE + 1)
     assert desk.take(GUESTS[-1], WHOLE)
@@ -105,8 +105,8 @@ def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> N
 
 def full(desk: PageContext) -> None:
     """All room is taken by guests with one message each, the first of them by the oldest."""
-    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(gateway_client, WHOLE)
+    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(client, WHOLE)
         desk.now += 0.001
 
 
@@ -122,8 +122,8 @@ def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() 
     desk.requests._of = Counted()
     full(desk)
     for _ in range(10):
-        for gateway_client in GUESTS[MOST_REQUEST_BYTES // WHOLE :]:
-            assert not desk.take(gateway_client, WHOLE)
+        for client in GUESTS[MOST_REQUEST_BYTES // WHOLE :]:
+            assert not desk.take(client, WHOLE)
         desk.now += 1.01 * LOOK_SECONDS
     assert 10 <= visits <= 2 * 10, "a look may visit them twice"
 
@@ -153,8 +153,8 @@ def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slo
     desk = PageContext()
     full(desk)
     slow = GUESTS[MOST_REQUEST_BYTES // WHOLE - 1]
-    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
-        desk.requests.complete(gateway_client, WHOLE)
+    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        desk.requests.complete(client, WHOLE)
     desk.now = 0.9 * LONG_SECONDS
     assert not desk.take(GUESTS[-1], WHOLE)
     desk.now += LONG_SECONDS
@@ -170,9 +170,9 @@ def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slo
 
 def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> None:
     desk = PageContext()
-    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(gateway_client, WHOLE - 10)
-        desk.requests.complete(gateway_client, WHOLE - 10)
+    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(client, WHOLE - 10)
+        desk.requests.complete(client, WHOLE - 10)
     desk.now = 2 * LONG_SECONDS
     assert desk.take(GUESTS[0], 1)
     assert not desk.take(GUESTS[-1], WHOLE)
@@ -189,18 +189,16 @@ def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> Non
 def test_what_is_held_never_passes_its_bounds(steps: list[tuple[int, int, bool]]) -> None:
     desk = PageContext()
     for number, count, answered in steps:
-        gateway_client = GUESTS[number]
+        client = GUESTS[number]
         if answered:
-            desk.requests.give_back(gateway_client, desk.sent.pop(gateway_client.name, 0))
+            desk.requests.give_back(client, desk.sent.pop(client.name, 0))
         else:
-            desk.take(gateway_client, count)
+            desk.take(client, count)
         desk.now += 0.5
         assert all(sent <= MAX_BYTES_PER_CLIENT for sent in desk.sent.values())
         assert sum(sent for sent in desk.sent.values() if sent > FREE_BYTES) <= MOST_REQUEST_BYTES
     for name, sent in tuple(desk.sent.items()):
-        desk.requests.give_back(
-            next(gateway_client for gateway_client in GUESTS if gateway_client.name == name), sent
-        )
+        desk.requests.give_back(next(client for client in GUESTS if client.name == name), sent)
     assert desk.requests._reserved == 0
     assert not desk.requests._of
 

@@ -24,6 +24,7 @@ from eigenveil_server.front.http2 import (
 )
 from eigenveil_server.front.quota import ConnectionInfo, ConnectionQuota, GatewayClient, ListenerLimits
 from tests.server.front.test_gateway import connected, heard
+from tests.server.front.test_request_room import said
 from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
@@ -233,12 +234,10 @@ def test_a_request_that_never_ends_is_overdue() -> None:
 class Calling:
     """A connection of a guest, with so many open streams."""
 
-    def __init__(self, gateway_client: GatewayClient) -> None:
-        self.connection_info: ConnectionInfo | None = ConnectionInfo(
-            peer="", certificate=b"", gateway_client=gateway_client
-        )
+    def __init__(self, client: GatewayClient) -> None:
+        self.info = ConnectionInfo(peer="", certificate=b"", client=client)
         self.streams, self.why = 0, ""
-        gateway_client.open.add(self)
+        client.open.add(self)
 
     def end(self, why: str = "") -> None:
         self.why = why
@@ -250,19 +249,19 @@ def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> N
         GatewayClient(name=name, role=role)
         for name, role in (("eve", Role.ANALYST), ("ada", Role.ANALYST), ("anna", Role.SITE))
     )
-    here._guests = {gateway_client.name: gateway_client for gateway_client in (eve, ada, anna)}
-    callers = {gateway_client.name: Calling(gateway_client) for gateway_client in (eve, ada, anna)}
+    here._guests = {client.name: client for client in (eve, ada, anna)}
+    callers = {client.name: Calling(client) for client in (eve, ada, anna)}
 
-    def opened(gateway_client: GatewayClient) -> None:
-        here.opened(gateway_client)
-        callers[gateway_client.name].streams += 1
+    def opened(client: GatewayClient) -> None:
+        here.opened(client)
+        callers[client.name].streams += 1
 
     for _ in range(10):
         assert here.may_open(eve)
         opened(eve)
     assert not here.may_open(eve), "a quarter of all calls"
-    for gateway_client in [anna] * 30 + [ada] * 10:
-        opened(gateway_client)
+    for client in [anna] * 30 + [ada] * 10:
+        opened(client)
     assert [one.why for one in callers.values()] == ["", "", ""], "half of all calls, and none beyond"
     eve.streams += 5
     here._others += 5
@@ -280,8 +279,7 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
     here._guests = {"eve": eve}
     callers = [Calling(eve) for _ in range(3)]
     for number, one in enumerate(callers):
-        assert one.connection_info is not None
-        one.connection_info.began, one.streams = float(number), 9
+        one.info.began, one.streams = float(number), 9
     callers[0].streams = 2
     for _ in range(20):
         here.opened(eve)
@@ -292,13 +290,13 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
 def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
     """Whoever came next under that name would have all of its limits anew."""
     here = ConnectionQuota(lambda one, why: one.end(why), LIMITS)
-    gateway_client = here.gateway_client(None, "::1")
-    Calling(gateway_client)
+    client = here.client_of(None, "::1")
+    Calling(client)
     here.forget()
-    assert here.gateway_client(None, "::1") is gateway_client
-    gateway_client.open.clear()
+    assert here.client_of(None, "::1") is client
+    client.open.clear()
     here.forget()
-    assert here.gateway_client(None, "::1") is not gateway_client
+    assert here.client_of(None, "::1") is not client
 
 
 async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(
@@ -311,11 +309,15 @@ async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_con
     door, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
     one, other = GatewayConnection(door), GatewayConnection(door)
     for connection in (one, other):
-        connection.connection_info = ConnectionInfo(peer="", certificate=b"", gateway_client=eve)
-    for _ in range(LIMITS.streams_per_client):
-        assert door.may_open(other)
-        door.opened(one)
-    assert not door.may_open(other)
+        connection.connection_made(mock.Mock())
+        connection.info = ConnectionInfo(peer="", certificate=b"", client=eve)
+        connection.begin(mock.Mock())
+        said(connection, PREFACE)
+    for number in range(1, 2 * LIMITS.streams_per_client, 2):
+        said(one, call(number, "Hello", GREETING))
+    said(other, call(1, "Hello", GREETING))
+    assert (one.streams, other.streams) == (LIMITS.streams_per_client, 0)
+    other.end()
     await door.close()
 
 
@@ -330,7 +332,7 @@ async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_st
     async with serving(made(tmp_path / "c")) as rig:
         eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
         listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
-        guests = rig.daemon._main_gateway._quota._guests
+        guests = rig.daemon._main_gateway.quota._guests
         uri, held = "eigenveil://test-fed/analyst/eve", 0
         while not listening.done():
             await bert.stub.Hello(a_hello())
@@ -340,7 +342,7 @@ async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_st
         assert b"an answer was not read in time" in goaway[-1]
         assert held == 10
         assert guests[uri].streams == 0
-        assert rig.daemon._main_gateway._quota._others == 0
+        assert rig.daemon._main_gateway.quota._others == 0
 
 
 @pytest.mark.parametrize("number", [2, 2**31 - 2])

@@ -99,7 +99,7 @@ class MaskedSite:
             if plan.digest not in self._sites:
                 self._sites[plan.digest] = Site(to_grid(self.rows, plan.study))
             exact = self._sites[plan.digest].answer(asked.query)
-            share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
+            share = OsNoise().draw(share_spec(asked.priced, plan.study, len(attempt.members)))
             secrets = {other: secret(self.name, other) for other in attempt.sites if other != self.name}
             values = masked(exact, share, self.name, secrets, attempt)
             self.sent[attempt.digest] = self.client.contribution(asked, values, attempt.digest)

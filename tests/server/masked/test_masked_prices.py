@@ -24,6 +24,7 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml
 from tests.server.rig import FEDERATION, SITES, Client, Rig, made, serving
+from tests.support import changed_query
 
 CARDS = {site: card_of(site) for site in SITES}
 
@@ -51,7 +52,7 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     (way,) = possible_rehearsals(plan)
     batches = [one for one in way if batch_of(one.query) is not None]
     assert len(batches) == 4
-    (price,) = {one.answer_cost for one in batches}
+    (price,) = {one.priced.cost for one in batches}
     for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
         tried(repository, asked, times)
     first = batches[0].round
@@ -70,9 +71,9 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     assert cost_of_loss(checkpoint, entries, []) == sum(
         (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
     )
-    cheaper = replace(batches[3], micro_rho=1)
+    cheaper = changed_query(batches[3], micro_rho=1)
     assert cost_of_attempt(cheaper, 4, repository) == price, "whichever batch is first to need that number"
-    assert cost_of_attempt(way[0], 2, repository) == way[0].answer_cost
+    assert cost_of_attempt(way[0], 2, repository) == way[0].priced.cost
 
 
 async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ async def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never
     csr = request_for(new_key())
     for _ in range(3):
         assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
-    (gateway_client,) = rig.daemon._enrol_gateway._quota._guests.values()
-    assert gateway_client.allowance.seconds > 0, "the next one is not read at once"
+    (client,) = rig.daemon._enrol_gateway.quota._guests.values()
+    assert client.allowance.seconds > 0, "the next one is not read at once"
     assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
 
 

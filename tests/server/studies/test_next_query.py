@@ -24,6 +24,7 @@ from eigenveil_server.studies import contributions
 from tests.server.masked.sites import attempts_of, charges_of, masked_toml, serving_sites, site_of
 from tests.server.rig import Client, Rig, Sites, answering, made, serving, study_toml
 from tests.server.studies.test_one_sync import books
+from tests.support import changed_query
 
 
 class Held:
@@ -90,7 +91,7 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
     assert books(rig, digest) == ([0], [0], [0])
     last = rig.repository.studies.events(digest, 0)[-1]
     assert (last.round, last.round_state) == (0, "released")
-    assert last.spent_micro_rho == asked["anna"].micro_rho
+    assert last.spent_micro_rho == asked["anna"].priced.micro_rho
     step.go()
     assert (await sites["anna"].query()).round == 1
 
@@ -121,7 +122,7 @@ async def test_a_round_is_never_opened_in_other_words(rig: Rig, ada: Client, sit
     check_same_query(studies, asked)
     check_same_query(studies, replace(asked, round=1))  # which is not open
     with pytest.raises(InternalError, match="opened with another query before"):
-        check_same_query(studies, replace(asked, micro_rho=asked.micro_rho + 1))
+        check_same_query(studies, changed_query(asked, micro_rho=asked.priced.micro_rho + 1))
 
 
 async def test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled(

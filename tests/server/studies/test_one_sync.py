@@ -19,7 +19,7 @@ from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.session import Session
 from eigenveil_common.files import arm, disarm
-from eigenveil_common.storage.database import Transactions
+from eigenveil_common.storage.database import VersionedDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import consent, contributions
 from eigenveil_server.studies.runtime import Poll
@@ -48,7 +48,9 @@ async def test_a_release_is_one_transaction_with_its_charge_and_the_next_questio
 
     for place in ("round-sealing", "round-followed"):
         arm(place, partial(look, place))
-    commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+    commits = mock.patch.object(
+        VersionedDatabase, "_commit", autospec=True, side_effect=VersionedDatabase._commit
+    )
     try:
         async with asyncio.timeout(30):
             with commits as counted:
@@ -75,7 +77,9 @@ async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_an
     async with serving(made(tmp_path / "c")) as rig:
         sites = await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+        commits = mock.patch.object(
+            VersionedDatabase, "_commit", autospec=True, side_effect=VersionedDatabase._commit
+        )
         studies = rig.repository.studies
         digest = await ada.submit(study_toml(), agreed=False)
         poll = Poll(

@@ -141,8 +141,8 @@ async def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_sp
     last = (await analyst.events(digest))[-1]
     assert last.state == pb.STUDY_STATE_FAILED
     assert last.failure.startswith("round 2: 0 of the 1 sites needed answered")
-    assert last.spent_micro_rho == query.micro_rho
-    assert spent(rig) == (query.micro_rho, query.micro_rho)
+    assert last.spent_micro_rho == query.priced.micro_rho
+    assert spent(rig) == (query.priced.micro_rho, query.priced.micro_rho)
 
 
 async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(rig: Rig, ada: Client) -> None:

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.database import Connection
@@ -118,7 +118,7 @@ def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
 
 def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
     """The open first round of a study with the sites a, b and c."""
-    query = RoundQuery(plan_digest="0" * 64, round=0, query=Count(), micro_rho=1)
+    query = RoundQuery(PricedQuery(query=Count(), micro_rho=1), "0" * 64, 0)
     return OpenRound(
         query, Federation(sites=("a", "b", "c"), **federation), RoundAnswers(macs=macs or {}, declined={})
     )
@@ -224,22 +224,22 @@ def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     sessions = SiteSessions(store, Calls(), unix_ms)
     peers = Authenticator(Admissions(store, Registry(store, "fed", unix_ms)), sessions, "fed", unix_ms)
 
-    def connection_info(tls: str, certificate: bytes = b"") -> ConnectionInfo:
+    def info(tls: str, certificate: bytes = b"") -> ConnectionInfo:
         return ConnectionInfo(
-            peer="x:1", certificate=certificate, tls=tls, gateway_client=GatewayClient(name="x", role=None)
+            peer="x:1", certificate=certificate, tls=tls, client=GatewayClient(name="x", role=None)
         )
 
-    old = connection_info("TLSv1.2", b"irrelevant")
+    old = info("TLSv1.2", b"irrelevant")
     with pytest.raises(PeerError, match=r"TLS 1\.3 is required"):
         asyncio.run(peers.admit("Hello", old))
     with pytest.raises(PeerError, match="a client certificate is required"):
-        asyncio.run(peers.admit("Hello", connection_info("TLSv1.3")))
+        asyncio.run(peers.admit("Hello", info("TLSv1.3")))
     with pytest.raises(PeerError, match="is required"):
-        asyncio.run(peers.admit("Hello", connection_info("")))
+        asyncio.run(peers.admit("Hello", info("")))
     with pytest.raises(PeerError):
         asyncio.run(admit_uncertified("Enrol", old))
     with pytest.raises(PeerError):
-        asyncio.run(admit_uncertified("Hello", connection_info("TLSv1.3")))
+        asyncio.run(admit_uncertified("Hello", info("TLSv1.3")))
     store.close()
 
 

@@ -22,7 +22,7 @@ from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
@@ -209,7 +209,7 @@ class Work:
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
             round=round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
-            micro_rho=asked.micro_rho, atto_delta=0,
+            micro_rho=asked.priced.micro_rho, atto_delta=0,
         )  # fmt: skip
         journal.seal(asked, release)
         return release
@@ -237,7 +237,7 @@ class Work:
 
 
 def _asked(study: str, round: int) -> RoundQuery:
-    return RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
+    return RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE.micro_rho), study, round)
 
 
 def _opening(asked: RoundQuery, after: str) -> RoundDispatch:

@@ -23,7 +23,7 @@ import apsw
 from eigenveil.errors import InternalError
 from eigenveil_client.site.state import store
 from eigenveil_common.storage import sqlite
-from eigenveil_common.storage.database import Transactions
+from eigenveil_common.storage.database import VersionedDatabase
 from eigenveil_server import process
 from tests.torture.crashes import armed
 from tests.torture.crashes.armed import Command
@@ -126,17 +126,17 @@ def _main(stricken: Stricken) -> None:
 def _defect(planted: Planted) -> Any:
     match planted:
         case Planted.FAILED_COMMIT_TAKEN_FOR_GOOD:
-            return mock.patch.object(Transactions, "_commit", _resume_passing)
+            return mock.patch.object(VersionedDatabase, "_commit", _resume_passing)
         case Planted.NO_EXIT:
             return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: None))
         case Planted.EXIT_CODE_0:
             return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: os._exit(0)))
 
 
-_commit = Transactions._commit
+_commit = VersionedDatabase._commit
 
 
-def _resume_passing(self: Transactions) -> None:
+def _resume_passing(self: VersionedDatabase) -> None:
     with suppress(InternalError):
         _commit(self)
     self._in_doubt = None

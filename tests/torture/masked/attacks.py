@@ -18,6 +18,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, OTHERS
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_plan, a_study
+from tests.support import changed_query
 from tests.torture.masked.scene import STRANGER, Responses, Scene
 
 Evil = Callable[[Scene], Responses]
@@ -122,7 +123,7 @@ def about_nobody(scene: Scene) -> RowNorms:
 
 def swapped(scene: Scene) -> Responses:
     """A question, and once its answer is ready another one: with the attempt at the first, and at it."""
-    other = replace(scene.queries[1], query=about_nobody(scene))
+    other = changed_query(scene.queries[1], query=about_nobody(scene))
     attempts = scene.attempt(1), scene.attempt(1, query=other.digest)
     evil = [scene.beside(1, attempt.signed(RELEASE_KEY.sign), other) for attempt in attempts]
     return [scene.question(1), *evil]

@@ -52,7 +52,9 @@ def wrong_round(plan: Plan, document: Mapping[str, Any], records: Mapping[str, F
         if asked is None:
             return f"round {told['round']} is one too many"
         total = np.sum([sites[name].answer(asked.query) for name in present], axis=0, dtype=np.int64)
-        outcome = apply_mechanism(asked, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present)
+        outcome = apply_mechanism(
+            asked.priced, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present
+        )
         release = Release.of(asked, outcome.values, outcome.sigma, present)
         if release.digest != told["release"]:
             return f"round {told['round']} is not the sum of {', '.join(present)}"

@@ -132,7 +132,7 @@ class Scene:
                 secret = own.secret_with(self.peers.keys[other].card)
                 add_mask(words, mask_key(secret, attempt, SITE, other), negative=other < SITE)
         words -= self.exact(attempt.round).view(np.uint64)
-        spec = share_spec(self.queries[attempt.round], self.plan.study, len(attempt.members))
+        spec = share_spec(self.queries[attempt.round].priced, self.plan.study, len(attempt.members))
         scales = np.repeat([block.scale for block in spec.blocks], [block.count for block in spec.blocks])
         share: FloatArray = words.view(np.int64) / scales
         return share

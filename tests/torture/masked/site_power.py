@@ -111,7 +111,7 @@ class Coordinator:
                 answered = store.attempts.answered(plan, round)
                 if answered.get(number) != attempt or attempt not in told:
                     found.add("an answer that left")
-                price = self.scene.queries[round].micro_rho
+                price = self.scene.queries[round].priced.micro_rho
                 if paid[plan, round, price] != len(answered):
                     found.add("the charge of an attempt")
             plan, round, number = self._place

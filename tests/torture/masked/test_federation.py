@@ -32,7 +32,7 @@ def released(present: tuple[str, ...], shares: int) -> dict[str, Any]:
     sites = [Site(to_grid(RECORDS[name], PLAN.study)) for name in present]
     while (asked := session.pending) is not None:
         total = frozen(np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64))
-        sigma = apply_mechanism(asked, total, PLAN.study, OsNoise(), EVERY).sigma
+        sigma = apply_mechanism(asked.priced, total, PLAN.study, OsNoise(), EVERY).sigma
         release = Release.of(asked, frozen(total + shares * SHARE), sigma, EVERY)
         rounds.append({"round": asked.round, "present": list(EVERY), "release": release.digest})
         session.feed(release)

@@ -197,7 +197,8 @@ class Walk(RuleBasedStateMachine):
         passes: Counter[int] = Counter()
         due = 0
         for round, times in tried.items():
-            batch, price = batch_of(self.scene.queries[round].query), self.scene.queries[round].micro_rho
+            priced = self.scene.queries[round].priced
+            batch, price = batch_of(priced.query), priced.micro_rho
             if batch is None:
                 due += times * price
             else:

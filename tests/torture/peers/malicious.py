@@ -27,7 +27,7 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work
-from tests.support import analyst_card, signed_by_analyst
+from tests.support import analyst_card, changed_query, signed_by_analyst
 from tests.torture.line import Line
 from tests.torture.peers import impersonation, steering
 
@@ -128,12 +128,12 @@ PROTOCOL, POLICY, IDENTITY = "code=protocol", "code=site-policy", "code=identity
 ATTACKS = (
     Attack(name="changed clip", seen="code=plan-overflow", evil=wider_clip),
     Attack(name="clip of an answered round", seen=PROTOCOL,
-           evil=asked(replace(GRAM, round=1, query=Gram(centre=np.zeros(3, dtype=np.int64), radius=5)))),
+           evil=asked(changed_query(GRAM, round=1, query=Gram(centre=np.zeros(3, np.int64), radius=5)))),
     Attack(name="changed columns", seen=PROTOCOL,
-           evil=asked(replace(GRAM, round=2, query=Gram(centre=np.zeros(4, dtype=np.int64), radius=5)))),
+           evil=asked(changed_query(GRAM, round=2, query=Gram(centre=np.zeros(4, np.int64), radius=5)))),
     Attack(name="less noise than planned (price)", seen=PROTOCOL,
-           evil=asked(replace(GRAM, round=2, micro_rho=PLAN.micro_rho))),
-    Attack(name="question for nothing", seen=PROTOCOL, evil=asked(replace(GRAM, round=2, micro_rho=1))),
+           evil=asked(changed_query(GRAM, round=2, micro_rho=PLAN.micro_rho))),
+    Attack(name="question for nothing", seen=PROTOCOL, evil=asked(changed_query(GRAM, round=2, micro_rho=1))),
     Attack(name="less noise than allowed (plan)", seen=POLICY, evil=signed(PRECISE)),
     Attack(name="plan changed after signing", seen=IDENTITY, evil=plan_changed_after_signing),
     Attack(name="plan swapped in mid-study", seen=PROTOCOL, evil=plan_swapped),

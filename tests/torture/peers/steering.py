@@ -21,6 +21,7 @@ from eigenveil.queries import ClippedSum, Gram, Query, RowNorms, SquaredNormSum
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import released, sealed, state, work
 from tests.client.site.support import Stage, a_plan
+from tests.support import changed_query
 
 Responses = list[pb.NextWorkResponse]
 Evil = Callable[[Stage], Responses]
@@ -30,7 +31,7 @@ ROUND = 2
 
 def instead(plan: Plan, query: Query) -> Evil:
     """Another question at the price of the honest one."""
-    return lambda _: [work(replace(rehearse(plan)[ROUND], query=query))]
+    return lambda _: [work(changed_query(rehearse(plan)[ROUND], query=query))]
 
 
 def changed(plan: Plan, change: Callable[[RoundQuery], RoundQuery]) -> Evil:
@@ -61,7 +62,7 @@ def stated_otherwise(plan: Plan) -> Evil:
     """The statement is about the honest question, the question is not."""
 
     def evil(_: Stage) -> Responses:
-        response = work(replace(rehearse(plan)[ROUND], query=about_person(plan)))
+        response = work(changed_query(rehearse(plan)[ROUND], query=about_person(plan)))
         response.signed_round.CopyFrom(work(rehearse(plan)[ROUND]).signed_round)
         return [response]
 
@@ -98,7 +99,7 @@ def stranger_signed(plan: Plan) -> Evil:
 def lie_and_person(plan: Plan) -> Evil:
     """A release that was never drawn, and a question to which not even that leads."""
     releases = lied(released(plan.digest), 1, frozen(np.zeros(40, dtype=np.int64)))
-    return lambda _: [work(replace(rehearse(plan)[ROUND], query=about_person(plan)), releases=releases)]
+    return lambda _: [work(changed_query(rehearse(plan)[ROUND], query=about_person(plan)), releases=releases)]
 
 
 def second_release(plan: Plan) -> Evil:
@@ -152,10 +153,16 @@ def questions(plan: Plan) -> dict[str, Evil]:
         "a sum one unit and one more off": instead(plan, replace(honest, radius=honest.radius + 2)),
         "squared lengths at radius 1": instead(plan, SquaredNormSum(centre=PERSON, radius=1)),
         "products before their time": instead(plan, Gram(centre=honest.centre, radius=honest.radius)),
-        "one micro-rho less": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho - 1)),
-        "one micro-rho more": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho + 1)),
-        "another noise": changed(plan, lambda query: replace(query, distribution=NoiseDistribution.LAPLACE)),
-        "a delta of its own": changed(plan, lambda query: replace(query, atto_delta=1)),
+        "one micro-rho less": changed(
+            plan, lambda query: changed_query(query, micro_rho=query.priced.micro_rho - 1)
+        ),
+        "one micro-rho more": changed(
+            plan, lambda query: changed_query(query, micro_rho=query.priced.micro_rho + 1)
+        ),
+        "another noise": changed(
+            plan, lambda query: changed_query(query, distribution=NoiseDistribution.LAPLACE)
+        ),
+        "a delta of its own": changed(plan, lambda query: changed_query(query, atto_delta=1)),
         "a later question now": lambda _: [work(replace(rehearse(plan)[4], round=ROUND))],
         "a question that nobody stated": unstated(plan),
         "a statement about another question": stated_otherwise(plan),

@@ -69,7 +69,8 @@ def test_a_site_without_that_check_is_found(
         monkeypatch.setattr(owner, check, lambda plan_json, *_: plan_from_json(plan_json))
     elif check == "_verify":
         believed = SignedRound(signed_json=b"", signature=b"")
-        monkeypatch.setattr(owner, check, lambda _, signed: replace(believed, signed_json=signed.said).read())
+        read = lambda _, signed: replace(believed, signed_json=signed.signed_json).read()  # noqa: E731
+        monkeypatch.setattr(owner, check, read)
     else:
         monkeypatch.setattr(owner, check, lambda *_: None)
     if check == "expect":

@@ -69,7 +69,7 @@ class Entrance:
     def of(self, peer: str) -> ConnectionInfo:
         """The connection of a channel."""
         return ConnectionInfo(
-            peer=peer, certificate=self.shown[peer], gateway_client=GatewayClient(name=peer, role=None)
+            peer=peer, certificate=self.shown[peer], client=GatewayClient(name=peer, role=None)
         )
 
     async def open(self, host: str, port: int) -> int:

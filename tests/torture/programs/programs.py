@@ -142,7 +142,7 @@ def wrong_sums(here: World) -> Iterator[str]:
                 query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
                 answers = [sites[name].answer(query.query) for name in release.present]
                 total = frozen(np.sum(answers, axis=0, dtype=np.int64))
-                due = apply_mechanism(query, total, plan.study, NoNoise(), release.present).values
+                due = apply_mechanism(query.priced, total, plan.study, NoNoise(), release.present).values
                 due = due + SHARE * len(release.present) * plan.masked
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"

@@ -139,10 +139,10 @@ def serve(good: RecordsConfig, control: Connection, *ways: Connection) -> None:
         threading.Thread(target=_take, args=(way, good)).start()
     loading, study = Loading(), study_of("good.csv")
     asked, held = rehearse(loading.plan(study))[0], loading(good, study)
-    first, seconds, changed = held.answer(asked.query, asked.frame), list[float](), False
+    first, seconds, changed = held.answer(asked.query, asked.priced.frame), list[float](), False
     while True:
         began = time.monotonic()
-        changed |= not (held.answer(asked.query, asked.frame) == first).all()
+        changed |= not (held.answer(asked.query, asked.priced.frame) == first).all()
         seconds.append(time.monotonic() - began)
         if not control.poll(PAUSE_SECONDS):
             continue

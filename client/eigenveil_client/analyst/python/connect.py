@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from rich.console import Console
 from rich.table import Table as Printed
@@ -20,17 +20,12 @@ from eigenveil.dictionary.dictionary import DictionaryColumn
 from eigenveil.reporting.presentation import printable_text, summary_html, summary_text, table_html
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
+from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
 from eigenveil_client.analyst.python.plan import FederationBudget, budget_from
 from eigenveil_client.analyst.python.run import Run, run_of, status_of
-from eigenveil_client.analyst.python.study import (
-    Choices,
-    FederatedStudy,
-    study_from,
-    study_from_value,
-    study_of,
-)
+from eigenveil_client.analyst.python.study import FederatedStudy, draft_of, study_from
 from eigenveil_common.command import require_extra
 from eigenveil_common.files import read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -180,9 +175,7 @@ class ConnectedFederation:
         runs = [run_of(self.coordinator, row) for row in rows]
         return DisplayTable("Studies", runs, lambda one: _study(one, statuses[one.digest]))
 
-    def study(
-        self, source: str | os.PathLike[str] | Study | None = None, **choices: Unpack[Choices]
-    ) -> FederatedStudy:
+    def study(self, source: str | os.PathLike[str] | Study | None = None, **fields: Any) -> FederatedStudy:
         """Return a study of this federation, which is not sent yet.
 
         It has these `columns` of the dictionary, or is read from `source`, a file or an `eigenveil.Study`.
@@ -196,16 +189,18 @@ class ConnectedFederation:
         Raises:
             RequestError: code `bad-study`, the federation lacks a site or a column, or the study is invalid.
         """
-        if source is None:
-            return study_of(self.coordinator, self.view, choices)
-        if choices:
+        if fields and source is not None:
             raise study_error(
-                f"a study from a source takes no other arguments. Leave out {', '.join(choices)}"
+                f"a study from a source takes no other arguments. Leave out {', '.join(fields)}"
             )
-        if isinstance(source, Study):
-            return study_from_value(self.coordinator, self.view, source)
-        text, folder = read_text(Path(source)), Path(source).parent
-        return study_from(self.coordinator, self.view, text, folder)
+        view, folder = self.view, Path()
+        if source is None:
+            draft = draft_of(fields, view)
+        elif isinstance(source, Study):
+            draft = draft_from_toml(study_to_toml(source))
+        else:
+            draft, folder = draft_from_toml(read_text(Path(source))), Path(source).parent
+        return study_from(self.coordinator, view, draft, folder)
 
     def run(self, wanted: str) -> Run:
         """Return the study of this name, or whose digest starts with `wanted` (6 characters or more).

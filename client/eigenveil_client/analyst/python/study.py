@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from eigenveil.accounting.formatting import shown
-from eigenveil.accounting.zcdp import Neighbours
-from eigenveil.dictionary.dictionary import suggestion
 from eigenveil.dictionary.directory import check_study
-from eigenveil.dictionary.study_files import KEY, ResolvedStudy
+from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.presentation import summary_html, summary_text
-from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.checks import field_types, study_error, to_plain, toml_text
-from eigenveil.study.radius import PublicNorm, radius_value
-from eigenveil.study.study import Choose, Column, Extraction, Federation, Missing, Scaling, Study, Trust
-from eigenveil.study.toml import SECTIONS, parse_study, study_digest, study_to_toml
+from eigenveil.study.study import Study
+from eigenveil.study.toml import StudyDraft, study_digest
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.display import explanation_text
 from eigenveil_client.analyst.federation import (
@@ -40,117 +35,24 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 DEFAULTS = {"epsilon": 1.0, "delta": 1e-6, "components": 2}
 
 
-class Choices(TypedDict, total=False):
-    """Arguments of a study: `columns`, and others with defaults.
+def draft_of(fields: Mapping[str, Any], view: FederationView) -> StudyDraft:
+    """Return the draft of a study for a federation, with defaults for the fields that were not given.
 
-    `bounds`: replace the dictionary's. `dictionary`: a dictionary other than the federation's. The rest are
-    keys of deploy/config/study.example.toml."""
-
-    columns: Sequence[str | Column]
-    bounds: Mapping[str, tuple[float, float]]
-    dictionary: str
-    name: str
-    purpose: str
-    sites: Sequence[str]
-    epsilon: float
-    delta: float
-    components: int
-    algorithm: Algorithm | str
-    choose: Choose | str
-    rank: Extraction | str
-    batches: int
-    neighbours: Neighbours | str
-    max_sites_per_person: int
-    radius: float | str | PublicNorm
-    trust: Trust | str
-    colluding: int
-    attempts: int
-    missing: Missing | str
-    person_column: str
-    centring: bool
-    scaling: Scaling | str
-    grid_steps: int
-    max_records: int
-    expected_records: int
-    required: Sequence[str]
-    quorum: int
-    deadline_seconds: float
-    minimum_cohort: int
-
-
-def study_file(choices: Choices, view: FederationView) -> str:
-    """Return the text of a study file. The default sites are all but those that state that they lack a
-    column.
+    The default sites are all but those that state that they lack a column.
 
     Raises:
         RequestError: code `bad-study`, an argument is unknown, or no site has all columns.
     """
-    unknown = [name for name in choices if name not in Choices.__annotations__]
-    if unknown:
-        hinted = ", ".join(f"{name!r}{suggestion(name, Choices.__annotations__)}" for name in unknown)
-        raise study_error(f"unknown argument of a study: {hinted}")
-    columns = _columns(choices)
-    names = tuple(row if isinstance(row, str) else str(row["name"]) for row in columns)
-    arguments: dict[str, Any] = {**DEFAULTS, "name": _name(names), **choices}
-    if "radius" in arguments and not isinstance(arguments["radius"], str):
-        arguments["radius"] = radius_value(arguments["radius"])
-    arguments["sites"] = (
-        list(arguments["sites"]) if "sites" in arguments else list(offering_sites(view, names))
-    )
-    arguments.setdefault("deadline_seconds", approval_deadline(view, tuple(arguments["sites"])))
-    data: dict[str, Any] = _selected(SECTIONS[""], arguments)
-    data[KEY] = choices.get("dictionary", FEDERATION)
-    if all(isinstance(row, dict) and "unit" in row for row in columns):
-        del data[KEY]  # all units and bounds are stated
-    data["columns"] = columns
-    for section in ("privacy", "records"):
-        data[section] = _selected(SECTIONS[section], arguments)
-    return toml_text(data | {"federation": _selected(tuple(field_types(Federation)), arguments)})
-
-
-def _selected(keys: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _plain(key, arguments[key]) for key in keys if key in arguments}
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a value of TOML; numpy's numbers become numbers."""
-    value = value.item() if hasattr(value, "item") else value
-    value = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else to_plain(value)
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
-        return value
-    raise study_error(f"{name} = {value!r} is not a valid value in a study")
-
-
-def _columns(choices: Choices) -> list[Any]:
-    """Return the columns of a study file: names, or tables where the study states more than a name."""
-    named: Any = choices.get("columns", ())
-    stated = [] if isinstance(named, str) else list(named)  # an index of pandas as well
-    if not stated:
-        raise study_error('columns must be a list of names, such as columns=["age", "bmi"]')
-    bounds = dict(choices.get("bounds", {}))
-    rows = [_column(one, bounds.pop(one if isinstance(one, str) else one.name, None)) for one in stated]
-    if bounds:
-        known = [one if isinstance(one, str) else one.name for one in stated]
-        hinted = ", ".join(f"{name!r}{suggestion(name, known)}" for name in bounds)
-        raise study_error(f"bounds for columns that are not in this study: {hinted}")
-    return rows
-
-
-def _column(column: str | Column, bounds: tuple[float, float] | None) -> Any:
-    if isinstance(column, str) and bounds is None:
-        return column
-    row = (
-        {"name": column} if isinstance(column, str) else {k: getattr(column, k) for k in field_types(Column)}
-    )
-    return row if bounds is None else row | _bounds(str(row["name"]), bounds)
-
-
-def _bounds(name: str, bounds: Any) -> dict[str, float]:
-    try:
-        lower, upper = map(float, () if isinstance(bounds, str) else bounds)
-    except (TypeError, ValueError) as problem:
-        raise study_error(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}") from problem
-    return {"lower": lower, "upper": upper}
+    columns = listed_columns(fields.get("columns", ()))
+    names = tuple(one if isinstance(one, str) else one.name for one in columns)
+    sites = tuple(fields["sites"]) if "sites" in fields else offering_sites(view, names)
+    defaults = {
+        **DEFAULTS,
+        "name": _name(names),
+        "dictionary": FEDERATION,
+        "deadline_seconds": approval_deadline(view, sites),
+    }
+    return draft_from_fields({**defaults, **fields, "columns": columns, "sites": sites})
 
 
 def _name(columns: tuple[str, ...]) -> str:
@@ -176,7 +78,7 @@ class FederatedStudy:
 
     coordinator: BlockingCoordinator
     toml: str
-    resolved: ResolvedStudy
+    resolved: StudyDraft
     study: Study
     approval: Mapping[str, Any]
 
@@ -308,26 +210,16 @@ def repeated(row: pb.StudyRow, study: Study) -> str:
 
 
 def study_from(
-    coordinator: BlockingCoordinator, view: FederationView, toml: str, folder: Path
+    coordinator: BlockingCoordinator, view: FederationView, draft: StudyDraft, folder: Path
 ) -> FederatedStudy:
-    """Return the study in the text of a file, checked against the federation.
+    """Return the study of a draft, checked against the federation; `folder` may hold its dictionary.
 
     Raises:
         RequestError: it is refused, or the federation lacks its sites or columns.
     """
-    whole = resolve_study(toml, folder, coordinator.profile)
-    study = parse_study(whole.text)
+    whole = resolve_study(draft, folder, coordinator.profile)
+    study = whole.study()
     check_study(study, view.directory)
     return FederatedStudy(
-        coordinator=coordinator, toml=toml, resolved=whole, study=study, approval=view.approval(study)
+        coordinator=coordinator, toml=draft.text, resolved=whole, study=study, approval=view.approval(study)
     )
-
-
-def study_of(coordinator: BlockingCoordinator, view: FederationView, choices: Choices) -> FederatedStudy:
-    """Return the study of these choices. Raises as `study_from`."""
-    return study_from(coordinator, view, study_file(choices, view), Path())
-
-
-def study_from_value(coordinator: BlockingCoordinator, view: FederationView, study: Study) -> FederatedStudy:
-    """Return the study of a `Study` that was built in Python. Raises as `study_from`."""
-    return study_from(coordinator, view, study_to_toml(study), Path())

@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
-from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality
+from eigenveil_client.records.column_quality import COUNTS, ColumnProfile, ColumnQuality
 
 HEAD = struct.Struct("<B3xIQ")
 MAX_JSON_BYTES = 2**20  # bytes of JSON in a frame
@@ -211,21 +211,18 @@ def texts(value: Any) -> list[str]:
 def quality(name: str, counts: Any, persons: int = MOST) -> ColumnQuality:
     """Return the counts of one column, stated in their order, none above the persons."""
     every, *some = (count(one, persons) for one in counts)
-    missing, unreadable, below, above, at_bound, implausible = (count(one, every) for one in some)
-    return ColumnQuality(
-        name=name, persons=every, missing=missing, unreadable=unreadable,
-        below=below, above=above, at_bound=at_bound, implausible=implausible,
-    )  # fmt: skip
+    checked = (every, *(count(one, every) for one in some))
+    return ColumnQuality(name=name, **dict(zip(COUNTS, checked, strict=True)))
 
 
 @strict
-def column_profile(value: Any, counts: tuple[str, ...]) -> ColumnProfile:
+def column_profile(value: Any) -> ColumnProfile:
     """Return a profile from what `asdict` made of it."""
     name, good, problem, span = (value[key] for key in ("name", "quality", "problem", "span"))
     lower_upper = None if span is None else (number(span[0]), number(span[1]))
     return ColumnProfile(
         name=text(name),
-        quality=None if good is None else quality(text(good["name"]), [good[one] for one in counts]),
+        quality=None if good is None else quality(text(good["name"]), [good[one] for one in COUNTS]),
         frequent=tuple((number(one), count(times)) for one, times in value["frequent"]),
         quantiles=tuple(number(one) for one in value["quantiles"]),
         span=lower_upper,

@@ -13,6 +13,7 @@ from typing import Any
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import (
+    COUNTS,
     NO_RANGES,
     Bounds,
     ColumnProfile,
@@ -32,7 +33,6 @@ from eigenveil_client.records.isolated.frames import (
 )
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
 from eigenveil_client.records.isolated.tasks import (
-    COUNTS,
     CheckSource,
     DigestSource,
     ListColumns,
@@ -139,7 +139,9 @@ class _ReceivedRecords:
         if isinstance(one, list) and len(one) == len(COUNTS):
             add(self._counts, [one], self._study.dimension)
             return
-        column, cells, first, what = _four_values(one)
+        if not isinstance(one, list) or len(one) != 4:
+            raise ReaderFailure
+        column, cells, first, what = one
         name = None if column is None else text(column)
         bad = Unreadable(column=name, cells=count(cells), first=count(first), what=text(what))
         add(self.bad, [bad], self._most_bad)
@@ -155,12 +157,6 @@ class _ReceivedRecords:
         if self._records > persons:
             raise ReaderFailure
         return RecordsSummary(persons=persons, file=digest_of(done.get("file")), quality=found)
-
-
-def _four_values(one: Any) -> list[Any]:
-    if not isinstance(one, list) or len(one) != 4:
-        raise ReaderFailure
-    return one
 
 
 def check_opens(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> None:
@@ -239,7 +235,7 @@ def profile(
         return found
 
     def item(one: Any) -> None:
-        add(found, [column_profile(one, COUNTS)], len(wanted))
+        add(found, [column_profile(one)], len(wanted))
 
     return run_task(config, task, item=item, limits=limits, check=check)
 

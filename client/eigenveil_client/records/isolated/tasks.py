@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records import column_quality as profiles
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
 from eigenveil_client.records.genotype_files import list_variants
 from eigenveil_client.records.isolated.frames import MOST_NAMES
-from eigenveil_client.records.records import Rules, stream
+from eigenveil_client.records.records import RowSink, Rules, stream
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.sources.view import open_source
@@ -25,15 +24,10 @@ AT_ONCE = 64  # names in one frame
 MEMORY, UNEXPECTED = "reader-memory", "reader"  # subjects of a reader's errors that do not concern a file
 
 Item = Callable[[Any], None]
-RowSink = Callable[[GridRows], None]
 
 
-class ReaderTask(Protocol):
-    """Task on the records of `config`: it sends items and rows, and returns a final value.
-
-    All but rows are plain values, as JSON has them."""
-
-    def run(self, config: RecordsConfig, item: Item, sink: RowSink) -> Any: ...
+# A task has `run(config, item, sink)`: it sends items and rows, and returns a final value. All but rows are
+# plain values, as JSON has them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +57,8 @@ class ReadRecords:
         for column, one in first.items():
             item([column, cells[column], one.first, one.what])
         for good in found.quality:
-            item([getattr(good, name) for name in COUNTS])
+            item(list(good.counts.values()))
         return {"persons": found.persons, "file": found.file.hex()}
-
-
-COUNTS = ("persons", "missing", "unreadable", "below", "above", "at_bound", "implausible")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

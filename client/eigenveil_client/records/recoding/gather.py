@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,17 +20,19 @@ from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_client.records.recoding.parsing import ColumnParser
 from eigenveil_client.records.recoding.persons import (
     SPILLED,
+    MarkedValues,
     NamedRows,
     Persons,
     RowPersons,
     SpilledRows,
+    joined,
     named,
     row_by_row,
 )
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
-from eigenveil_client.records.tables.cells import ColumnCells, Reading, faults, text
-from eigenveil_client.records.tables.source import find_column
+from eigenveil_client.records.tables.cells import Reading, faults, text
+from eigenveil_client.records.tables.source import Headers
 
 DIGIT = 32  # bits
 ONE = 36  # the place of 2^0; the last bit of the least float is at place 1
@@ -88,17 +90,6 @@ class ExactSums:
 
 
 Kind = TypeVar("Kind", np.float64, np.bool_)
-PersonValues = tuple[FloatArray, NDArray[np.bool_]]  # values, NaN if missing, and marks of unreadable cells
-
-
-class Gather(Protocol):
-    """Gatherer of one column over the batches of a file."""
-
-    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
-        """Add the rows of a batch."""
-
-    def take(self, persons: int) -> PersonValues:
-        """Return the values of the persons so far. Shape: (persons,)."""
 
 
 class FirstRowGather:
@@ -106,19 +97,18 @@ class FirstRowGather:
 
     `take` returns the persons since the last call."""
 
+    columns = 1
+
     def __init__(self) -> None:
-        self._stored: list[PersonValues] = []
+        self._stored: list[MarkedValues] = []
 
-    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
-        self._stored.append((cells.values[row_persons.first], cells.unreadable[row_persons.first]))
+    def add(self, row_persons: RowPersons, cells: MarkedValues) -> None:
+        values, unreadable = cells
+        self._stored.append((values[row_persons.first], unreadable[row_persons.first]))
 
-    def take(self, persons: int) -> PersonValues:
+    def take(self, persons: int) -> MarkedValues:
         stored, self._stored = self._stored, []
-        values, unreadable = zip(*stored, strict=True) if stored else ((), ())
-        return (
-            np.concatenate([np.empty(0), *values]),
-            np.concatenate([np.empty(0, dtype=np.bool_), *unreadable]),
-        )
+        return joined(stored)
 
 
 class FoldGather:
@@ -126,24 +116,23 @@ class FoldGather:
 
     A person without any value is missing, and unreadable if one of their cells was."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Fold, columns: int = 1) -> None:
         self._fold = fold
+        self.columns = columns
         self._unreadable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
-    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
-        named, values, bad = row_persons.person_numbers >= 0, cells.values, cells.unreadable
-        moments = np.zeros(len(values)) if when is None else when.values
-        if when is not None:
-            bad = bad | when.unreadable
+    def add(self, row_persons: RowPersons, cells: MarkedValues, dates: MarkedValues | None = None) -> None:
+        """Add the rows of a batch, by their dates if the fold has the second column."""
+        numbers, named = row_persons.person_numbers, row_persons.person_numbers >= 0
+        (values, bad), (moments, undated) = cells, dates or (np.zeros(len(named)), np.False_)
         self._unreadable = grown(self._unreadable, row_persons.persons, False)
-        self._unreadable[row_persons.person_numbers[named & bad]] = True
+        self._unreadable[numbers[named & (bad | undated)]] = True
         usable = named & ~np.isnan(values) & ~np.isnan(moments)
         # -0 and 0 are equal; without this the result could depend on the order
-        self._fold.add(
-            row_persons.person_numbers[usable], values[usable] + 0.0, moments[usable], row_persons.persons
-        )
+        self._fold.add(numbers[usable], values[usable] + 0.0, moments[usable], row_persons.persons)
 
-    def take(self, persons: int) -> PersonValues:
+    def take(self, persons: int) -> MarkedValues:
+        """Return the values of the persons so far. Shape: (persons,)."""
         values = self._fold.values(persons)
         return values, grown(self._unreadable, persons, False)[:persons] & np.isnan(values)
 
@@ -158,33 +147,20 @@ class Fold(Protocol):
         """Return one value a person, NaN without a row."""
 
 
-class ExtremeFold:
-    """Least or largest value."""
+class ReduceFold:
+    """Least or largest value, or sum: all values reduced by `reduce`, `empty` without a row."""
 
-    def __init__(self, pick: np.ufunc) -> None:
-        self._pick = pick
+    def __init__(self, reduce: np.ufunc, empty: float = np.nan) -> None:
+        self._reduce = reduce
+        self._empty = empty
         self._stored: FloatArray = np.zeros(0)
 
     def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
-        self._stored = grown(self._stored, persons, np.nan)
-        self._pick.at(self._stored, person_numbers, values)
+        self._stored = grown(self._stored, persons, self._empty)
+        self._reduce.at(self._stored, person_numbers, values)
 
     def values(self, persons: int) -> FloatArray:
-        return grown(self._stored, persons, np.nan)[:persons]
-
-
-class CountFold:
-    """Number of rows with a value, which is 0 and never missing."""
-
-    def __init__(self) -> None:
-        self._stored: FloatArray = np.zeros(0)
-
-    def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
-        self._stored = grown(self._stored, persons, 0.0)
-        np.add.at(self._stored, person_numbers, 1.0)
-
-    def values(self, persons: int) -> FloatArray:
-        return grown(self._stored, persons, 0.0)[:persons]
+        return grown(self._stored, persons, self._empty)[:persons]
 
 
 class MeanFold:
@@ -209,10 +185,8 @@ class DateFold:
         self._values: FloatArray = np.zeros(0)
 
     def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
-        self._moments, self._values = (
-            grown(self._moments, persons, np.nan),
-            grown(self._values, persons, np.nan),
-        )
+        self._moments = grown(self._moments, persons, np.nan)
+        self._values = grown(self._values, persons, np.nan)
         moments, values = self._sign * moments, self._sign * values
         order = np.lexsort((values, moments, person_numbers))
         person_numbers, at = np.unique(person_numbers[order], return_index=True)
@@ -223,31 +197,29 @@ class DateFold:
             | (moment < stored)
             | ((moment == stored) & (value < self._values[person_numbers]))
         )
-        self._moments[person_numbers[sooner]], self._values[person_numbers[sooner]] = (
-            moment[sooner],
-            value[sooner],
-        )
+        self._moments[person_numbers[sooner]] = moment[sooner]
+        self._values[person_numbers[sooner]] = value[sooner]
 
     def values(self, persons: int) -> FloatArray:
         stored: FloatArray = self._sign * grown(self._values, persons, np.nan)[:persons]
         return stored + 0.0
 
 
-def gather(rule: ColumnRule) -> Gather:
+def gather(rule: ColumnRule) -> FirstRowGather | FoldGather:
     """Return the gatherer of a column by its rule."""
     match rule.rows:
         case None:
             return FirstRowGather()
         case Rows.FIRST | Rows.LAST:
-            return FoldGather(DateFold(last=rule.rows is Rows.LAST))
+            return FoldGather(DateFold(last=rule.rows is Rows.LAST), columns=2)
         case Rows.MEAN:
             return FoldGather(MeanFold())
         case Rows.MINIMUM:
-            return FoldGather(ExtremeFold(np.fmin))
+            return FoldGather(ReduceFold(np.fmin))
         case Rows.MAXIMUM:
-            return FoldGather(ExtremeFold(np.fmax))
-        case Rows.COUNT:
-            return FoldGather(CountFold())
+            return FoldGather(ReduceFold(np.fmax))
+        case Rows.COUNT:  # a cell is 1 or missing
+            return FoldGather(ReduceFold(np.add, empty=0.0))
 
 
 def grown(stored: NDArray[Kind], persons: int, empty: float) -> NDArray[Kind]:
@@ -264,22 +236,10 @@ GATHERED = 2**27  # bytes of memory for persons whose rows are gathered
 A_PERSON, A_NUMBER = 256, 40  # bytes: a name and its number; one value under any rule
 LEVELS = 8  # of spills: 2^80 partitions
 
-ParsedColumns = list[
-    tuple[ColumnCells, ColumnCells | None]
-]  # of each parser: its cells, and their dates if it has any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
-    """Rows of a batch: the names of their persons (null: none), and the cells of each parser."""
-
-    names: pa.Array
-    found: ParsedColumns
-
 
 def blocks(
     reading: Reading, parsers: Sequence[ColumnParser], person: str | None, scratch: Scratch = SYSTEM
-) -> Iterator[list[PersonValues]]:
+) -> Iterator[list[MarkedValues]]:
     """Yield blocks of persons, with the values of each parser. Every person comes once [P30].
 
     Without a person column, a block is a batch of rows, in the file's order. Otherwise persons who do not fit
@@ -288,33 +248,32 @@ def blocks(
     row, with one number for each parser (a few for a mean), and come in the order of their names. The same
     source gives the same order, which has no meaning.
 
-    Shape: each measure's arrays have the length of the block.
+    Shape: each parser's arrays have the length of the block.
     """
-    header = None if person is None else find_column(reading.table.headers, person)
-    rows = _measured(reading, parsers, header)
+    header = None if person is None else Headers(reading.table.headers).find(person)
+    rows = _parsed(reading, parsers, header)
     if header is not None:
         yield from _gathered(rows, parsers, scratch, 0)
         return
     for batch in rows:
         gathers, row_persons = [gather(parser.rule) for parser in parsers], row_by_row(len(batch.names))
-        for one, (cells, when) in zip(gathers, batch.found, strict=True):
-            one.add(row_persons, cells, when)
+        _add(gathers, row_persons, batch)
         yield [one.take(row_persons.persons) for one in gathers]
 
 
-def _measured(reading: Reading, parsers: Sequence[ColumnParser], header: str | None) -> Iterator[_Rows]:
+def _parsed(reading: Reading, parsers: Sequence[ColumnParser], header: str | None) -> Iterator[NamedRows]:
     """Yield the source as numbers, batch by batch. Bad cells and rows without a person are reported."""
-    headers = list(dict.fromkeys([h for m in parsers for h in m.headers] + ([header] if header else [])))
+    headers = list(dict.fromkeys([h for one in parsers for h in one.headers] + ([header] if header else [])))
     start = 0
     for batch in reading.table.batches(headers, reading.line_handler):
         columns = dict(zip(headers, batch.columns, strict=True))
         names = pa.nulls(batch.num_rows, pa.string())
         if header is not None:
             names = named_persons(reading, header, columns[header], start)
-        found = [(one.cells(columns, reading.table.dialect), one.when(columns)) for one in parsers]
-        reading.report([bad for pair in found for cells in pair if cells for bad in cells.faults], start)
+        found = [cells for one in parsers for cells in one.cells_and_dates(columns, reading.table.dialect)]
+        reading.report([bad for cells in found for bad in cells.faults], start)
         start += batch.num_rows
-        yield _Rows(names=names, found=found)
+        yield NamedRows(names=names, columns=[(cells.values, cells.unreadable) for cells in found])
 
 
 def named_persons(reading: Reading, header: str, column: pa.Array, start: int) -> pa.Array:
@@ -326,22 +285,27 @@ def named_persons(reading: Reading, header: str, column: pa.Array, start: int) -
     return names
 
 
+def _add(gathers: Sequence[FirstRowGather | FoldGather], row_persons: RowPersons, rows: NamedRows) -> None:
+    columns = iter(rows.columns)
+    for one in gathers:
+        one.add(row_persons, *islice(columns, one.columns))
+
+
 def _gathered(
-    batches: Iterable[_Rows], parsers: Sequence[ColumnParser], scratch: Scratch, level: int
-) -> Iterator[list[PersonValues]]:
+    batches: Iterable[NamedRows], parsers: Sequence[ColumnParser], scratch: Scratch, level: int
+) -> Iterator[list[MarkedValues]]:
     """Yield the persons of some rows: those who fit into memory, then those spilled, by partition."""
-    width = len(parsers) + sum(one.by is not None for one in parsers)
-    most = max(1, GATHERED // (A_PERSON + A_NUMBER * width)) if level < LEVELS else 2**62
-    persons, gathers, spilled_rows = Persons(most), [gather(one.rule) for one in parsers], None
+    gathers, spilled_rows = [gather(one.rule) for one in parsers], None
+    width = sum(one.columns for one in gathers)
+    persons = Persons(max(1, GATHERED // (A_PERSON + A_NUMBER * width)) if level < LEVELS else 2**62)
     at_once = all(one.rule.rows is None for one in parsers)
     for rows in batches:
         row_persons = persons.row_persons(rows.names)
-        for one, (cells, when) in zip(gathers, rows.found, strict=True):
-            one.add(row_persons, cells, when)
+        _add(gathers, row_persons, rows)
         spilled = np.flatnonzero(row_persons.person_numbers == SPILLED)
         if len(spilled):
             spilled_rows = spilled_rows or SpilledRows(scratch, width, level)
-            spilled_rows.add(_numbers(rows).only(spilled))
+            spilled_rows.add(rows.only(spilled))
         if at_once:
             yield [one.take(row_persons.persons) for one in gathers]
     if not at_once:
@@ -354,26 +318,4 @@ def _gathered(
     if spilled_rows is not None:
         with closing(spilled_rows):
             for partition in spilled_rows.partitions():
-                yield from _gathered((_rows(one, parsers) for one in partition), parsers, scratch, level + 1)
-
-
-def _numbers(rows: _Rows) -> NamedRows:
-    """Return rows as numbers, to be spilled."""
-    cells = [one for pair in rows.found for one in pair if one is not None]
-    return NamedRows(
-        names=rows.names,
-        numbers=np.column_stack([one.values for one in cells]),
-        unreadable=np.column_stack([one.unreadable for one in cells]),
-    )
-
-
-def _rows(spilled_rows: NamedRows, parsers: Sequence[ColumnParser]) -> _Rows:
-    """Return the rows that `_numbers` was made of. Their faults were reported before."""
-    columns = iter(zip(spilled_rows.numbers.T, spilled_rows.unreadable.T, strict=True))
-
-    def cells(header: str) -> ColumnCells:
-        values, unreadable = next(columns)
-        return ColumnCells(values=values, faults=faults(header, unreadable, ""))
-
-    found: ParsedColumns = [(cells(one.header), cells(one.by) if one.by else None) for one in parsers]
-    return _Rows(names=spilled_rows.names, found=found)
+                yield from _gathered(partition, parsers, scratch, level + 1)

@@ -41,13 +41,8 @@ NO_NUMBER = "text instead of a number"
 
 
 def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -> ColumnCells:
-    """Parse one column of a batch; the dialect is the table's.
-
-    Raises:
-        BadRecords: the type of the column is neither a number nor text.
-    """
-    with about(header):
-        column = plain(column)
+    """Parse a column by the table's dialect; BadRecords if it holds neither numbers nor text."""
+    column = plain(header, column)
     if any(test(column.type) for test in TEXT):
         words, found = text(header, column)
         values, bad = _parse_text(words, rule, rule.number_marks(dialect))
@@ -71,8 +66,7 @@ def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -
 
 
 def _to_floats(column: pa.Array) -> FloatArray:
-    values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return values
+    return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
 def _is_code(values: FloatArray, rule: ColumnRule, kind: pa.DataType) -> NDArray[np.bool_]:
@@ -135,17 +129,12 @@ def _without_marks(words: pa.Array, marks: Dialect) -> pa.Array:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = 365.25 * 86_400e6  # the unit "a" of UCUM
-UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+UNITS = {"days": 86_400e6, "s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 
 
 def dates(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
-    """Parse one column of a batch: Arrow's dates and timestamps, and text as `rule.dates` or ISO 8601.
-
-    Raises:
-        BadRecords: the type of the column is not one of dates.
-    """
-    with about(header):
-        column = plain(column)
+    """Parse Arrow's dates, and text as `rule.dates` or ISO 8601; BadRecords for other types."""
+    column = plain(header, column)
     kind = column.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _moments(header, column, rule)
@@ -165,11 +154,9 @@ def dates(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
 def _moments(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Convert dates to floats, as one date out of range must not refuse its batch."""
     kind = column.type
-    if pa.types.is_date32(kind):
-        scale, whole = 86_400e6, pa.int32()
-    else:
-        scale, whole = UNITS["ms" if pa.types.is_date64(kind) else kind.unit], pa.int64()
-    values = column.view(whole).to_numpy(zero_copy_only=False).astype(np.float64) * scale
+    days, whole = pa.types.is_date32(kind), pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    unit = "days" if days else "ms" if pa.types.is_date64(kind) else kind.unit
+    values = column.view(whole).to_numpy(zero_copy_only=False).astype(np.float64) * UNITS[unit]
     if rule.missing:
         codes = [moment for code in rule.missing if (moment := _moment(code, rule.dates)) is not None]
         values = np.where(np.isin(values, codes), np.nan, values)
@@ -184,22 +171,15 @@ def _moment(word: str, form: str | None) -> float | None:
     return None
 
 
-def years_between(later: ColumnCells, earlier: ColumnCells) -> ColumnCells:
-    """Return the years from the earlier to the later date of each row; negative if they are swapped."""
-    return ColumnCells(values=(later.values - earlier.values) / YEAR, faults=later.faults + earlier.faults)
-
-
 Columns = Mapping[str, pa.Array]  # of a batch, by header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnParser:
-    """Parser of the column `name`, by its `rule`, from the column `header` of the records.
+    """Parser of a column by its `rule`, from the column `header` of the records.
 
-    `since` and `by`: columns of dates. `level`: the number of a level, of a column with levels. A cell is a
-    function of its row."""
+    `since` and `by`: columns of dates. `level`: the number of a level, of a column with levels."""
 
-    name: str
     rule: ColumnRule
     header: str
     since: str | None = None
@@ -211,9 +191,16 @@ class ColumnParser:
         """The columns of the records that it uses."""
         return tuple(header for header in (self.header, self.since, self.by) if header is not None)
 
-    def cells(self, columns: Columns, dialect: Dialect) -> ColumnCells:
-        """Return a number for each row of a batch. Raises `BadRecords`: the rule does not fit a column's
-        type."""
+    def cells_and_dates(self, columns: Columns, dialect: Dialect) -> tuple[ColumnCells, ...]:
+        """Return a number for each row of a batch, and its date if the rule chooses rows by date.
+
+        Raises:
+            BadRecords: the rule does not fit a column's type.
+        """
+        cells = self._cells(columns, dialect)
+        return (cells,) if self.by is None else (cells, dates(self.by, columns[self.by], self.rule))
+
+    def _cells(self, columns: Columns, dialect: Dialect) -> ColumnCells:
         header, column = self.header, columns[self.header]
         if self.rule.rows is Rows.COUNT:
             return _presence(header, column, self.rule)
@@ -222,13 +209,13 @@ class ColumnParser:
         if self.rule.values:
             return _mapped_values(header, column, self.rule)
         if self.since is not None:
-            later = dates(header, column, self.rule)
-            return years_between(later, dates(self.since, columns[self.since], self.rule))
+            later, earlier = (
+                dates(header, column, self.rule),
+                dates(self.since, columns[self.since], self.rule),
+            )
+            years = (later.values - earlier.values) / YEAR  # negative if they are swapped
+            return ColumnCells(values=years, faults=later.faults + earlier.faults)
         return numbers(header, column, self.rule, dialect)
-
-    def when(self, columns: Columns) -> ColumnCells | None:
-        """Return the date of each row, if the rule chooses rows by date."""
-        return None if self.by is None else dates(self.by, columns[self.by], self.rule)
 
 
 def column_parser(
@@ -252,14 +239,8 @@ def column_parser(
             f"column {rule.header!r} is in {stated!r} in the records and in {rule.units[0]!r} by site.toml",
             about=name,
         )
-    return ColumnParser(
-        name=name,
-        rule=rule,
-        header=header,
-        since=rule.years_since and headers.find(rule.years_since),
-        by=rule.by and headers.find(rule.by),
-        level=level,
-    )
+    since, by = (other and headers.find(other) for other in (rule.years_since, rule.by))
+    return ColumnParser(rule=rule, header=header, since=since, by=by, level=level)
 
 
 def check_rules(headers: tuple[str, ...], rules: tuple[ColumnRule, ...]) -> None:
@@ -290,7 +271,7 @@ def _distinct_words(
 
 def _presence(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Return 1 where a cell is not missing, whatever it holds."""
-    if not any(test(plain(column).type) for test in (*TEXT, *NUMERIC)):
+    if not any(test(plain(header, column).type) for test in (*TEXT, *NUMERIC)):
         return ColumnCells(values=np.where(column.is_valid().to_numpy(zero_copy_only=False), 1.0, np.nan))
     words, found = _distinct_words(header, column, rule)
     return ColumnCells(values=words.values(np.where(words.present, 1.0, np.nan)), faults=found)

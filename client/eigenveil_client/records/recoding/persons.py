@@ -7,7 +7,7 @@ partition holds all spilled rows of a person, in their order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,31 +92,35 @@ PARTITIONS = 2**PARTITION_BITS
 BUFFERED = 2**24  # bytes that are buffered, sorted and written together
 
 
+# Numbers of a column, NaN where one is missing, and marks of unreadable cells. Shape: (rows,), each.
+MarkedValues = tuple[FloatArray, NDArray[np.bool_]]
+
+
+def joined(parts: Sequence[MarkedValues]) -> MarkedValues:
+    """Concatenate parts of a column, if there are any."""
+    values, marks = zip((np.empty(0), np.empty(0, dtype=np.bool_)), *parts, strict=True)
+    return np.concatenate(values), np.concatenate(marks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NamedRows:
-    """Rows as numbers, each with the name of its person, and marks of unreadable cells.
-
-    Shape: names (rows,), text without nulls or empty ones; numbers and unreadable (rows, w)."""
+    """Rows as columns of numbers, and the name of each row's person (null: none). Shape: names (rows,)."""
 
     names: pa.Array
-    numbers: FloatArray
-    unreadable: NDArray[np.bool_]
+    columns: list[MarkedValues]
 
     @property
     def nbytes(self) -> int:
-        return int(self.names.nbytes) + self.numbers.nbytes + self.unreadable.nbytes
+        return int(self.names.nbytes) + sum(array.nbytes for column in self.columns for array in column)
 
     def only(self, rows: IntArray) -> NamedRows:
         """Return a copy of the rows at these positions."""
-        return NamedRows(
-            names=self.names.take(pa.array(rows)),
-            numbers=self.numbers[rows],
-            unreadable=self.unreadable[rows],
-        )
+        columns = [(values[rows], unreadable[rows]) for values, unreadable in self.columns]
+        return NamedRows(names=self.names.take(pa.array(rows)), columns=columns)
 
 
 class SpilledRows:
-    """Spilled rows of `width` numbers, in partitions.
+    """Spilled rows of `width` columns, in partitions; each row has a person.
 
     `level`: the number of earlier spills of these rows; each level distributes persons by another hash."""
 
@@ -171,30 +175,27 @@ class SpilledRows:
 
 
 def _joined(rows: list[NamedRows]) -> NamedRows:
-    return NamedRows(
-        names=pa.concat_arrays([one.names for one in rows]),
-        numbers=np.concatenate([one.numbers for one in rows]),
-        unreadable=np.concatenate([one.unreadable for one in rows]),
-    )
+    columns = [joined(parts) for parts in zip(*(one.columns for one in rows), strict=True)]
+    return NamedRows(names=pa.concat_arrays([one.names for one in rows]), columns=columns)
 
 
 def _packed(rows: NamedRows) -> bytes:
-    """Return the lengths of names, the names, the numbers, and the marks of unreadable cells, as bytes."""
+    """Return the lengths of names, the names, and each column's numbers and marks, as bytes."""
     ends, text = _text(rows.names)
-    lengths = np.diff(ends).astype(np.int32)
-    return b"".join(partition.tobytes() for partition in (lengths, text, rows.numbers, rows.unreadable))
+    arrays = (np.diff(ends).astype(np.int32), text, *(array for column in rows.columns for array in column))
+    return b"".join(array.tobytes() for array in arrays)
 
 
 def _unpacked(data: bytes, rows: int, width: int) -> NamedRows:
-    begin, numbers = 4 * rows, len(data) - 9 * rows * width
+    begin, size = len(data) - 9 * rows * width, 9 * rows
     ends = np.concatenate([[0], np.cumsum(np.frombuffer(data, dtype=np.int32, count=rows))]).astype(np.int32)
-    text = pa.py_buffer(data[begin:numbers])
-    shape = (rows, width)
-    return NamedRows(
-        names=pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends.tobytes()), text]),
-        numbers=np.frombuffer(data[numbers : numbers + 8 * rows * width]).reshape(shape),
-        unreadable=np.frombuffer(data, dtype=np.bool_, offset=numbers + 8 * rows * width).reshape(shape),
-    )
+    text = pa.py_buffer(data[4 * rows : begin])
+    columns = [
+        (np.frombuffer(column[: 8 * rows]), np.frombuffer(column[8 * rows :], dtype=np.bool_))
+        for column in (data[at : at + size] for at in range(begin, len(data), size))
+    ]
+    names = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends.tobytes()), text])
+    return NamedRows(names=names, columns=columns)
 
 
 def partition_of(names: pa.Array, level: int) -> IntArray:

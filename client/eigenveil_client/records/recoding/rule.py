@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float
         RequestError: code `bad-config`: a unit is unknown, there is no conversion, or pint is not installed.
     """
     ensure(bool(given.strip() and wanted.strip()), "units: state both")
-    zero, one = (_convert(_registry(), Fraction(n), given, wanted, molar_mass) for n in (0, 1))
+    zero, one = (_convert(Fraction(number), given, wanted, molar_mass) for number in (0, 1))
     return float(one - zero), float(zero)
 
 
@@ -77,9 +77,8 @@ def _registry() -> pint.UnitRegistry[Any]:
     return registry
 
 
-def _convert(
-    registry: pint.UnitRegistry[Any], value: Fraction, given: str, wanted: str, molar_mass: float | None
-) -> Fraction:
+def _convert(value: Fraction, given: str, wanted: str, molar_mass: float | None) -> Fraction:
+    registry = _registry()
     try:
         here, there = _unit_quantity(registry, given), _unit_quantity(registry, wanted)
         amount = registry.Quantity(value * here.magnitude, here.units)
@@ -94,25 +93,21 @@ def _convert(
         ) from problem
 
 
-def _as_python(text: str) -> str:
-    """Return the text after pint's substitution of words and superscripts."""
-    from pint.util import string_preprocessor
-
-    return str(string_preprocessor(text))
-
-
 def _unit_quantity(registry: pint.UnitRegistry[Any], unit: str) -> Any:
     """Return one of a unit, such as 10**3/uL, as a number and a unit of pint."""
+    from pint.util import string_preprocessor  # it substitutes words and superscripts
+
     text = REMARK.sub("1", f"1{unit}" if unit.startswith("/") else unit)
     for name, known in UCUM.items():
         text = text.replace(name, known)
     text = EXPONENT.sub(r"**\1", text)
-    if len(text) > MOST_CHARACTERS or TOO_HIGH.search(_as_python(text)):
+    if len(text) > MOST_CHARACTERS or TOO_HIGH.search(string_preprocessor(text)):
         raise ValueError("an exponent of more than two digits, or a power of a power")
     found: Any = registry.parse_expression(text)
     return found if isinstance(found, registry.Quantity) else registry.Quantity(Fraction(found), "")
 
 
+_refuse = partial(RequestError, Code.BAD_CONFIG)
 LEVEL = "="  # between a column's name and one of its levels
 FROM = "from"  # a keyword of Python, so the field has another name
 
@@ -198,29 +193,19 @@ class ColumnRule:
         ensure(len(kinds) < 2, f"{' and '.join(kinds)} exclude each other. Keep one")
         for key, words in [("levels", self.levels), ("values", tuple(word for word, _ in self.values))]:
             check_codes(key, words)
-            missing_words = [
-                word for word in words if word.lower() in (*MISSING, *map(str.lower, self.missing))
-            ]
-            ensure(
-                not missing_words, f"{key}: {', '.join(map(repr, missing_words))} means missing. Remove it"
-            )
+            absent = [one for one in words if one.lower() in (*MISSING, *map(str.lower, self.missing))]
+            ensure(not absent, f"{key}: {', '.join(map(repr, absent))} means missing. Remove it")
         ensure(all(math.isfinite(value) for _, value in self.values), "values must be finite numbers")
 
     def _check_numbers(self) -> None:
         self.number_marks(Dialect())
-        ensure(
-            not (self.units and (self.factor, self.offset) != (None, None)),
-            "units exclude factor and offset. Keep one of them",
-        )
-        ensure(
-            self.factor is None or (math.isfinite(self.factor) and self.factor),
-            "factor must be finite and not 0",
-        )
-        ensure(self.offset is None or math.isfinite(self.offset), "offset must be a finite number")
-        ensure(
-            len(self.units) in (0, 2),
-            'units must be two, of the records and of the study, as ["mmol/L", "mg/dL"]',
-        )
+        alone = not self.units or (self.factor, self.offset) == (None, None)
+        ensure(alone, "units exclude factor and offset. Keep one of them")
+        factor = 1.0 if self.factor is None else self.factor
+        ensure(math.isfinite(factor) and factor, "factor must be finite and not 0")
+        ensure(math.isfinite(self.offset or 0.0), "offset must be a finite number")
+        two = 'units must be two, of the records and of the study, as ["mmol/L", "mg/dL"]'
+        ensure(len(self.units) in (0, 2), two)
         ensure(self.molar_mass is None or bool(self.units), "molar_mass needs units")
         ensure(self.molar_mass is None or 0 < self.molar_mass < math.inf, "molar_mass must be above 0")
         self.linear  # noqa: B018 - raises for units that cannot be converted
@@ -241,8 +226,8 @@ class ColumnRule:
     def recodes(self) -> bool:
         """True if a cell becomes another number, so that a unit in the header is not the study's."""
         stated = (self.factor, self.offset, self.years_since)
-        counted = self.rows is Rows.COUNT
-        return counted or any(one is not None for one in stated) or bool(self.values or self.levels)
+        recoded = self.rows is Rows.COUNT or self.values or self.levels
+        return bool(recoded) or any(one is not None for one in stated)
 
     @property
     def plain(self) -> bool:
@@ -276,9 +261,8 @@ def rules(table: Any) -> tuple[ColumnRule, ...]:
         RequestError: code `bad-config`, naming the column and the key.
     """
     tables = isinstance(table, Mapping) and all(isinstance(one, Mapping) for one in table.values())
-    ensure(
-        tables, "column must be tables [column.NAME]. The columns that studies may use are columns = [...]"
-    )
+    wanted = "column must be tables [column.NAME]. The columns that studies may use are columns = [...]"
+    ensure(tables, wanted)
     made = tuple(_rule(name, stated) for name, stated in table.items())
     names = [column for rule in made for column in rule.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -310,7 +294,3 @@ def digest(stated: tuple[ColumnRule, ...]) -> bytes:
     """Return the SHA-256 of the rules."""
     text = json.dumps([asdict(rule) for rule in stated], default=to_plain, sort_keys=True)
     return hashlib.sha256(text.encode()).digest()
-
-
-def _refuse(message: str) -> RequestError:
-    return RequestError(Code.BAD_CONFIG, message)

@@ -11,11 +11,11 @@ import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
 from eigenveil_client.records.tables.source import (
-    UNREADABLE,
     BadRecords,
     Dialect,
     LeaveOut,
     digest,
+    reads,
     unreadable,
 )
 
@@ -27,8 +27,8 @@ MOST_ROWS = 2**31  # above the largest study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetTable:
-    """Parquet files, one after the other; all have the columns of the first."""
+class ColumnarTable:
+    """Files with typed columns, one after the other; all have the columns of the first, and every cell."""
 
     paths: tuple[Path, ...]
     dialect: Dialect
@@ -44,32 +44,38 @@ class ParquetTable:
     def digest(self) -> bytes:
         return digest(*self.paths)
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches: see `Source.batches`. Every row of such a file has every cell."""
-        one_byte = all(self.columns.field(header).type == pa.int8() for header in headers)
-        size = batch_rows(len(headers), one_byte=one_byte)
-        for path in self.paths:
-            try:
-                # read-ahead would hold the whole file until the end; and without a buffer for each column, a
-                # whole row group
-                buffer = max(LEAST_BUFFER, BUFFERS // max(1, len(headers)))
-                with parquet.ParquetFile(path, pre_buffer=False, buffer_size=buffer) as file:
-                    rows = 0
-                    for batch in _batches(file, headers, size):
-                        rows += batch.num_rows
-                        yield checked(batch)
-                    if rows != file.metadata.num_rows:
-                        raise pa.ArrowInvalid("the file states another number of rows")
-            except MemoryError:
-                raise
-            except UNREADABLE:
-                problem = unreadable(path)
-            else:
-                continue
-            raise problem
-
     def location(self, row: int, *, whole: bool = True) -> str:
         return f"row {row + 1}"
+
+
+class ParquetTable(ColumnarTable):
+    """Parquet files."""
+
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        one_byte = all(self.columns.field(header).type == pa.int8() for header in headers)
+        size = batch_rows(len(headers), one_byte=one_byte)
+        # read-ahead would hold the whole file until the end; and without a buffer for each column, a whole
+        # row group
+        buffer = max(LEAST_BUFFER, BUFFERS // max(1, len(headers)))
+        for path in self.paths:
+            with reads(path), parquet.ParquetFile(path, pre_buffer=False, buffer_size=buffer) as file:
+                rows = 0
+                for batch in _batches(file, headers, size):
+                    rows += batch.num_rows
+                    yield checked(batch)
+                if rows != file.metadata.num_rows:
+                    raise pa.ArrowInvalid("the file states another number of rows")
+
+
+class ArrowTable(ColumnarTable):
+    """Arrow file of record batches (Feather)."""
+
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        (path,), size = self.paths, batch_rows(len(headers))
+        with reads(path), pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+            for number in range(reader.num_record_batches):
+                batch = checked(reader.get_batch(number).select(headers))
+                yield from (batch.slice(at, size) for at in range(0, batch.num_rows, size))
 
 
 def _batches(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -141,68 +147,15 @@ def _members(folder: Path) -> list[Path]:
 
 
 def _columns(path: Path) -> pa.Schema:
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:
-            found = file.metadata
-            counts = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
-            if sum(counts) != found.num_rows or min(counts, default=0) < 0 or found.num_rows > MOST_ROWS:
-                raise unreadable(path)
-            return file.schema_arrow.remove_metadata()
-    except MemoryError:
-        raise
-    except UNREADABLE:
-        raise unreadable(path) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowTable:
-    """Arrow file of record batches (Feather)."""
-
-    path: Path
-    dialect: Dialect
-    columns: pa.Schema
-
-    @property
-    def headers(self) -> tuple[str, ...]:
-        return tuple(self.columns.names)
-
-    def schema(self) -> pa.Schema:
-        return self.columns
-
-    def digest(self) -> bytes:
-        return digest(self.path)
-
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches: see `Source.batches`. Every row of such a file has every cell."""
-        try:
-            with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-                size = batch_rows(len(headers))
-                for number in range(reader.num_record_batches):
-                    batch = reader.get_batch(number).select(headers)
-                    checked(batch)
-                    yield from (batch.slice(at, size) for at in range(0, batch.num_rows, size))
-        except MemoryError:
-            raise
-        except UNREADABLE:
-            problem = unreadable(self.path)
-        else:
-            return
-        raise problem
-
-    def location(self, row: int, *, whole: bool = True) -> str:
-        return f"row {row + 1}"
+    with reads(path), parquet.ParquetFile(path, pre_buffer=False) as file:
+        found = file.metadata
+        counts = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+        if sum(counts) != found.num_rows or min(counts, default=0) < 0 or found.num_rows > MOST_ROWS:
+            raise unreadable(path)
+        return file.schema_arrow.remove_metadata()
 
 
 def arrow_table(path: Path, dialect: Dialect) -> ArrowTable:
-    """Open an Arrow file.
-
-    Raises:
-        BadRecords: it cannot be read.
-    """
-    try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
-            return ArrowTable(path=path, dialect=dialect, columns=reader.schema.remove_metadata())
-    except MemoryError:
-        raise
-    except UNREADABLE:
-        raise unreadable(path) from None
+    """Open an Arrow file, or raise BadRecords."""
+    with reads(path), pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+        return ArrowTable(paths=(path,), dialect=dialect, columns=reader.schema.remove_metadata())

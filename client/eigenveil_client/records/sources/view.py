@@ -33,10 +33,10 @@ from eigenveil_client.records.tables.source import (
     SQLITE,
     BadRecords,
     Dialect,
+    Headers,
     LeaveOut,
     RecordsConfig,
     Source,
-    find_column,
 )
 
 NULL = np.int64(-1)
@@ -176,7 +176,7 @@ class View:
         """Raise an error if two rows have one value in the column `one_row_per`."""
         if not self._one_row_per:
             return
-        header = find_column(self.headers, self._one_row_per)
+        header = Headers(self.headers).find(self._one_row_per)
         chunks = [batch.column(0) for batch in _read(result.file, [header])]
         column = pa.chunked_array(chunks, type=self._schema.field(header).type)
         if pc.count_distinct(column, mode="only_valid").as_py() < len(column) - column.null_count:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,23 +36,6 @@ KINDS = MISSING + 1
 Kinds = NDArray[np.intp]
 
 
-class ByteBlock(Protocol):
-    """Block of rows of a table."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-
-    def kinds(self, start: int, stop: int) -> Kinds:
-        """Return the cells of the columns from `start` to `stop`, as a new array of indices of VALUES, or
-        MISSING.
-
-        Shape: (stop - start, rows)."""
-
-    def texts(self, header: str) -> pa.Array:
-        """Return the cells of a column of text. Shape: (rows,)."""
-
-
 class ArrowBytes:
     """Block of the columns of a batch; `headers` are those that hold bytes."""
 
@@ -62,6 +45,9 @@ class ArrowBytes:
         self.rows = int(batch.num_rows)
 
     def kinds(self, start: int, stop: int) -> Kinds:
+        """Return the cells of some columns, as a new array of indices of VALUES, or MISSING.
+
+        Shape: (stop - start, rows)."""
         found = np.zeros((stop - start, self.rows), dtype=np.intp)
         if not self.rows:
             return found
@@ -75,6 +61,7 @@ class ArrowBytes:
         return found
 
     def texts(self, header: str) -> pa.Array:
+        """Return the cells of a column of text. Shape: (rows,)."""
         return self._columns[header]
 
 

@@ -60,9 +60,9 @@ class ColumnCells:
     @property
     def unreadable(self) -> NDArray[np.bool_]:
         """True for values that are missing because their cells are unreadable."""
-        bad = np.zeros(len(self.values), dtype=np.bool_)
+        bad: NDArray[np.bool_] = np.broadcast_to(np.False_, self.values.shape)  # takes no memory
         for fault in self.faults:
-            bad |= fault.cells
+            bad = bad | fault.cells
         return bad
 
 
@@ -76,8 +76,7 @@ class Reading:
     @property
     def line_handler(self) -> LeaveOut | None:
         """The callback for the number of lines left out; None if such lines are an error."""
-        report = self.unreadable
-        what = "not the number of cells of the header"
+        report, what = self.unreadable, "not the number of cells of the header"
         return report and (lambda lines: report(Unreadable(column=None, cells=lines, first=0, what=what)))
 
     def report(self, faults: Iterable[Fault], start: int) -> None:
@@ -100,24 +99,24 @@ def faults(header: str, cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...
     return (Fault(header=header, cells=cells, what=what),) if cells.any() else ()
 
 
-def plain(column: pa.Array) -> pa.Array:
+def plain(header: str, column: pa.Array) -> pa.Array:
     """Return a column without dictionary encoding."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    with about(header):
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def text(header: str, column: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
     """Return a column of a batch as trimmed text; a cell that is not UTF-8 becomes null."""
+    cells = plain(header, column)
     with about(header):
-        cells = plain(column)
         if any(test(cells.type) for test in BYTES):  # a cast would fail for all cells at once
             cells = pc.cast(cells, pa.binary()).view(pa.string())
         cells = pc.cast(cells, pa.string())
     bad = _no_utf8(cells)
     if bad is None:
         return pc.utf8_trim_whitespace(cells), ()
-    cells = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), cells)
-    found = faults(header, bad, "text that is not UTF-8. Save the file as UTF-8")
-    return pc.utf8_trim_whitespace(cells), found
+    cells = pc.utf8_trim_whitespace(pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), cells))
+    return cells, faults(header, bad, "text that is not UTF-8. Save the file as UTF-8")
 
 
 def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
@@ -204,19 +203,16 @@ class DistinctCells:
     @property
     def present(self) -> NDArray[np.bool_]:
         """True for words that are not missing. Shape: (k,)."""
-        found: NDArray[np.bool_] = self.words.is_valid().to_numpy(zero_copy_only=False)
-        return found
+        return np.asarray(self.words.is_valid().to_numpy(zero_copy_only=False))
 
     def values(self, word_values: FloatArray) -> FloatArray:
         """Return the value of each row, NaN if its cell is null. Shape: (k,) -> (rows,)."""
         numbers = pa.array(word_values, pa.float64()).take(self.indices)
-        found: FloatArray = numbers.to_numpy(zero_copy_only=False)
-        return found
+        return np.asarray(numbers.to_numpy(zero_copy_only=False))
 
     def where(self, word_values: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return True for rows that have one of these words. Shape: (k,) -> (rows,)."""
-        found: NDArray[np.bool_] = self.values(np.where(word_values, 1.0, 0.0)) == 1
-        return found
+        return np.asarray(self.values(np.where(word_values, 1.0, 0.0)) == 1)
 
 
 def distinct(cells: pa.Array, codes: tuple[str, ...]) -> DistinctCells:

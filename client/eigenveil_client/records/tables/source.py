@@ -10,6 +10,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -88,10 +89,8 @@ class RecordsConfig:
         ensure((self.source is None) == bool(self.database), "records: state either source or database")
         ensure(not PASSWORD.search(unquote(self.database)), NO_PASSWORD)
         address = "=" in self.database or self.database.startswith(("postgresql://", "postgres://"))
-        ensure(
-            not self.database or address,
-            'database is like "service=omop" or "postgresql://user@host/name"',
-        )
+        known = not self.database or address
+        ensure(known, 'database is like "service=omop" or "postgresql://user@host/name"')
         plain = self.dialect == COMMAS or not self.database
         ensure(plain, "separator, decimal, thousands and encoding are for files. Remove them for a database")
         ensure(not (self.sql and self.sql_file), "records: state either sql or sql_file")
@@ -153,18 +152,10 @@ class Source(Protocol):
         """The form of numbers in cells of text."""
 
     def schema(self) -> pa.Schema:
-        """Return its columns and their types, without computing a record.
-
-        Raises:
-            BadRecords: as `batches`.
-        """
+        """Return its columns and their types, without computing a record. Raises as `batches`."""
 
     def digest(self) -> bytes:
-        """Return the digest of the whole source, which changes with any record.
-
-        Raises:
-            BadRecords: as `batches`.
-        """
+        """Return the digest of the whole source, which changes with any record. Raises as `batches`."""
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
         """Yield batches of these columns, in this order, with the rows in their order.
@@ -196,8 +187,7 @@ class Headers:
     """The headers of a file, by their names with and without the unit in brackets."""
 
     def __init__(self, headers: tuple[str, ...]) -> None:
-        self._number = len(headers)
-        self._named: dict[str, list[str]] = {}
+        self._number, self._named = len(headers), dict[str, list[str]]()
         for header in headers:
             for name in {header.strip(), name_and_unit(header)[0]}:
                 self._named.setdefault(name, []).append(header)
@@ -208,27 +198,17 @@ class Headers:
         Raises:
             BadRecords: it is missing or repeated, or its unit in brackets differs.
         """
-        return _only(self._named.get(name, []), self._number, name, unit)
-
-
-def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
-    """Return the header of a file for one column. Raises as `Headers.find`."""
-    return Headers(headers).find(name, unit)
-
-
-def _only(fits: list[str], headers: int, name: str, unit: str | None) -> str:
-    if not fits:
-        hint = " (is the file separated by commas?)" if headers == 1 else ""
-        raise BadRecords(f"column {name!r} is not in the records{hint}. Add it", about=name)
-    if len(fits) > 1:
-        raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
-    stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
-    if unit is not None and stated is not None and stated != unit:
-        raise BadRecords(
-            f"column {name!r} is in {stated!r} in the records and in {unit!r} in the study. Convert it",
-            about=name,
-        )
-    return fits[0]
+        fits = self._named.get(name, [])
+        if not fits:
+            hint = " (is the file separated by commas?)" if self._number == 1 else ""
+            raise BadRecords(f"column {name!r} is not in the records{hint}. Add it", about=name)
+        if len(fits) > 1:
+            raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
+        stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
+        if unit is not None and stated not in (None, unit):
+            where = f"in {stated!r} in the records and in {unit!r} in the study"
+            raise BadRecords(f"column {name!r} is {where}. Convert it", about=name)
+        return fits[0]
 
 
 def digest(*paths: Path, extra: bytes = b"") -> bytes:
@@ -245,3 +225,14 @@ def digest(*paths: Path, extra: bytes = b"") -> bytes:
         except OSError as problem:
             raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
     return found[0] if len(found) == 1 and not extra else hashlib.sha256(b"".join([*found, extra])).digest()
+
+
+@contextmanager
+def reads(path: Path) -> Iterator[None]:
+    """Raise an error of Arrow or the system as BadRecords that names the file, and no cell."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except UNREADABLE:
+        raise unreadable(path) from None

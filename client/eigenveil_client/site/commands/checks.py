@@ -20,7 +20,7 @@ from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import check_rules
 from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.source import find_column
+from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges, site_dictionary
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
@@ -179,7 +179,7 @@ def _columns(config: SiteConfig) -> tuple[str, ...]:
     """Return the columns of the records, with the person's column."""
     headers = reader.columns(config.records, config.engine.reading)
     if config.policy.person_column:
-        find_column(headers, config.policy.person_column)
+        Headers(headers).find(config.policy.person_column)
     check_rules(headers, config.column)
     return headers
 

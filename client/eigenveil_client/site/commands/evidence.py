@@ -159,7 +159,7 @@ def recompute_answer(store: SiteStore, row: EgressRow, engine: RecordEngine) -> 
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(received.plan_json)
     with closing(engine.load(plan)) as engine_data:
-        values = engine_data.answer(round_query.query, round_query.frame)
+        values = engine_data.answer(round_query.query, round_query.priced.frame)
     if store.keyed_digests.of_answer(round_query, to_memoryview(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,
@@ -255,7 +255,7 @@ def show_egress(view: dict[str, Any]) -> None:
 def answer_view(numbers: RecomputedAnswer) -> dict[str, Any]:
     """Return one row's query and its numbers with meanings and units, as plain values."""
     query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
-    described, frame = query.describe(study), numbers.query.frame
+    described, frame = query.describe(study), numbers.query.priced.frame
     named = zip(described.labels, values, strict=True)
     view = [{"is": label, "value": value} for label, value in named]
     factors = described.factors if frame is None else ()  # they are those of the bounds' own grid

@@ -46,7 +46,7 @@ class RecordAnswers:
         """Return the answer; load and compute in any case, and only then raise an error of the records."""
         records, problem = self._load_or_cached(plan)
         try:
-            values = records.answer(round_query.query, round_query.frame)
+            values = records.answer(round_query.query, round_query.priced.frame)
         except Exception:
             self.forget(plan.digest)  # unreadable records are loaded again the next time
             records.close()
@@ -252,7 +252,7 @@ class MaskedReplies:
         current_secrets = partial(
             self._secrets.shared_secrets, plan, attempt, keys
         )  # and again at the commit
-        share = OsNoise().draw(share_spec(round_query, plan.study, len(attempt.members)))
+        share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
         failpoint("share-drawn")
         sent = masked(values, share, name, secrets, attempt)
         answer = Contribution.to(round_query, name, sent, attempt.digest)

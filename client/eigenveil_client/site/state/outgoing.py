@@ -93,14 +93,14 @@ class AnsweredRounds:
         """
         batch = batch_of(round_query.query)
         if batch is None:
-            return round_query.answer_cost
+            return round_query.priced.cost
         first_pass = self._database.rows(
             "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time",
             (plan.digest, batch.first_round),
         )
         first = self._store.ledger.paid[plan.digest, first_pass[0]["round"]] if first_pass else None
-        check_batch(plan, round_query.answer_cost, batch, first or round_query.answer_cost)
-        return attempt_cost(round_query.answer_cost, self._next_attempt(round_query), len(first_pass), first)
+        check_batch(plan, round_query.priced.cost, batch, first or round_query.priced.cost)
+        return attempt_cost(round_query.priced.cost, self._next_attempt(round_query), len(first_pass), first)
 
     def _next_attempt(self, round_query: RoundQuery) -> int:
         """Return the number of the next answer to a query, from 1; always 1 in a central study."""

@@ -6,7 +6,6 @@ Count, mean and radius are as in `gauss-cov`. The source of each method is in th
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 
 import numpy as np
 
@@ -22,23 +21,25 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     prepared,
 )
 from eigenveil.algorithms.shared.preparation import (
-    UNCLIPPED,
     LocationEstimate,
     cost_of_share,
     effective_mu,
     query_at_share,
 )
 from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
-from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps, gaps_of
+from eigenveil.algorithms.shared.stated_error import (
+    centre_sine,
+    centre_warning,
+    even_gaps,
+    gaps_of,
+    has_known_clipping,
+)
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.numerics.linalg import fix_signs, orthonormal, rotated_eigenpairs, start_directions
+from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import VECTOR, Eigenvectors, SquaredNormSum
 from eigenveil.study.grid import S
-from eigenveil.study.radius import quantile
 
 
 def em_cov(plan: Plan) -> Steps:
@@ -91,10 +92,10 @@ def _error(
 
     u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), with exponent t.
     """
-    if quantile(plan.study.radius) not in (None, UNCLIPPED):
+    if not has_known_clipping(plan):
         return None
-    k, d = plan.study.components, len(values)
-    epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, d - 1))
+    k = plan.study.components
+    epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, len(values) - 1))
     moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
     gaps = gaps_of(values, k)
     sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.retained)
@@ -144,8 +145,7 @@ def noisy_power(plan: Plan) -> Steps:
     release = yield query_at_share(
         plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE
     )
-    small = basis.T @ product
-    values, turn = eigenpairs((small + small.T) / 2)
+    values, turn = rotated_eigenpairs(basis, product)
     scale = (clip.radius / S) ** 2 / (
         effective_mu(plan, cost_of_share(plan, each)) * start.records * clip.retained
     )
@@ -167,7 +167,7 @@ def noisy_power(plan: Plan) -> Steps:
 
 def noised_product(
     plan: Plan, start: LocationEstimate, clip: RowClip, w: FloatArray, share: float
-) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
+) -> StepsTo[tuple[FloatArray, float]]:
     """Return the noised mean of z (z . W) at a share of the budget, and its noise sd. Shape: (d, k)."""
     slope = GradientQueryBuilder(centre=start.centre, directions=w, offset=np.zeros_like(w))
     query, unit = slope.query((clip.radius / S) ** 2)

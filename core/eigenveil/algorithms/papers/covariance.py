@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -43,10 +42,9 @@ from eigenveil.algorithms.shared.preparation import (
 from eigenveil.algorithms.shared.stated_error import gauss_error, separate_error
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.protocol.rounds import Release
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import RadiusSearch, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.study.grid import S
@@ -84,7 +82,7 @@ def separate_estimates(plan: Plan, start: LocationEstimate, clip: RowClip) -> St
 
 def spectrum(
     plan: Plan, start: LocationEstimate, clip: RowClip, share: float
-) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
+) -> StepsTo[tuple[FloatArray, float]]:
     """Return noised eigenvalues of the covariance, sorted and at least 0 (d,), and the sd of their noise."""
     query = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
     release = yield query_at_share(plan, query, share)
@@ -92,8 +90,8 @@ def spectrum(
     return np.maximum(np.sort(release.values)[::-1] / unit, 0.0), release.sigma / unit
 
 
-SEARCH_SHARE, ENERGY_SHARE = 0.05, 0.01  # of rho
-PURE_SEARCH_SHARE, PURE_ENERGY_SHARE = 0.08, 0.03  # of epsilon
+# Shares of a search and of the total variance: of rho, or of epsilon under basic composition.
+BY_RHO, BY_EPSILON = (0.05, 0.01), (0.08, 0.03)
 MISTAKEN = 0.1  # probability that noise alone stops a search too early or too late
 
 
@@ -109,21 +107,20 @@ def adaptive_cov(plan: Plan) -> Steps:
     start = yield from locate(plan)
     find = _search_radius if plan.study.radius is None else _stated_radius
     clip, trace = yield from find(plan, start)
-    radius = clip.radius / S
-    gauss = gauss_error(plan, cost_of_share(plan, clip.left), radius)
-    if gauss <= separate_error(plan, cost_of_share(plan, clip.left / 2), radius, trace):
+    gauss, separate = _errors(plan, clip.left, clip.radius / S, trace)
+    if gauss <= separate:
         noised = yield from covariance(plan, start, clip, clip.left)
         return matrix_estimate(plan, start, clip, noised, debiased_eigenvalues)
     return (yield from separate_estimates(plan, start, clip))
 
 
-def _search_radius(
-    plan: Plan, start: LocationEstimate
-) -> Generator[PricedQuery, Release, tuple[RowClip, float]]:
+def _shares(plan: Plan) -> tuple[float, float]:
+    return BY_RHO if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else BY_EPSILON
+
+
+def _search_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
     """Return the clip by two sparse vector searches and the noised sum of squared norms (analysis units)."""
-    search, energy = SEARCH_SHARE, ENERGY_SHARE
-    if noise_distribution(plan) is NoiseDistribution.LAPLACE:
-        search, energy = PURE_SEARCH_SHARE, PURE_ENERGY_SHARE
+    search, energy = _shares(plan)
     left = left_after(plan, start) - 2 * search - energy
     top = public_radius(plan, start.centre)
     edges = NormGrid(top=top / S).edges(S)
@@ -132,39 +129,38 @@ def _search_radius(
     radius = yield from _search(plan, start.centre, edges, frozen(np.full(edges.size, few)), top)
     trace = yield from _energy(plan, start, radius, energy)
     edges = edges[: max(1, int(np.searchsorted(edges, radius)))]
-    tau = yield from _search(
-        plan, start.centre, edges, _record_limits(plan, edges, radius, left, trace), radius
-    )
+    limits = _record_limits(plan, edges, radius, left, trace)
+    tau = yield from _search(plan, start.centre, edges, limits, radius)
     # These norms are about the centre before its last step, which may have been far away.
     norms = start.norms.of_mean_square(trace / start.records)
     return clip_to(tau, norms, start.records, left), trace
 
 
-def _stated_radius(
-    plan: Plan, start: LocationEstimate
-) -> Generator[PricedQuery, Release, tuple[RowClip, float]]:
+def _stated_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
     """Return the clip of the stated radius and the noised sum of squared norms."""
-    energy = ENERGY_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else PURE_ENERGY_SHARE
+    _, energy = _shares(plan)
     clip = yield from clip_radius(plan, start, noise_ratio(plan))
     trace = yield from _energy(plan, start, clip.radius, energy)
     return replace(clip, left=clip.left - energy), trace
 
 
-def _energy(
-    plan: Plan, start: LocationEstimate, radius: int, share: float
-) -> Generator[PricedQuery, Release, float]:
+def _energy(plan: Plan, start: LocationEstimate, radius: int, share: float) -> StepsTo[float]:
     release = yield query_at_share(plan, SquaredNormSum(centre=start.centre, radius=radius), share)
     return max(float(release.values[0]) / S**2, 0.0)
 
 
-def _search(
-    plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int
-) -> Generator[PricedQuery, Release, int]:
+def _search(plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int) -> StepsTo[int]:
     """Return the first edge with few enough records beyond, or the public floor; `top` if there is none."""
-    share = SEARCH_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else PURE_SEARCH_SHARE
-    release = yield query_at_share(plan, RadiusSearch(centre=centre, edges=edges, limits=limits), share)
+    query = RadiusSearch(centre=centre, edges=edges, limits=limits)
+    release = yield query_at_share(plan, query, _shares(plan)[0])
     found = int([*edges.tolist(), top][int(release.values[0])])
     return max(found, least_row_radius(centre.size))
+
+
+def _errors(plan: Plan, left: float, radius: float, trace: float) -> tuple[float, float]:
+    """Return the predicted Frobenius errors of gauss-cov and separate-cov at the rest of the budget."""
+    whole, half = cost_of_share(plan, left), cost_of_share(plan, left / 2)
+    return gauss_error(plan, whole, radius), separate_error(plan, half, radius, trace)
 
 
 def _record_limits(plan: Plan, edges: IntArray, top: int, left: float, trace: float) -> IntArray:
@@ -175,21 +171,9 @@ def _record_limits(plan: Plan, edges: IntArray, top: int, left: float, trace: fl
     better method changes, the next edge may not be worth it and a later one is.
     """
     radii = np.append(edges, max(top, int(edges[-1]) + 1)) / S
-    errors = np.array(
-        [
-            min(
-                gauss_error(plan, cost_of_share(plan, left), radius),
-                separate_error(plan, cost_of_share(plan, left / 2), radius, trace),
-            )
-            for radius in radii.tolist()
-        ]
-    )
-    worth = np.array(
-        [
-            ((errors[i + 1 :] - errors[i]) / (radii[i + 1 :] ** 2 - radii[i] ** 2)).min()
-            for i in range(edges.size)
-        ]
-    )
+    errors = np.array([min(_errors(plan, left, radius, trace)) for radius in radii.tolist()])
+    steps = ((errors[i + 1 :] - errors[i]) / (radii[i + 1 :] ** 2 - radii[i] ** 2) for i in range(edges.size))
+    worth = np.array([step.min() for step in steps])
     return frozen(np.clip(np.rint(worth), 0, plan.most_records).astype(np.int64))
 
 

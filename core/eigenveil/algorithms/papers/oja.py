@@ -7,7 +7,6 @@ g, and candidates are scored by a private Rayleigh quotient: the variance along 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -21,9 +20,9 @@ from eigenveil.numerics.linalg import (
     single_blas_thread,
     start_directions,
 )
+from eigenveil.protocol.estimate import StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import Batch, Gradient, GradientQuery, ShuffledRecord
 from eigenveil.queries.gradients import pass_key
 from eigenveil.study.study import Extraction
@@ -37,9 +36,7 @@ class RoundCounter:
     def __init__(self) -> None:
         self.started = 0
 
-    def through(
-        self, steps: Generator[PricedQuery, Release, Answer]
-    ) -> Generator[PricedQuery, Release, Answer]:
+    def through(self, steps: StepsTo[Answer]) -> StepsTo[Answer]:
         """Run `steps` and count their queries."""
         try:
             priced_query = next(steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -39,10 +38,8 @@ from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile
@@ -102,9 +99,7 @@ def schedules(plan: Plan, start: LocationEstimate) -> tuple[StepSchedule, ...]:
     return CANDIDATES[:fit] if signal_to_noise(plan, start.records) >= SEARCHED else CANDIDATES[:1]
 
 
-def _passes(
-    plan: Plan, start: LocationEstimate, rounds: RoundCounter, share: float
-) -> Generator[PricedQuery, Release, FloatArray]:
+def _passes(plan: Plan, start: LocationEstimate, rounds: RoundCounter, share: float) -> StepsTo[FloatArray]:
     """Return each schedule's k directions, concatenated. Shape: (d, c k)."""
     d, k = plan.study.dimension, plan.study.components
     rates = schedules(plan, start)
@@ -133,7 +128,7 @@ def _pass(
     w: FloatArray,
     found: list[FloatArray],
     rates: tuple[StepSchedule, ...],
-) -> Generator[PricedQuery, Release, list[FloatArray]]:
+) -> StepsTo[list[FloatArray]]:
     """Use all batches once: some for the radius, the others a step each. Shape: w (d, c m), found (d, j)."""
     once, columns = BatchPass(plan=plan, first=first, micro_rho=cost), w.shape[1] // len(rates)
     strength, radius, taken = RunningStrength(w.shape[1]), math.nan, 0
@@ -166,7 +161,7 @@ def radius_batches(batches: int) -> tuple[int, ...]:
 
 def batch_gradient_radius(
     plan: Plan, start: LocationEstimate, once: BatchPass, slope: GradientQueryBuilder, before: float
-) -> Generator[PricedQuery, Release, float]:
+) -> StepsTo[float]:
     """Return a clip radius by the study's rule, from one batch's histogram of gradient norms."""
     grid = NormGrid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
@@ -218,7 +213,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     return replace(found, explained_variance=np.maximum(found.explained_variance, 0.0))
 
 
-def _variance(plan: Plan, start: LocationEstimate, radius: float) -> Generator[PricedQuery, Release, float]:
+def _variance(plan: Plan, start: LocationEstimate, radius: float) -> StepsTo[float]:
     """Return the noised trace, an upper limit of every direction's variance."""
     query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
     release = yield query_at_share(plan, query, SHUFFLED_VARIANCE_SHARE)
@@ -227,7 +222,7 @@ def _variance(plan: Plan, start: LocationEstimate, radius: float) -> Generator[P
 
 def _shuffled_pass(
     start: LocationEstimate, once: BatchPass, radius: float, total: float, w: FloatArray
-) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
+) -> StepsTo[tuple[FloatArray, FloatArray, float]]:
     """Use all positions once; return directions, noised Rayleigh quotients and their noise.
 
     The quotients are averaged over the second half. Shape: w (d, k) -> (d, k), (k,).

@@ -13,7 +13,6 @@ epsilon is allowed.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 
 import numpy as np
 
@@ -30,9 +29,9 @@ from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE, read_varianc
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, LocationEstimate, locate, share_of
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import start_directions
-from eigenveil.protocol.estimate import Steps, no_release
+from eigenveil.protocol.estimate import Steps, StepsTo, no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import CoordinateClippedSum, CoordinateHistograms, EigenvalueVotes, GradientSpec
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT
@@ -124,7 +123,7 @@ def _along(start: LocationEstimate, w: FloatArray) -> tuple[GradientSpec, float]
 
 def _pass(
     plan: Plan, start: LocationEstimate, once: BatchPass, w: FloatArray, found: FloatArray
-) -> Generator[PricedQuery, Release, tuple[FloatArray, int]]:
+) -> StepsTo[tuple[FloatArray, int]]:
     """Use all batches once, three a step; return the direction and the number of steps. Shape: w (d, 1).
 
     All queries are made whatever the earlier releases, so that rounds and costs are public. A coordinate

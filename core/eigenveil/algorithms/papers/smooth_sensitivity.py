@@ -6,7 +6,6 @@ Source: Gonen & Gilad-Bachrach 2018, corrected [P19] [P20]; propose-test-release
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 
 import numpy as np
 
@@ -14,19 +13,13 @@ from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.papers.baselines import noised_product
 from eigenveil.algorithms.papers.covariance import spectrum
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, clip_warning, prepared
-from eigenveil.algorithms.shared.preparation import (
-    UNCLIPPED,
-    LocationEstimate,
-    cost_of_share,
-    noise_distribution,
-)
-from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
+from eigenveil.algorithms.shared.preparation import LocationEstimate, cost_of_share, noise_distribution
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of, has_known_clipping
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.linalg import fix_signs, orthonormal, rotated_eigenpairs
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries.papers.trusted import (
     CAUCHY,
     ENTRY_STEPS,
@@ -37,7 +30,6 @@ from eigenveil.queries.papers.trusted import (
     person_weight,
 )
 from eigenveil.study.grid import S, midpoint
-from eigenveil.study.radius import quantile
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
 VARIANCES = SPECTRUM + AXES
@@ -64,38 +56,36 @@ def smooth_subspace(plan: Plan) -> Steps:
         if not matrix.any():
             return no_release(plan, start.records, _too_close(plan, cost_of_share(plan, paid)))
         vectors = orthonormal(matrix)
-        gap = _gap(plan, values, clip, start.records)
-        spread = (
-            release.sigma / ENTRY_STEPS
-            if release.sigma
-            else noise_sd_at_gap(plan, gap, cost_of_share(plan, paid))
-        )
-        error = noise_sine(plan, spread)
+        person = plan.study.max_sites_per_person * (clip.radius / S) ** 2
+        gap = float(values[k - 1] - values[k]) * start.records * clip.retained / person  # of full weight
+        known = release.sigma / ENTRY_STEPS
+        error = noise_sine(plan, known or noise_sd_at_gap(plan, gap, cost_of_share(plan, paid)))
         warnings = _rounded(plan, gap)
-    vectors, variances, scale = yield from _axes(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
+    # The release is rotated at random within its span, so its columns have no meaning. Of one gradient
+    # x (x . W) only W^T (x (x . W)) is used (Rayleigh-Ritz).
+    noised, scale = yield from noised_product(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
+    along, turn = rotated_eigenpairs(vectors, noised)
+    variances = np.maximum(along, 0.0)
     centre = centre_sine(start, gaps_of(values, k))
     return Estimate(
-        components=vectors.T,
+        components=fix_signs(vectors @ turn).T,
         explained_variance=variances,
         mean=start.mean,
         records=start.records,
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
-        sin_error=min(1.0, math.hypot(error, centre))
-        if quantile(plan.study.radius) in (None, UNCLIPPED)
-        else None,
+        sin_error=min(1.0, math.hypot(error, centre)) if has_known_clipping(plan) else None,
         warnings=clip_warning(clip.retained) + centre_warning(centre) + warnings,
     )
 
 
+def _query(plan: Plan, centre: IntArray, radius: int) -> Subspace:
+    count, mechanism = plan.study.components, plan.algorithm.value
+    return Subspace(centre=centre, radius=radius, records=plan.most_records, count=count, mechanism=mechanism)
+
+
 def _subspace(plan: Plan, start: LocationEstimate, clip: RowClip, share: float) -> PricedQuery:
-    query = Subspace(
-        centre=start.centre,
-        radius=clip.radius,
-        records=plan.most_records,
-        count=plan.study.components,
-        mechanism=plan.algorithm.value,
-    )
+    query = _query(plan, start.centre, clip.radius)
     delta = 0 if query.mechanism == CAUCHY else plan.atto_delta
     return PricedQuery(
         query=query,
@@ -105,29 +95,6 @@ def _subspace(plan: Plan, start: LocationEstimate, clip: RowClip, share: float) 
     )
 
 
-def _axes(
-    plan: Plan, start: LocationEstimate, clip: RowClip, vectors: FloatArray, share: float
-) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
-    """Return the directions of largest variance within the released span, and their variances (k,).
-
-    The release is rotated at random within its span, so its columns have no meaning. Rayleigh-Ritz: one
-    gradient x (x . W), of which only W^T (x (x . W)) is used.
-
-    Shape: vectors (d, k) -> (d, k).
-    """
-    noised, scale = yield from noised_product(plan, start, clip, vectors, share)
-    small = vectors.T @ noised
-    values, turn = eigenpairs((small + small.T) / 2)
-    return fix_signs(vectors @ turn), np.maximum(values, 0.0), scale
-
-
-def _gap(plan: Plan, values: FloatArray, clip: RowClip, records: float) -> float:
-    """Return the gap after the k-th noised eigenvalue, in persons of full weight."""
-    k = plan.study.components
-    person_weight = plan.study.max_sites_per_person * (clip.radius / S) ** 2
-    return float(values[k - 1] - values[k]) * records * clip.retained / person_weight
-
-
 def noise_sine(plan: Plan, spread: float) -> float:
     """Return about the sine of the largest angle by which independent noise `spread` rotates k of d columns.
 
@@ -135,8 +102,7 @@ def noise_sine(plan: Plan, spread: float) -> float:
     Cauchy numbers.
     """
     d, k = plan.study.dimension, plan.study.components
-    heavy = plan.algorithm.value == CAUCHY
-    tangent = spread * (d * k if heavy else math.sqrt(d - k) + math.sqrt(k - 1))
+    tangent = spread * (d * k if plan.algorithm.value == CAUCHY else math.sqrt(d - k) + math.sqrt(k - 1))
     return tangent / math.hypot(1.0, tangent)
 
 
@@ -159,26 +125,17 @@ def noise_sd_at_gap(plan: Plan, gap: float, micro_rho: int) -> float:
 def rounding_distance(plan: Plan) -> float:
     """Return the float and grid error of every distance [P20]; it grows with the study's `max_records`."""
     study = plan.study
-    query = Subspace(
-        centre=midpoint(study),
-        radius=S,  # it cancels out
-        records=plan.most_records,
-        count=study.components,
-        mechanism=plan.algorithm.value,
-    )
-    return EigenspaceSensitivity.of(
-        query, study.neighbours, person_weight(query, study.max_sites_per_person)
-    ).float_slack
+    query = _query(plan, midpoint(study), S)  # the radius cancels out
+    person = person_weight(query, study.max_sites_per_person)
+    return EigenspaceSensitivity.of(query, study.neighbours, person).float_slack
 
 
 def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:
-    if gap <= LEAST or rounding_distance(plan) < 1 / (2 * gap):
-        return ()
     sentence = (
         f"rounding is the larger part of the noise: the study allows {plan.most_records} records in total; "
         "lower max_records to the real maximum"
     )
-    return (sentence,)
+    return () if gap <= LEAST or rounding_distance(plan) < 1 / (2 * gap) else (sentence,)
 
 
 def _too_close(plan: Plan, micro_rho: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,9 @@ from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.shared.preparation import LEAST_COUNT
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.numerics.linalg import fix_signs, orthonormal, single_blas_thread
-from eigenveil.protocol.estimate import Estimate
+from eigenveil.protocol.estimate import Estimate, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import Count, Preimage, TrustedQuery
 from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples
 from eigenveil.study.composition import micro_rho_of
@@ -72,7 +71,7 @@ def deal_key(plan: Plan) -> IntArray:
     return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
 
 
-def noised_count(plan: Plan) -> Generator[PricedQuery, Release, tuple[float, int]]:
+def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
     """Return the noised number of records and the number of sites that answered.
 
     Cost: 5 % of epsilon.
@@ -82,9 +81,7 @@ def noised_count(plan: Plan) -> Generator[PricedQuery, Release, tuple[float, int
     return max(float(release.values[0]), LEAST_COUNT), max(1, len(release.present))
 
 
-def release_vote(
-    plan: Plan, query: TrustedQuery, share: float = 1.0
-) -> Generator[PricedQuery, Release, tuple[IntArray, IntArray]]:
+def release_vote(plan: Plan, query: TrustedQuery, share: float = 1.0) -> StepsTo[tuple[IntArray, IntArray]]:
     """Return the released winner, or zeros, and the indices of the voting sites. Shape: (released,), (m,)."""
     left = vote_budget(plan)
     release = yield PricedQuery(query=query, micro_rho=left.share(share), atto_delta=left.atto_delta)
@@ -94,7 +91,7 @@ def release_vote(
 
 def fetch_preimage(
     fingerprint: IntArray, holders: IntArray, source: Subsamples | Cells | Pool
-) -> Generator[PricedQuery, Release, IntArray | None]:
+) -> StepsTo[IntArray | None]:
     """Return the preimage of a released fingerprint; None if a voting site is absent. Shape: (source.size,).
 
     Privacy: [P18].

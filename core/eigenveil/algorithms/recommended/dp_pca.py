@@ -8,7 +8,6 @@ on synthetic and clinical tables (benchmarks/accuracy.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +26,9 @@ from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile
@@ -177,7 +175,7 @@ class Tail:
         return stretches, q @ turn
 
 
-def iterate(plan: Plan, start: LocationEstimate, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
+def iterate(plan: Plan, start: LocationEstimate, times: Schedule) -> StepsTo[Tail]:
     v, scales = start_directions(plan.study.dimension, times.directions), np.ones(times.directions)
     radius: float | None = None
     tail: Tail | None = None
@@ -207,7 +205,7 @@ def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def gradient_radius(
     plan: Plan, start: LocationEstimate, times: Schedule, slope: GradientQueryBuilder, before: float | None
-) -> Generator[PricedQuery, Release, float]:
+) -> StepsTo[float]:
     """Return a new clip radius, for directions of norm 1."""
     grid = NormGrid(top=start.norms.largest**2 * slope.largest_norm)
     histogram = read_histogram(
@@ -220,9 +218,7 @@ def gradient_radius(
     return choose_radius(histogram, quantile(plan.study.radius), rule, fallback) / slope.largest_norm
 
 
-def _gradient(
-    slope: GradientQueryBuilder, radius: float, cost: int, records: float
-) -> Generator[PricedQuery, Release, FloatArray]:
+def _gradient(slope: GradientQueryBuilder, radius: float, cost: int, records: float) -> StepsTo[FloatArray]:
     """Return the noised mean of x (x . W). Shape: (d, m)."""
     query, unit = slope.query(radius)
     release = yield PricedQuery(query=query, micro_rho=cost)
@@ -232,7 +228,7 @@ def _gradient(
 
 def read_variances(
     plan: Plan, start: LocationEstimate, components: FloatArray
-) -> Generator[PricedQuery, Release, tuple[FloatArray, float, float]]:
+) -> StepsTo[tuple[FloatArray, float, float]]:
     """Return the variance along each component, the total, and the noise on an entry of the gradient.
 
     Clipping biases the gradients of the tail, so the variances come from one more gradient with a radius that

@@ -8,7 +8,7 @@ Laplace noise at delta = 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +39,9 @@ from eigenveil.algorithms.shared.stated_error import (
 )
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import leading_eigenpairs, symmetric
-from eigenveil.protocol.estimate import Estimate, MatrixNoise, Steps
+from eigenveil.protocol.estimate import Estimate, MatrixNoise, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.protocol.rounds import Release
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile, stated_norm
@@ -94,9 +93,7 @@ def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
     return noise_scale_ratio(plan, Gram(centre=centre, radius=S, flat=flat))
 
 
-def clip_radius(
-    plan: Plan, start: LocationEstimate, ratio: float
-) -> Generator[PricedQuery, Release, RowClip]:
+def clip_radius(plan: Plan, start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
     """Return the clip by the study's rule for one Gram matrix of this `noise_ratio` at the whole rest.
 
     Privacy: [P7] post-processing; a public radius needs no query.
@@ -140,7 +137,7 @@ def clip_to(radius: int, norms: NormHistogram, records: float, left: float) -> R
     )
 
 
-def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[LocationEstimate, RowClip]]:
+def prepared(plan: Plan, ratio: float) -> StepsTo[tuple[LocationEstimate, RowClip]]:
     """Locate the records, then return the clip for one Gram matrix of this `noise_ratio`."""
     start = yield from locate(plan)
     clip = yield from clip_radius(plan, start, ratio)
@@ -167,7 +164,7 @@ class GaussCovariance:
 
 def covariance(
     plan: Plan, start: LocationEstimate, clip: RowClip, share: float, *, flat: bool = False
-) -> Generator[PricedQuery, Release, GaussCovariance]:
+) -> StepsTo[GaussCovariance]:
     """Return one Gram matrix about the centre, divided by the noised count.
 
     Privacy: [P7] post-processing of one `Gram` query.

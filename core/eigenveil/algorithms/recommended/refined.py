@@ -8,7 +8,6 @@ docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,10 +49,8 @@ from eigenveil.algorithms.shared.refinement import AlignedCovariance, refine_dir
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.rounds import Release
 from eigenveil.study.radius import quantile
 
 # Share of the matrix after the mean, from a signal (`preparation.signal_to_noise`) on.
@@ -207,9 +204,7 @@ def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedul
     return times, left * (1 - stage.share)
 
 
-def _aligned(
-    plan: Plan, start: LocationEstimate, tail: Tail
-) -> Generator[PricedQuery, Release, tuple[AlignedCovariance, float]]:
+def _aligned(plan: Plan, start: LocationEstimate, tail: Tail) -> StepsTo[tuple[AlignedCovariance, float]]:
     """Return the directions and variances of the first stage, and the total variance."""
     basis = tail.components(tail.basis.shape[1])
     lengths, total, scale = yield from read_variances(plan, start, basis)

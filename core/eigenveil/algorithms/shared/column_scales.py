@@ -8,7 +8,6 @@ operations that IEEE 754 rounds exactly (+ - * / and the square root).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,8 +22,9 @@ from eigenveil.algorithms.shared.preparation import (
     query_at_share,
 )
 from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.protocol.estimate import StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.columns import (
@@ -103,7 +103,7 @@ class ColumnScales:
         return np.where(self.resolved, np.hypot(BIAS, 2 * self.noise), 1.0)
 
 
-def column_scales(plan: Plan) -> Generator[PricedQuery, Release, ColumnScales]:
+def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     """Return the middle and spread of every column.
 
     Neighbours: as in the study.

@@ -9,7 +9,6 @@ has the bins of the grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +23,10 @@ from eigenveil.algorithms.shared.clip_radius import (
 )
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.estimate import StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import TOO_LITTLE, NoiseDistribution, PricedQuery
 from eigenveil.protocol.query_limits import share_variance_factor
-from eigenveil.protocol.rounds import Release
 from eigenveil.queries import AdditiveQuery, ClippedSum, Count, Gram, Query, RowNorms, centre_of, columns_of
 from eigenveil.queries.limits import BINS, WEIGHT, ceil_sqrt, least_row_radius, require, row_norm_limit
 from eigenveil.study.composition import Composition
@@ -170,9 +169,7 @@ class LocationEstimate:
         return self.centre / S
 
 
-def locate(
-    plan: Plan, cost: PreparationShares | None = None
-) -> Generator[PricedQuery, Release, LocationEstimate]:
+def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[LocationEstimate]:
     """Return the noised count and, if the study centres, the private mean.
 
     Privacy: [P7] post-processing of the releases.
@@ -244,7 +241,7 @@ def row_norms(
     micro_rho: int,
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     most: float = math.inf,
-) -> Generator[PricedQuery, Release, NormHistogram]:
+) -> StepsTo[NormHistogram]:
     """Return the histogram of norms about a public centre, on a grid with a public top.
 
     No row has a norm above `most`, in analysis units.
@@ -263,7 +260,7 @@ def _step(
     records: float,
     relative_count_noise: float,
     micro_rho: int,
-) -> Generator[PricedQuery, Release, tuple[IntArray, float]]:
+) -> StepsTo[tuple[IntArray, float]]:
     """Move the centre by the shrunk clipped mean of the rows about it; return its squared error too.
 
     A step of square L, with noise of square B = d sigma^2, is shrunk by a = 1 - (B / L)^2, at least 0. The

@@ -10,7 +10,6 @@ is queried several times: large rotations need steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +32,8 @@ from eigenveil.algorithms.shared.stated_error import (
 )
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
+from eigenveil.protocol.estimate import StepsTo
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.study.radius import quantile
 
@@ -157,7 +156,7 @@ class CrossClip:
 
 def refine_directions(
     plan: Plan, start: LocationEstimate, first: AlignedCovariance, share: float, steps: int
-) -> Generator[PricedQuery, Release, AlignedCovariance]:
+) -> StepsTo[AlignedCovariance]:
     """Return `first` after `steps` rotations by the noised cross covariance of its leading directions.
 
     Weights and radius are those of the first step: they follow from variances, which hardly change.
@@ -194,7 +193,7 @@ def part_norm_grid(start: LocationEstimate) -> NormGrid:
 
 def _clip(
     plan: Plan, start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
-) -> Generator[PricedQuery, Release, CrossClip]:
+) -> StepsTo[CrossClip]:
     """Return the clip by balance from one histogram at `share`, for all steps together at `left`."""
     grid = part_norm_grid(start)
     norms = read_histogram((yield query_at_share(plan, cross.norms(grid), share)), grid)

@@ -25,11 +25,17 @@ from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import Gram
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 # Share of a gap above which the centre's error, up to 3 times its stated norm, may be the found component.
 NEAR = 1 / 3
 # Factor for thin tails that histograms miss; skewness of skewed records (measured).
 TAILS, SKEWNESS = 3.0, 0.2
+
+
+def has_known_clipping(plan: Plan) -> bool:
+    """Return True unless a stated quantile clips rows: its bias is large and hardly known."""
+    return quantile(plan.study.radius) in (None, UNCLIPPED)
 
 
 def gaps_of(values: FloatArray, k: int) -> FloatArray:
@@ -106,13 +112,11 @@ def clipping_bias(share: float, values: FloatArray, gaps: FloatArray) -> FloatAr
 
 def centre_warning(sine: float) -> tuple[str, ...]:
     """Return a warning if the centre's error may be the found component."""
-    if sine <= 1:
-        return ()
     sentence = (
         "the noise of the private mean may dominate the components; use more records, a larger epsilon, or "
         "`centring = false` with bounds whose middle is about the mean"
     )
-    return (sentence,)
+    return (sentence,) if sine > 1 else ()
 
 
 def scale_sine(values: FloatArray, mixed: FloatArray) -> float:
@@ -149,10 +153,9 @@ def entry_noise(plan: Plan, micro_rho: int) -> float:
 
 def eigenvalue_noise(plan: Plan, micro_rho: int) -> float:
     """Return the noise sd of an eigenvalue of such a matrix [P10]."""
-    twice = float(plan.study.neighbours.records)
-    moved = (
-        math.sqrt(twice) if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else math.sqrt(2) * twice
-    )
+    records = plan.study.neighbours.records
+    gaussian = noise_distribution(plan) is NoiseDistribution.GAUSSIAN
+    moved = math.sqrt(records) if gaussian else math.sqrt(2) * records
     return moved * plan.study.max_sites_per_person / effective_mu(plan, micro_rho)
 
 

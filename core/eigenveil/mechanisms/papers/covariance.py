@@ -10,7 +10,7 @@ from eigenveil.noise.distributions import bingham
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, add_noise, frozen
 from eigenveil.numerics.linalg import SLACK, eigenpairs, eigenvalues, orthogonal_complement, symmetric
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import VECTOR, Eigenvectors, RadiusSearch, Spectrum
 from eigenveil.queries.limits import ceil_sqrt
 from eigenveil.study.study import Study
@@ -45,28 +45,28 @@ def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     return multiplicity * moved + int(np.ceil(d * rounding_error)) + 1
 
 
-def eigenvalue_noise_spec(round_query: RoundQuery, query: Spectrum, study: Study) -> NoiseSpec:
+def eigenvalue_noise_spec(priced: PricedQuery, query: Spectrum, study: Study) -> NoiseSpec:
     """Return the noise of the eigenvalues: public, so it can be drawn before the sum is known."""
-    bound = (l2_bound if round_query.distribution is NoiseDistribution.GAUSSIAN else l1_bound)(
+    bound = (l2_bound if priced.distribution is NoiseDistribution.GAUSSIAN else l1_bound)(
         query, study.neighbours, study.max_sites_per_person
     )
-    scale = scale_of(bound**2, round_query.micro_rho)
+    scale = scale_of(bound**2, priced.micro_rho)
     return NoiseSpec(
-        blocks=(Block(count=query.released_length, scale=scale, distribution=round_query.distribution),)
+        blocks=(Block(count=query.released_length, scale=scale, distribution=priced.distribution),)
     )
 
 
 def release_eigenvalues(
-    round_query: RoundQuery, query: Spectrum, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: Spectrum, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release eigenvalues plus independent noise.
 
     Neighbours: as in the study.
     Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
     Privacy: [P10].
-    Cost: round_query.micro_rho.
+    Cost: priced.micro_rho.
     """
-    spec = eigenvalue_noise_spec(round_query, query, study)
+    spec = eigenvalue_noise_spec(priced, query, study)
     return MechanismResult(
         values=add_noise(rounded_eigenvalues(query, total), noise.draw(spec)), sigma=spec.sigma
     )
@@ -85,7 +85,7 @@ def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) 
 
 
 def release_eigenvectors(
-    round_query: RoundQuery, query: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release `count` directions, the i-th from exp(t u' C u) among those orthogonal to the earlier ones.
 
@@ -97,7 +97,7 @@ def release_eigenvectors(
     Cost: epsilon = sqrt(2 rho), divided evenly among the directions; the last of d follows from the others.
     """
     d = query.centre.size
-    epsilon = mu(round_query.micro_rho) / max(1, min(query.count, d - 1))
+    epsilon = mu(priced.micro_rho) / max(1, min(query.count, d - 1))
     steepness = epsilon / score_range(query, study.neighbours, study.max_sites_per_person)
     vectors = directions(symmetric(total, d) * steepness, query.count, noise)
     return MechanismResult(values=frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)), sigma=0.0)
@@ -142,7 +142,7 @@ def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> Nois
 
 
 def release_radius(
-    round_query: RoundQuery, query: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges.
 
@@ -153,7 +153,7 @@ def release_radius(
     Privacy: [P12].
     Cost: epsilon = sqrt(2 rho), whatever the number of edges.
     """
-    drawn = noise.draw(radius_noise_spec(query, round_query.micro_rho, study))
+    drawn = noise.draw(radius_noise_spec(query, priced.micro_rho, study))
     few = add_noise(counts_beyond(total), drawn[1:]) <= add_noise(
         query.limits, np.repeat(drawn[:1], query.limits.size)
     )

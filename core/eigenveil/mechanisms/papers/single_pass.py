@@ -15,7 +15,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms.result import MechanismResult
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, add_noise, frozen
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.queries import AdditiveQuery, CoordinateHistograms, ShuffledRecord
 from eigenveil.study.study import Study
 
@@ -40,27 +40,27 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     return scale, math.ceil(max(many, l1 + suppression_margin)) + 1
 
 
-def stability_noise_spec(round_query: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
+def stability_noise_spec(priced: PricedQuery, study: Study) -> tuple[NoiseSpec, int]:
     """Return the noise of a stability histogram, drawn before the sum is known, and its threshold.
 
     Raises:
         InternalError: the query does not count.
         RequestError: the query has no delta.
     """
-    if not isinstance(round_query.query, AdditiveQuery) or round_query.query.bound != 1:
+    if not isinstance(priced.query, AdditiveQuery) or priced.query.bound != 1:
         raise InternalError(Code.BUG, "a stability histogram needs a query of counts")
-    if round_query.atto_delta < 1:
+    if priced.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta; set delta > 0 in the study")
-    l1 = round_query.query.l1(study.neighbours) * study.max_sites_per_person
-    histograms = round_query.query.histograms if isinstance(round_query.query, CoordinateHistograms) else 1
-    scale, threshold = scale_and_threshold(l1, round_query.micro_rho, round_query.atto_delta, histograms)
+    l1 = priced.query.l1(study.neighbours) * study.max_sites_per_person
+    histograms = priced.query.histograms if isinstance(priced.query, CoordinateHistograms) else 1
+    scale, threshold = scale_and_threshold(l1, priced.micro_rho, priced.atto_delta, histograms)
     return NoiseSpec(
-        blocks=(Block(count=round_query.query.length, scale=scale, distribution=round_query.distribution),)
+        blocks=(Block(count=priced.query.length, scale=scale, distribution=priced.distribution),)
     ), threshold
 
 
 def release_stability_histogram(
-    round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the noised counts of the bins that reach the threshold, 0 for all others.
 
@@ -68,16 +68,16 @@ def release_stability_histogram(
     Neighbours: as in the study.
     Sensitivity: query.l1, at each of a person's sites.
     Privacy: [P11]; [P23] for many histograms at once.
-    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
     """
-    spec, threshold = stability_noise_spec(round_query, study)
+    spec, threshold = stability_noise_spec(priced, study)
     noised = add_noise(total, noise.draw(spec))
     return MechanismResult(
         values=frozen(np.where((total > 0) & (noised >= threshold), noised, 0)), sigma=spec.sigma
     )
 
 
-def shuffled_noise_spec(round_query: RoundQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
+def shuffled_noise_spec(priced: PricedQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
     """Return the Gaussian noise for one record.
 
     Raises:
@@ -87,14 +87,14 @@ def shuffled_noise_spec(round_query: RoundQuery, query: ShuffledRecord, study: S
         raise RequestError(
             Code.BAD_STUDY, 'a secret order needs neighbours = "replace-one"; set it in the study'
         )
-    epsilon = mu(round_query.micro_rho)
-    local = local_micro_rho(epsilon, round_query.atto_delta / ATTO, query.batch.batches)
+    epsilon = mu(priced.micro_rho)
+    local = local_micro_rho(epsilon, priced.atto_delta / ATTO, query.batch.batches)
     scale = scale_of(query.diameter_squared(), local)
     return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale),))
 
 
 def release_shuffled_record(
-    round_query: RoundQuery, query: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the gradient plus noise.
 
@@ -102,7 +102,7 @@ def release_shuffled_record(
     Neighbours: replace-one.
     Sensitivity: `ShuffledRecord.diameter_squared`.
     Privacy: [P24].
-    Cost: epsilon = sqrt(2 rho) and round_query.atto_delta, charged once for all records of the pass.
+    Cost: epsilon = sqrt(2 rho) and priced.atto_delta, charged once for all records of the pass.
     """
-    drawn = shuffled_noise_spec(round_query, query, study)
+    drawn = shuffled_noise_spec(priced, query, study)
     return MechanismResult(values=add_noise(total, noise.draw(drawn)), sigma=drawn.sigma)

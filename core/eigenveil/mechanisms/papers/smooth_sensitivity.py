@@ -14,7 +14,7 @@ from eigenveil.mechanisms.result import MechanismResult
 from eigenveil.noise.distributions import cauchy, haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, add_noise, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries.papers.trusted import (
     CAUCHY,
     ENTRY_STEPS,
@@ -34,20 +34,20 @@ LARGEST_VALUE = 2**61  # larger numbers are released as this
 
 
 def release_subspace(
-    round_query: RoundQuery, query: Subspace, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: Subspace, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the noised subspace by the query's mechanism; a public basis if k = d.
 
     Neighbours: as in the study.
     Sensitivity: `EigenspaceSensitivity`: `smooth` (a smooth bound), or `local` at a tested gap.
     Privacy: [P19] with [P20] (smooth) or [P21] (tested).
-    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta unless Cauchy.
+    Cost: epsilon = sqrt(2 rho), and priced.atto_delta unless Cauchy.
 
     Raises:
         RequestError: the query has no delta.
     """
     d, k = query.centre.size, query.count
-    epsilon, delta = mu(round_query.micro_rho), round_query.atto_delta / ATTO
+    epsilon, delta = mu(priced.micro_rho), priced.atto_delta / ATTO
     if query.mechanism != CAUCHY and delta <= 0:
         raise RequestError(Code.BAD_STUDY, f"{query.mechanism} needs a delta; set delta > 0 in the study")
     if k == d:

@@ -17,7 +17,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms.result import MechanismResult
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, add_noise, frozen
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
 from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS
 from eigenveil.queries.papers.subspaces import TRIAL_COST, TRIALS
@@ -55,7 +55,7 @@ def count_votes(total: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def release_most_voted(
-    round_query: RoundQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the fingerprint with the largest noised count; zeros if that is below threshold or `least`.
 
@@ -65,22 +65,22 @@ def release_most_voted(
     Neighbours: as in the study.
     Sensitivity: query.l1, at each of a person's sites.
     Privacy: [P15].
-    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
 
     Raises:
         RequestError: the query has no delta.
     """
-    if round_query.atto_delta < 1:
+    if priced.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(l1**2, round_query.micro_rho)
+    scale = scale_of(l1**2, priced.micro_rho)
     spec = NoiseSpec(
         blocks=(
             Block(count=total.size // FINGERPRINT_WORDS, scale=scale, distribution=NoiseDistribution.LAPLACE),
         )
     )
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(vote_threshold(scale, changed_votes(study), round_query.atto_delta / ATTO), query.min_votes)
+    least = max(vote_threshold(scale, changed_votes(study), priced.atto_delta / ATTO), query.min_votes)
     return MechanismResult(values=frozen(winning_fingerprint(total, drawn, least)), sigma=spec.sigma)
 
 
@@ -130,7 +130,7 @@ def exceeds_noise(margin: int, scale: float, bound: int, noise: NoiseSource) -> 
 
 
 def release_leading_span(
-    round_query: RoundQuery, query: SpanGap, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: SpanGap, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the fingerprint of the best span if its lead over the second best is large; or zeros.
 
@@ -141,18 +141,18 @@ def release_leading_span(
     Neighbours: as in the study.
     Sensitivity: D = a person's change of a score; the lead minus D changes by at most D.
     Privacy: [P16].
-    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
 
     Raises:
         RequestError: the query has no delta.
     """
-    if round_query.atto_delta < 1:
+    if priced.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "the test of a lead needs a delta; set delta > 0 in the study")
     if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead of a span needs the answer of exactly one site")
     changed = query.gap_sensitivity(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(changed**2, round_query.micro_rho)
-    bound = truncation_bound(scale, changed, round_query.atto_delta / ATTO)
+    scale = scale_of(changed**2, priced.micro_rho)
+    bound = truncation_bound(scale, changed, priced.atto_delta / ATTO)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0
     is_released = exceeds_noise(margin, scale, bound, noise)
     return MechanismResult(
@@ -192,7 +192,7 @@ def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
 
 
 def release_rank(
-    round_query: RoundQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource
+    priced: PricedQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the largest dimension that passed one of its trials, and its cell; or zeros.
 
@@ -203,17 +203,17 @@ def release_rank(
     Neighbours: as in the study.
     Sensitivity: a person changes D votes in total, each proposing or confirming.
     Privacy: [P17].
-    Cost: epsilon = sqrt(2 rho), a third of it a trial; round_query.atto_delta, a share of it each trial.
+    Cost: epsilon = sqrt(2 rho), a third of it a trial; priced.atto_delta, a share of it each trial.
 
     Raises:
         RequestError: the query has no delta.
     """
     stop = 1 / (TRIALS * query.cells.rank)
-    delta = round_query.atto_delta / ATTO * stop
-    if round_query.atto_delta < 1:
+    delta = priced.atto_delta / ATTO * stop
+    if priced.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
     changed = changed_votes(study)
-    scale = scale_of((TRIAL_COST * changed) ** 2, round_query.micro_rho)
+    scale = scale_of((TRIAL_COST * changed) ** 2, priced.micro_rho)
     trial = Trial(scale=scale, changed=changed, bound=truncation_bound(scale, changed, delta))
     slots = total.size // (2 * FINGERPRINT_WORDS * query.cells.rank)
     proposed, best = candidates(query, total), 0

@@ -34,29 +34,19 @@ def check_public(query: object) -> None:
     """Accept: all parameters but the centre are public, so an honest study may ask any such query."""
 
 
-def _check_dealt(owner: Subsamples | Cells | Pool) -> None:
-    """Check the fields that all three have in common and freeze their arrays."""
-    freeze(owner, "centre", "key")
-    check_centre(owner.centre)
-    check_whole("dimension", owner.rank, 1, min(owner.centre.size, MOST_RANK))
-    require(owner.key.shape == (4,), "the key that deals records into subsamples must have four integers")
+class DealtRecords:
+    """Records dealt by a key, and spans of dimension `rank` about a centre. Shape: centre (d,), key (4,)."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subsamples:
-    """Subsamples: each site deals its records into `count` of them; `rank` is the dimension of their spans.
-
-    Shape: centre (d,), key (4,).
-    """
-
+    __slots__ = ()
     centre: IntArray
     rank: int
-    count: int
     key: IntArray
 
     def __post_init__(self) -> None:
-        _check_dealt(self)
-        check_whole("number of subsamples", self.count, 1, MOST_SUBSAMPLES)
+        freeze(self, "centre", "key")
+        check_centre(self.centre)
+        check_whole("dimension", self.rank, 1, min(self.centre.size, MOST_RANK))
+        require(self.key.shape == (4,), "the key that deals records into subsamples must have four integers")
 
     @property
     def size(self) -> int:
@@ -65,14 +55,26 @@ class Subsamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
+class Subsamples(DealtRecords):
+    """Subsamples: each site deals its records into `count` of them."""
+
+    centre: IntArray
+    rank: int
+    count: int
+    key: IntArray
+
+    def __post_init__(self) -> None:
+        DealtRecords.__post_init__(self)
+        check_whole("number of subsamples", self.count, 1, MOST_SUBSAMPLES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells(DealtRecords):
     """Subsamples with a grid of cells for their leading directions.
 
     Each site deals its records into `count` subsamples. A subsample's projector onto its `rank` leading
     directions maps `points` public points of R^d into a cell of width `width` / 2^32 in each of points * d
     coordinates. Points and the grid's offset follow from the key.
-
-    Shape: centre (d,), key (4,).
     """
 
     centre: IntArray
@@ -83,7 +85,7 @@ class Cells:
     width: int
 
     def __post_init__(self) -> None:
-        _check_dealt(self)
+        DealtRecords.__post_init__(self)
         check_whole("number of subsamples", self.count, 1, MOST_SUBSAMPLES)
         check_whole("number of points", self.points, 1, MOST_POINTS)
         check_whole("cell width", self.width, 2**8, 2**40)
@@ -95,13 +97,11 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pool:
+class Pool(DealtRecords):
     """Records of one site, and every span of `rank` of them.
 
     At most `most` records: the first by the hash that deals subsamples. `cut` is True if the site may have
     more; then one more record may displace another.
-
-    Shape: centre (d,), key (4,).
     """
 
     centre: IntArray
@@ -111,17 +111,12 @@ class Pool:
     key: IntArray
 
     def __post_init__(self) -> None:
-        _check_dealt(self)
+        DealtRecords.__post_init__(self)
         check_whole("number of records", self.max_records, 1, MOST_SUBSETS)
         require(
             self.max_records <= self.rank or math.comb(self.max_records, self.rank) <= MOST_SUBSETS,
             f"a site may examine at most {MOST_SUBSETS} spans",
         )
-
-    @property
-    def size(self) -> int:
-        """Integers of a reduced row echelon form: rank d."""
-        return self.rank * self.centre.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,10 +157,6 @@ class Preimage:
         given = self.subsamples or self.cells or self.pool
         assert given is not None
         return given
-
-    @property
-    def centre(self) -> IntArray:
-        return self.source.centre
 
     @property
     def length(self) -> int:

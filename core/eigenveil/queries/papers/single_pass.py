@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.contract import (
+    EdgeHistogram,
     QueryDescription,
     QueryKind,
     assumed_sum,
@@ -41,19 +42,16 @@ def check_every_record(query: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EigenvalueVotes:
+class EigenvalueVotes(EdgeHistogram):
     """Histogram of the spread of the gradients: one vote from each of `subsets` subsets at each site.
 
     A keyed hash deals records into subsets and orders them in pairs. A subset votes for the bin of the top
     eigenvalue of the covariance of its pair differences, halved, as a difference has twice the variance. A
-    subset without a pair does not vote. Entries of g are limited to VOTE_LIMIT. Bins as in `RowNorms`.
-
-    Shape: edges (b,) in squared units of g; answer (b + 1,).
+    subset without a pair does not vote. Entries of g are limited to VOTE_LIMIT, edges in its squared units.
     """
 
     kind: ClassVar[QueryKind] = "eigenvalue_votes"
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
-    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     subsets: int
@@ -67,10 +65,6 @@ class EigenvalueVotes:
         check_edges(self.edges)
         check_one_direction(self.spec)
         check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
-
-    @property
-    def length(self) -> int:
-        return self.edges.size + 1
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: a record is in one subset and moves its vote; a replaced one is in two."""

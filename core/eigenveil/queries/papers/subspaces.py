@@ -30,14 +30,21 @@ TRIALS = 20  # expected trials of each dimension; about one run in 20 never trie
 TRIAL_COST = 3  # cost of the best of a random number of trials, in epsilons of one trial
 
 
-def accept_any(query: object, values: IntArray, records: range) -> bool:
-    """Accept: a fingerprint may be any number."""
-    return True
+class FingerprintVotes:
+    """Fingerprints from every site; at most one is released. Shape: release (4,), zeros if none is."""
 
+    __slots__ = ()
+    bound: ClassVar[int] = 1
+    released_length: ClassVar[int] = FINGERPRINT_WORDS
+    check_honest = check_public
+    describe = describe_numbers
 
-def assumed_fingerprint(query: object, records: int) -> IntArray:
-    """Return an assumed released fingerprint. Shape: (4,)."""
-    return np.ones(FINGERPRINT_WORDS, dtype=np.int64)
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """Accept: a fingerprint may be any number."""
+        return True
+
+    def assumed_release(self, records: int) -> IntArray:
+        return np.ones(self.released_length, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,10 +61,6 @@ class BlockRanks:
 
     check_honest = check_public
     describe = describe_numbers
-
-    @property
-    def centre(self) -> IntArray:
-        return self.subsamples.centre
 
     @property
     def length(self) -> int:
@@ -81,29 +84,15 @@ class BlockRanks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpanVotes:
-    """Votes of the subsamples for their spans, if of dimension `rank`.
-
-    Shape: answer (4 subsamples,); release (4,).
-    """
+class SpanVotes(FingerprintVotes):
+    """Votes of the subsamples for their spans, if of dimension `rank`. Shape: answer (4 subsamples,)."""
 
     kind: ClassVar[QueryKind] = "span_votes"
     meaning: ClassVar[str] = (
         "a fingerprint of the span of each small group of records; at most one is released"
     )
-    bound: ClassVar[int] = 1
-    released_length: ClassVar[int] = FINGERPRINT_WORDS
     min_votes: ClassVar[int] = 1  # least votes of the winner, besides the threshold of privacy
     subsamples: Subsamples
-
-    is_plausible = accept_any
-    assumed_release = assumed_fingerprint
-    check_honest = check_public
-    describe = describe_numbers
-
-    @property
-    def centre(self) -> IntArray:
-        return self.subsamples.centre
 
     @property
     def length(self) -> int:
@@ -117,8 +106,8 @@ class SpanVotes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CellVotes:
-    """Votes of the subsamples for their cells. Shape: answer (4 subsamples,); release (4,).
+class CellVotes(FingerprintVotes):
+    """Votes of the subsamples for their cells. Shape: answer (4 subsamples,).
 
     `least`: the least noised votes of the winner, besides the threshold of privacy.
     """
@@ -127,22 +116,11 @@ class CellVotes:
     meaning: ClassVar[str] = (
         "a fingerprint of the rounded leading directions of each small group; at most one is released"
     )
-    bound: ClassVar[int] = 1
-    released_length: ClassVar[int] = FINGERPRINT_WORDS
     cells: Cells
     min_votes: int
 
-    is_plausible = accept_any
-    assumed_release = assumed_fingerprint
-    check_honest = check_public
-    describe = describe_numbers
-
     def __post_init__(self) -> None:
         check_whole("least number of votes", self.min_votes, 1, MOST_SUBSAMPLES * MAX_SITES)
-
-    @property
-    def centre(self) -> IntArray:
-        return self.cells.centre
 
     @property
     def length(self) -> int:
@@ -154,7 +132,7 @@ class CellVotes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankVotes:
+class RankVotes(FingerprintVotes):
     """`CellVotes` for every dimension from 1 to `rank`; one dimension and its cell are released.
 
     The first half of the subsamples proposes a cell; the second half confirms it or does not.
@@ -164,13 +142,8 @@ class RankVotes:
 
     kind: ClassVar[QueryKind] = "rank_votes"
     meaning: ClassVar[str] = "such fingerprints for several dimensions; at most one is released"
-    bound: ClassVar[int] = 1
     released_length: ClassVar[int] = 1 + FINGERPRINT_WORDS
     cells: Cells
-
-    is_plausible = accept_any
-    check_honest = check_public
-    describe = describe_numbers
 
     def __post_init__(self) -> None:
         require(
@@ -178,40 +151,26 @@ class RankVotes:
         )
 
     @property
-    def centre(self) -> IntArray:
-        return self.cells.centre
-
-    @property
     def length(self) -> int:
         return FINGERPRINT_WORDS * self.cells.count * self.cells.rank
 
     def assumed_release(self, records: int) -> IntArray:
-        return frozen([self.cells.rank, *np.ones(FINGERPRINT_WORDS, dtype=np.int64)])
+        return frozen([self.cells.rank, *[1] * FINGERPRINT_WORDS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpanGap:
+class SpanGap(FingerprintVotes):
     """Best and second best score of a span of `rank` records, and the fingerprint of the best.
 
-    Shape: answer (6,), from one site; release (4,): the fingerprint if the gap is wide, or zeros.
+    Shape: answer (6,), from one site; released if the gap is wide.
     """
 
     kind: ClassVar[QueryKind] = "span_gap"
     meaning: ClassVar[str] = (
         "the lead of the most common subspace, and its fingerprint, which is released if the lead is large"
     )
-    bound: ClassVar[int] = 1
     length: ClassVar[int] = 2 + FINGERPRINT_WORDS
-    released_length: ClassVar[int] = FINGERPRINT_WORDS
     pool: Pool
-
-    assumed_release = assumed_fingerprint
-    check_honest = check_public
-    describe = describe_numbers
-
-    @property
-    def centre(self) -> IntArray:
-        return self.pool.centre
 
     def gap_sensitivity(self, neighbours: Neighbours) -> int:
         """Sensitivity of the gap between the best two scores: one more record raises each score by 0 or 1, so

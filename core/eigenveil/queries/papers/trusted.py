@@ -15,25 +15,21 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import SLACK, eigenpairs, symmetric
 from eigenveil.queries.contract import (
+    EdgeHistogram,
+    GramAnswer,
     QueryDescription,
     QueryKind,
-    column_products,
     decreasing_values,
     describe_histogram,
-    is_gram_of,
-    is_histogram,
 )
 from eigenveil.queries.limits import (
     MOST_RECORDS,
-    check_centre,
     check_clipped,
-    check_edges,
-    check_row_floor,
+    check_row_bins,
     check_whole,
     freeze,
     on_norm_grid,
     require,
-    triangle,
 )
 from eigenveil.queries.rows import EDGES_OF_ROWS
 from eigenveil.study.study import Study
@@ -46,13 +42,20 @@ ENTRY_STEPS: int = 2**ENTRY_BITS  # a subspace is released in steps of 1 / ENTRY
 GAP_STEPS = 64  # a released bound of the gap is in steps of 1 / GAP_STEPS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spectrum:
-    """All eigenvalues of the sum of z z^T over rows clipped to ||z|| <= R, falling, with noise.
+class TrustedGram(GramAnswer):
+    """`GramAnswer` of at most `records` records, a limit that bounds the float error of the eigenpairs."""
 
-    Shape: centre (d,); answer (d (d + 1) / 2,) as `Gram`; release (d,) in the units of the Gram matrix.
-    `records` limits the records in the sum; it bounds the float error of the eigenvalues.
-    """
+    __slots__ = ()
+    records: int
+
+    def __post_init__(self) -> None:
+        check_clipped(self)
+        check_whole("records", self.records, 1, MOST_RECORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spectrum(TrustedGram):
+    """All eigenvalues of the matrix, falling, with noise. Shape: release (d,) in the units of the matrix."""
 
     kind: ClassVar[QueryKind] = "spectrum"
     meaning: ClassVar[str] = "the sum of products of column pairs; only its noised eigenvalues are released"
@@ -60,36 +63,19 @@ class Spectrum:
     radius: int
     records: int
 
-    is_plausible = is_gram_of
-    check_honest = check_row_floor
-    describe = column_products
-
-    def __post_init__(self) -> None:
-        check_clipped(self)
-        check_whole("records", self.records, 1, MOST_RECORDS)
-
-    @property
-    def length(self) -> int:
-        return triangle(self.centre.size)
-
     @property
     def released_length(self) -> int:
         return self.centre.size
 
-    @property
-    def bound(self) -> int:
-        return int(self.radius**2)
-
     def assumed_release(self, records: int) -> IntArray:
-        return decreasing_values(records * self.radius**2 // (4 * self.released_length), self.released_length)
+        return decreasing_values(records * self.bound // (4 * self.released_length), self.released_length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Eigenvectors:
-    """`count` orthogonal random directions, by the exponential mechanism on the same sum of z z^T.
+class Eigenvectors(TrustedGram):
+    """`count` orthogonal random directions, by the exponential mechanism on the same matrix.
 
-    Shape: centre (d,); answer (d (d + 1) / 2,) as `Gram`; release (count d,), vector after vector, in steps
-    of 1 / VECTOR. `records` limits the records in the sum; it bounds the float error.
+    Shape: release (count d,), vector after vector, in steps of 1 / VECTOR.
     """
 
     kind: ClassVar[QueryKind] = "eigenvectors"
@@ -101,41 +87,28 @@ class Eigenvectors:
     records: int
     count: int
 
-    is_plausible = is_gram_of
-    check_honest = check_row_floor
-    describe = column_products
-
     def __post_init__(self) -> None:
-        check_clipped(self)
-        check_whole("records", self.records, 1, MOST_RECORDS)
+        TrustedGram.__post_init__(self)
         check_whole("number of vectors", self.count, 1, self.centre.size)
-
-    @property
-    def length(self) -> int:
-        return triangle(self.centre.size)
 
     @property
     def released_length(self) -> int:
         return self.count * self.centre.size
-
-    @property
-    def bound(self) -> int:
-        return int(self.radius**2)
 
     def assumed_release(self, records: int) -> IntArray:
         return frozen(VECTOR * np.eye(self.count, self.centre.size, dtype=np.int64).reshape(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subspace:
-    """Leading `count` eigenvectors of the same sum of z z^T, with noise scaled to their sensitivity.
+class Subspace(TrustedGram):
+    """Leading `count` eigenvectors of the same matrix, with noise scaled to their sensitivity.
 
     `mechanism` scales the noise by the smooth sensitivity (`smooth-gaussian`, `smooth-cauchy`), or by a
     tested lower bound of the eigengap (`propose-test-release`).
 
-    Shape: centre (d,); answer (d (d + 1) / 2,) as `Gram`; release (d count + 1,): a d-by-count matrix row by
-    row in steps of 1 / ENTRY_STEPS, rotated at random within its span, then the bound of the gap in steps of
-    1 / GAP_STEPS (0 unless tested; all zeros if the test fails). `records` limits the records in the sum.
+    Shape: release (d count + 1,): a d-by-count matrix row by row in steps of 1 / ENTRY_STEPS, rotated at
+    random within its span, then the bound of the gap in steps of 1 / GAP_STEPS (0 unless tested; all zeros if
+    the test fails).
     """
 
     kind: ClassVar[QueryKind] = "subspace"
@@ -146,13 +119,8 @@ class Subspace:
     count: int
     mechanism: str
 
-    is_plausible = is_gram_of
-    check_honest = check_row_floor
-    describe = column_products
-
     def __post_init__(self) -> None:
-        check_clipped(self)
-        check_whole("records", self.records, 1, MOST_RECORDS)
+        TrustedGram.__post_init__(self)
         check_whole("number of vectors", self.count, 1, self.centre.size)
         require(
             self.mechanism in (GAUSSIAN, CAUCHY, PROPOSE_TEST_RELEASE),
@@ -160,16 +128,8 @@ class Subspace:
         )
 
     @property
-    def length(self) -> int:
-        return triangle(self.centre.size)
-
-    @property
     def released_length(self) -> int:
         return self.centre.size * self.count + 1
-
-    @property
-    def bound(self) -> int:
-        return int(self.radius**2)
 
     def assumed_release(self, records: int) -> IntArray:
         leading = ENTRY_STEPS * np.eye(self.centre.size, self.count, dtype=np.int64)
@@ -177,39 +137,29 @@ class Subspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RadiusSearch:
+class RadiusSearch(EdgeHistogram):
     """First edge with few enough records beyond: #{||z|| >= edges[j]} <= limits[j], both noised.
 
     Edges are tested from the smallest on.
 
-    Shape: centre (d,), edges (b,), limits (b,) in records; answer (b + 1,) as `RowNorms`; release (1,): the
-    index j, or b if no edge passes.
+    Shape: centre (d,), limits (b,) in records; release (1,): the index j, or b if no edge passes.
     """
 
     kind: ClassVar[QueryKind] = "radius_search"
     meaning: ClassVar[str] = (
         "a histogram of the records' distances from the public centre; only one radius is released"
     )
-    bound: ClassVar[int] = 1
     released_length: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
     limits: IntArray
 
-    is_plausible = is_histogram
-
     def __post_init__(self) -> None:
-        freeze(self, "centre", "edges", "limits")
-        check_centre(self.centre)
-        check_edges(self.edges)
-        require(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
+        check_row_bins(self)
+        freeze(self, "limits")
         require(self.limits.shape == self.edges.shape, "each edge needs a limit")
         inside = bool(((self.limits >= 0) & (self.limits <= MOST_RECORDS)).all())
         require(inside, f"limits must be numbers of records from 0 to {MOST_RECORDS}")
-
-    @property
-    def length(self) -> int:
-        return self.edges.size + 1
 
     def check_honest(self) -> None:
         require(on_norm_grid(self.edges), "the edges of a radius search must be those of the public grid")

@@ -11,11 +11,11 @@ import pytest
 
 from eigenveil import Column, PublicNorm, RequestError
 from eigenveil.dictionary.directory import SiteStatement
-from eigenveil.dictionary.study_files import read_study_file
+from eigenveil.dictionary.study_files import FIELDS, complete
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.federation import FederationView, ListedSite, shipped
-from eigenveil_client.analyst.python.study import Choices, study_file
+from eigenveil_client.analyst.python.study import draft_of
 from eigenveil_common.examples import example
 
 
@@ -37,14 +37,14 @@ VIEW = FederationView(
 
 def made(**choices: Any) -> Study:
     """The study of these choices, as it would be sent."""
-    return parse_study(read_study_file(study_file(choices, VIEW)).resolved(shipped()).text)  # type: ignore[arg-type]
+    return complete(draft_of(choices, VIEW), shipped()).study()
 
 
 def test_every_key_of_a_study_file_is_a_choice_and_nothing_else() -> None:
     said = tomllib.loads(example("study"))
     keys = {key for key, value in said.items() if not isinstance(value, dict)}
     keys |= {key for value in said.values() if isinstance(value, dict) for key in value}
-    assert keys | {"bounds", "dictionary"} >= set(Choices.__annotations__) >= keys - {"dictionary"}
+    assert keys | {"bounds", "dictionary"} >= set(FIELDS) >= keys
 
 
 def test_only_sites_that_do_not_lack_a_column_are_asked() -> None:
@@ -69,8 +69,9 @@ def test_numbers_and_names_may_come_from_numpy_and_pandas() -> None:
 
 def test_columns_that_say_all_themselves_need_no_dictionary() -> None:
     own = [Column(name=name, unit="u", lower=0, upper=1) for name in ("x", "y")]
-    text = study_file({"columns": own, "sites": ["north"]}, VIEW)
-    assert parse_study(text).columns == tuple(own)
+    draft = draft_of({"columns": own, "sites": ["north"]}, VIEW)
+    assert draft.study() == parse_study(draft.text)
+    assert draft.study().columns == tuple(own)
 
 
 @pytest.mark.parametrize(

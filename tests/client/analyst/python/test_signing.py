@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.study_files import ResolvedStudy
 from eigenveil.planning.choose import make_plan
-from eigenveil.study.toml import study_to_toml
+from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.python.study import FederatedStudy
 from tests.support import a_study
 
 STUDY = a_study()
-WHOLE = ResolvedStudy(text=study_to_toml(STUDY), source="heart, version 7")
+WHOLE = replace(draft_from_toml(study_to_toml(STUDY)), source="heart, version 7")
 NOBODY = {"sites": [], "approval_seconds": 0}
 
 

@@ -85,11 +85,8 @@ def test_nothing_of_those_set_aside_is_left_behind(tmp_path: Path) -> None:
     folder = tmp_path / "grids"
     kept = Scratch(folder=folder)
     one = persons.SpilledRows(kept, 1, 0)
-    one.add(
-        persons.NamedRows(
-            names=pa.array(["a", "b"]), numbers=np.ones((2, 1)), unreadable=np.zeros((2, 1), dtype=bool)
-        )
-    )
+    column = np.ones(2), np.zeros(2, dtype=bool)
+    one.add(persons.NamedRows(names=pa.array(["a", "b"]), columns=[column]))
     assert sum(len(rows.names) for part in one.partitions() for rows in part) == 2
     assert list(folder.iterdir()) == []
     one.close()

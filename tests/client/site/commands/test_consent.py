@@ -89,13 +89,13 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
         assert isinstance(asked(stage, worker), Contribution)
         with process(stage) as (other, _):
             freed = other.withdraw(PLAN.digest, GRAU)
-        assert freed.micro_rho == PLAN.micro_rho - FIRST.micro_rho
+        assert freed.micro_rho == PLAN.micro_rho - FIRST.priced.micro_rho
         for query in (SECOND, FIRST):  # not the answered round again either
             refusal = worker.work(work(query))
             assert isinstance(refusal, Refusal)
             assert refusal.reason == pb.DECLINE_REASON_PERSON_UNSTATED
         store.ledger.refresh()
-        assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.committed().micro_rho == FIRST.priced.micro_rho
     with process(stage) as (store, worker):  # whatever the coordinator forgets in a restart
         assert isinstance(asked(stage, worker, round=1), Refusal)
         with refused(Code.CONFLICT):

@@ -197,7 +197,7 @@ async def test_process_survives_kill_9_and_stops_cleanly(config: Path, stage: St
     for words in (b"started", b"connected", b"round-answered", b"stopped"):
         assert words in log
     with closing(stage.store()) as store:
-        assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in queries)
+        assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in queries)
         assert len(store.egress.rows()) == 1 + len(queries)
 
 

@@ -62,7 +62,7 @@ def test_study_ends_when_its_select_gives_other_rows(stage: Stage, expression: s
         assert isinstance(again, Contribution) == (expression == "a")
         if isinstance(again, Refusal):
             assert again.reason == pb.DECLINE_REASON_FAILURE
-            assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+            assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
             assert caplog.messages[-1].endswith("code=bad-data about=changed")
 
 
@@ -92,7 +92,7 @@ def test_changed_or_absent_database_is_one_refusal_reason(stage: Stage, server: 
         stage.config = replace(stage.config, records=said)
         with stage.process() as (store, worker):
             assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
-            assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+            assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
         assert caplog.messages[-1].endswith(f"code=bad-data about={about}")
 
 

@@ -29,7 +29,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
 from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, store_identity, until, write_records
-from tests.support import refused
+from tests.support import changed_query, refused
 
 
 def queries(plan: Plan) -> Sequence[RoundQuery]:
@@ -53,7 +53,7 @@ async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
             ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
             coordinator.work.append(pb.NextWorkResponse(ended=[ended]))
             await until(lambda: not store.ledger.ledger.reserved)
-            assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in asked)
+            assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in asked)
             assert [row.round for row in store.egress.rows()] == list(range(len(asked)))
 
     await scenario()
@@ -141,7 +141,7 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
         await until(lambda: len(after.contributions) == len(queries(plan)))
         assert after.asked[0].answered == []
         spent = store.ledger.ledger.spent.micro_rho
-        assert spent == sum(query.micro_rho for query in queries(plan))
+        assert spent == sum(query.priced.micro_rho for query in queries(plan))
         assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
         await keep.__aexit__(None, None, None)
     assert before.contributions[0] == after.contributions[0]
@@ -165,7 +165,7 @@ NARROW = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
 
 
 def first_of(stage: Stage, **changes: Any) -> list[pb.NextWorkResponse]:
-    return [work(replace(FIRST, **changes), stage.signed(FIRST_PLAN))]
+    return [work(changed_query(FIRST, **changes), stage.signed(FIRST_PLAN))]
 
 
 def with_signature(stage: Stage, plan: Plan, signature: bytes) -> list[pb.NextWorkResponse]:
@@ -185,7 +185,10 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
     "too cheap": (lambda s: first_of(s, micro_rho=1), 0),
     "too dear": (lambda s: first_of(s, micro_rho=FIRST_PLAN.micro_rho + 1), 0),
     "another kind": (lambda s: first_of(s, query=NORMS), 0),
-    "another dimension": (lambda s: [work(replace(LAST, round=0, query=NARROW), s.signed(FIRST_PLAN))], 0),
+    "another dimension": (
+        lambda s: [work(changed_query(LAST, round=0, query=NARROW), s.signed(FIRST_PLAN))],
+        0,
+    ),
     "an overflow": (lambda s: [work(FIRST, s.authority.sign(overflowing(FIRST_PLAN)))], 0),
     "an unreadable plan": (lambda s: [work(FIRST, s.authority.sign(b'{"version": 1}'))], 0),
 }
@@ -244,7 +247,7 @@ async def test_a_study_that_the_coordinator_does_not_know_is_settled(stage: Stag
         await until(lambda: coordinator.contributions)
         coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
         await until(lambda: not store.ledger.ledger.reserved)
-        assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].micro_rho
+        assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].priced.micro_rho
         await until(lambda: not coordinator.asked[-1].known_plans)
     assert f"study-ended study={plan.digest[:12]} state=unknown" in caplog.messages
 

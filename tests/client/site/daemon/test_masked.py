@@ -50,10 +50,10 @@ from tests.client.site.masking import (
 from tests.client.site.scripted import FEDERATION, Context, Coordinator
 from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, Log, a_plan, a_stage, killed_at, reason_of
-from tests.support import refused
+from tests.support import changed_query, refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
-PRICE = FIRST.micro_rho
+PRICE = FIRST.priced.micro_rho
 
 
 def test_ready_is_said_without_a_number_and_without_a_charge(peers: Peers) -> None:
@@ -75,7 +75,7 @@ def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -
         (row,) = store.egress.verify(store.ledger.ledger)
         (*_, entry) = store.ledger.entries()
     exact = Site(records.load(peers.stage.records, PLAN.study)).answer(FIRST.query)
-    assert draw.call_args.args == (share_spec(FIRST, PLAN.study, 3),)
+    assert draw.call_args.args == (share_spec(FIRST.priced, PLAN.study, 3),)
     assert np.array_equal(peers.unmasked(reply, attempt), exact + np.arange(7, 7 + exact.size))
     assert abs(int(reply.contribution.values[0])) > 2**32, "as large as a mask"
     assert (reply.number, reply.contribution.attempt) == (1, attempt.digest)
@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[Spoilt, str]] = {
     "a site that is not invited": (lambda p: p.attempt(FIRST, 2, cards={"eve": "0" * 64}), "invite eve"),
     "another round": (lambda p: p.attempt(SECOND, 2), "belongs to another query"),
     "another question": (
-        lambda p: p.attempt(replace(FIRST, micro_rho=FIRST.micro_rho - 1), 2),
+        lambda p: p.attempt(changed_query(FIRST, micro_rho=FIRST.priced.micro_rho - 1), 2),
         "belongs to another query",
     ),
     "another plan": (lambda p: p.attempt(rehearse(OTHER)[0], 2), "belongs to another query"),
@@ -238,7 +238,7 @@ def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
 
 
 def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:
-    other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
+    other = changed_query(FIRST, micro_rho=FIRST.priced.micro_rho + 1)
     with process(peers.stage) as (store, worker):
         assert isinstance(ask(worker, FIRST), Ready)
         assert isinstance(ask(worker, other, peers.attempt(other)), Refusal)

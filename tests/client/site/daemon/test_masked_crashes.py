@@ -47,7 +47,7 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
                     place = (asked.round, reply.number)
                     assert place >= max(sent, default=place)
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
-            assert left(store)[0] == sum(QUESTIONS[round].micro_rho for round, _ in sent)
+            assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
             assert held(store, "attempts") == len(sent)
             store.egress.verify(store.ledger.ledger)
     assert sent
@@ -110,13 +110,13 @@ async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Pe
         del coordinator.work[:-2]
         async with peers.stage.daemon() as store:
             await until(lambda: len(coordinator.contributions) == 1)
-            assert left(store)[0] == FIRST.micro_rho
+            assert left(store)[0] == FIRST.priced.micro_rho
 
 
 async def test_a_repeated_attempt_is_answered_ever_more_slowly(peers: Peers, pauses: list[int]) -> None:
     coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
     async with peers.stage.serving(coordinator), peers.stage.daemon() as store:
         await until(lambda: len(coordinator.contributions) == 4)
-        assert left(store)[0] == FIRST.micro_rho
+        assert left(store)[0] == FIRST.priced.micro_rho
     assert pauses == [2, 3]
     assert len({one.values for one in coordinator.contributions}) == 1

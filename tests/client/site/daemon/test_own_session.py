@@ -39,7 +39,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import RELEASE_KEY, sealed, state, work
 from tests.client.site.support import SITE, Coordinator, Log, Stage, a_plan, a_stage, a_study, until
-from tests.support import refused
+from tests.support import changed_query, refused
 from tests.torture.peers.steering import lied
 
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
@@ -151,7 +151,7 @@ def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path)
 
 def test_what_was_refused_is_kept_as_proof(stage: Stage, store: SiteStore) -> None:
     worker = stage.worker(store)
-    evil = replace(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
+    evil = changed_query(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
     assert isinstance(worker.work(work(evil)), Refusal)
     kept = [message.signed_round.signed_json for message in store.transcript.log(PLAN.digest).messages]
@@ -283,7 +283,7 @@ def test_two_builds_of_blas_ask_the_same() -> None:
 def moved(asked: RoundQuery, by: int) -> RoundQuery:
     query = asked.query
     assert isinstance(query, ClippedSum)
-    return replace(asked, query=replace(query, centre=query.centre + by))
+    return changed_query(asked, query=replace(query, centre=query.centre + by))
 
 
 def test_units_do_not_add_up_and_pass_no_bound() -> None:
@@ -302,14 +302,14 @@ def test_units_do_not_add_up_and_pass_no_bound() -> None:
     floor = session.pending.query
     assert floor.radius == least_row_radius(3)
     with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(replace(session.pending, query=replace(floor, radius=floor.radius - 1)))
+        session.adopt(changed_query(session.pending, query=replace(floor, radius=floor.radius - 1)))
 
 
 def test_one_unit_is_the_same_question_and_two_are_another() -> None:
     asked = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
     assert is_same_query(asked, moved(asked, 1))
     assert not is_same_query(asked, moved(asked, 2))
-    assert not is_same_query(asked, replace(asked, micro_rho=asked.micro_rho + 1))
+    assert not is_same_query(asked, changed_query(asked, micro_rho=asked.priced.micro_rho + 1))
 
 
 def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:

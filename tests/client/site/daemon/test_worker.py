@@ -34,7 +34,7 @@ from tests.client.site.support import (
     work,
     write_records,
 )
-from tests.support import refused
+from tests.support import changed_query, refused
 
 PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
@@ -68,10 +68,10 @@ def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) 
 def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(stage: Stage) -> None:
     with stage.process() as (_, worker):
         ask(stage, worker)
-    other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
+    other = changed_query(FIRST, micro_rho=FIRST.priced.micro_rho + 1)
     with stage.process() as (store, worker):
         assert reason_of(ask(stage, worker, other)) == pb.DECLINE_REASON_PROTOCOL
-        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
         assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
         with pytest.raises(EigenveilError, match="already charged for another"):
             store.outgoing.answer(PLAN, other, b"", ())
@@ -100,9 +100,9 @@ def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage:
             change.execute(FULL_DISK)
         with refused(Code.STORAGE):
             worker.work(work(SECOND))
-        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
     with stage.process() as (store, _):
-        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
 
 
 def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_ended_study_frees_what_was_not_charged(stage: Stage, store: SiteStore, 
     assert worker.known_plans() == [PLAN.digest]
     assert worker.work(ended(PLAN)) is None
     assert worker.work(ended(PLAN)) is None
-    assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+    assert store.ledger.ledger.committed().micro_rho == FIRST.priced.micro_rho
     assert worker.known_plans() == []
     assert isinstance(worker.work(work(FIRST)), Refusal)
     assert isinstance(ask(stage, worker, SECOND), Refusal)
@@ -170,7 +170,7 @@ def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stag
     stage.rule(person_column="person")
     with stage.process() as (store, worker):
         assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_POLICY
-        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
 
 
 @pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "1e999"])

@@ -92,7 +92,7 @@ def on_one_machine(records: RecordsConfig, plan: Plan) -> LoadedRecords:
 
 def assert_same(there: LoadedRecords, here: LoadedRecords, plan: Plan) -> None:
     for asked in rehearse(plan):
-        mine, theirs = (held.answer(asked.query, asked.frame) for held in (here, there))
+        mine, theirs = (held.answer(asked.query, asked.priced.frame) for held in (here, there))
         assert mine.any()
         assert np.array_equal(mine, theirs)
 
@@ -159,10 +159,10 @@ async def test_daemon_answers_a_study_on_a_cluster(
             await until(lambda: len(coordinator.contributions) == len(asked) or coordinator.declines)
             return store.ledger.ledger.spent.micro_rho
 
-    assert (await scenario()) == sum(query.micro_rho for query in asked)
+    assert (await scenario()) == sum(query.priced.micro_rho for query in asked)
     for query, sent in zip(asked, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
-        assert np.array_equal(values, here.answer(query.query, query.frame))
+        assert np.array_equal(values, here.answer(query.query, query.priced.frame))
 
 
 @pytest.mark.slow
@@ -174,10 +174,10 @@ def test_changed_file_is_not_answered_from(address: ClusterAddress, records: Rec
     asked = rehearse(plan)[0]
     assert records.source is not None
     write(records.source / "2.parquet", 77)
-    there.answer(asked.query, asked.frame)  # every partition is still there
+    there.answer(asked.query, asked.priced.frame)  # every partition is still there
     kill(there._cluster, there._partitions[2])
     with pytest.raises(BadRecords) as refusal:
-        there.answer(asked.query, asked.frame)
+        there.answer(asked.query, asked.priced.frame)
     assert refusal.value.about == "changed"
     assert engine.load(plan).file != there.file
 
@@ -245,7 +245,7 @@ def engine_check(stage: Stage) -> Check:
 
 def assert_answer(reply: object, here: LoadedRecords, asked: RoundQuery) -> None:
     assert isinstance(reply, Contribution)
-    assert np.array_equal(reply.values, here.answer(asked.query, asked.frame))
+    assert np.array_equal(reply.values, here.answer(asked.query, asked.priced.frame))
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS])
@@ -271,9 +271,9 @@ def test_query_of_all_rows_is_refused_by_a_cluster(tmp_path: Path) -> None:
     dealt = next(one for one in asked if needs_all_rows(one.query))
     with of_threads(certified(tmp_path / "tls")) as address:
         held = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
-        assert held.answer(asked[0].query, asked[0].frame).any()  # the control
+        assert held.answer(asked[0].query, asked[0].priced.frame).any()  # the control
         with refused(Code.POLICY):
-            held.answer(dealt.query, dealt.frame)
+            held.answer(dealt.query, dealt.priced.frame)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: object,
     for said in (MEMORY, DISK, SEALED):
         with closing(make_engine(replace(stage.config, engine=said)).load(plan)) as held:  # type: ignore[arg-type]
             answers.append(
-                [held.answer(asked.query, asked.frame).tolist() for asked in rehearse(plan)]  # type: ignore[arg-type]
+                [held.answer(asked.query, asked.priced.frame).tolist() for asked in rehearse(plan)]  # type: ignore[arg-type]
             )
             assert (held.records, held.persons) == (3000, 3000)
             answers[-1].append(held.file)
@@ -123,7 +123,7 @@ def test_damaged_grid_file_is_loaded_again(stage: Stage) -> None:
         assert isinstance(ask(stage, worker), Contribution)
         os.ftruncate(files(worker)[0]._file._file.fileno(), 7)
         assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
-        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
         assert isinstance(worker.work(work(SECOND)), Contribution)
 
 
@@ -177,6 +177,8 @@ def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: Patc
         monkeypatch.setattr(gather, "GATHERED", room)
         with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
             assert held.persons == 700
-            answers.append(np.concatenate([held.answer(one.query, one.frame) for one in rehearse(plan)]))
+            answers.append(
+                np.concatenate([held.answer(one.query, one.priced.frame) for one in rehearse(plan)])
+            )
     assert answers[0].tolist() == answers[1].tolist()
     assert list(Path(stage.folder / "grids").iterdir()) == []

@@ -167,7 +167,7 @@ def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
     made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
     if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
         return SignedSiteKeyCard(
-            signed_json=made.said, signature=signing(7).sign(SITE_CARD_SIGNED + made.said)
+            signed_json=made.signed_json, signature=signing(7).sign(SITE_CARD_SIGNED + made.signed_json)
         )
     return sign_site_card(made, signing(9).sign)
 

@@ -31,7 +31,7 @@ from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE
-from tests.support import refused
+from tests.support import changed_query, refused
 
 FIRST, SECOND, *_ = QUESTIONS
 
@@ -150,7 +150,7 @@ def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(p
             answered(worker, FIRST, peers.attempt(FIRST, number))
         assert store.this_year(yearly) == PLAN.cost.micro_rho
         store.end(PLAN.digest)
-        assert store.this_year(yearly) == store.ledger.ledger.spent.micro_rho == 2 * FIRST.micro_rho
+        assert store.this_year(yearly) == store.ledger.ledger.spent.micro_rho == 2 * FIRST.priced.micro_rho
         shown = evidence.ledger(store, peers.stage.config)
         assert [row["kind"] for row in shown["entries"]].count("attempt") == 2
 
@@ -188,14 +188,14 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
             store.outgoing.ready(SECOND, ())
         with refused(Code.POLICY, "is withdrawn here"):
             store.outgoing.resend(FIRST, reply.contribution, ())
-        assert left(store) == (FIRST.micro_rho, ["count"])
+        assert left(store) == (FIRST.priced.micro_rho, ["count"])
 
 
 @pytest.mark.parametrize(
     ("change", "code", "text"),
     [
-        ({"law": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
-        ({"micro_rho": FIRST.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
+        ({"distribution": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
+        ({"micro_rho": FIRST.priced.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
     ],
     ids=["other noise", "another question"],
 )
@@ -204,10 +204,10 @@ def test_ledger_refuses_attempt_of_other_noise_or_query(
 ) -> None:
     """Whoever asked for it: both are held to in the transaction that charges."""
     with process(peers.stage) as (store, worker):
-        asked, paid = replace(FIRST, **change), 0
+        asked, paid = changed_query(FIRST, **change), 0
         if code is Code.PROTOCOL:
             answered(worker, FIRST, peers.attempt(FIRST))
-            paid = FIRST.micro_rho
+            paid = FIRST.priced.micro_rho
         attempt = peers.attempt(asked, 2)
         proved = VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
         answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)

@@ -30,7 +30,7 @@ from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.rollback import CheckpointStore, NotedPosition, RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
-from eigenveil_common.storage.database import Transactions
+from eigenveil_common.storage.database import VersionedDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import FEDERATION, Context, Coordinator, Log, Patch, Stage, a_plan, until, work
@@ -44,7 +44,9 @@ def answered(stage: Stage, store: SiteStore, rounds: int) -> list[tuple[int, int
     for round, query in enumerate(rehearse(PLAN)[:rounds]):
         message = work(query) if round else work(query, stage.signed(PLAN))
         advance(stage, store.checkpoints, ROWS[: round + 1])
-        commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+        commits = mock.patch.object(
+            VersionedDatabase, "_commit", autospec=True, side_effect=VersionedDatabase._commit
+        )
         with commits as counted, mock.patch.object(RollbackGuard, "note") as noted:
             assert isinstance(worker.work(message), Contribution)
         took.append((counted.call_count, noted.call_count))

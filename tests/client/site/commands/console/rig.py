@@ -65,7 +65,7 @@ class Rig:
         asked = rehearse(self.plan)[0]
         with open_site_store(self.stage.config) as store:
             with closing(make_engine(self.stage.config).load(self.plan)) as held:
-                values = held.answer(asked.query, asked.frame)
+                values = held.answer(asked.query, asked.priced.frame)
             store.outgoing.answer(self.plan, asked, to_bytes(values), ())
 
 
