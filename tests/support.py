@@ -268,4 +268,4 @@ def the_same_bits(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Fair bits where noise takes the operating system's, but the same on each run: what they were once found
     to be like they are for ever, and no test of a law fails by chance."""
     draw = np.random.default_rng(list(name.encode()))
-    monkeypatch.setattr(source, "text", lambda count: draw.integers(2**64, size=count, dtype=np.uint64))
+    monkeypatch.setattr(source, "words", lambda count: draw.integers(2**64, size=count, dtype=np.uint64))

@@ -126,7 +126,7 @@ def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(
 
 
 @pytest.mark.parametrize(
-    ("text", "file"),
+    ("words", "file"),
     [
         (["eigenveil", "study", "example"], "study"),
         (["eigenveil", "study", "example", "profile"], "profile"),

@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text",
+    "words",
     [
         ("simulate", STUDY, "--data", "records.csv", "--out", "{file}/x"),
         ("simulate", STUDY, "--data", "records.csv", "--out", "{folder}/{long}"),

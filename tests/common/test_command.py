@@ -24,7 +24,7 @@ def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("library", "distribution", "module", "text", "extra"),
+    ("library", "distribution", "module", "words", "extra"),
     [
         ("pyarrow", "pyarrow", ANALYST, "simulate deploy/config/study.example.toml --data x.csv", "analyst"),
         ("matplotlib", "matplotlib", ANALYST, "report release.json", "analyst"),

@@ -198,7 +198,7 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "words"),
     [
         ({"plan_digest": "cd" * 32}, "another plan"),
         ({"round": 1}, "round 2"),

@@ -295,7 +295,7 @@ def test_a_plain_listener_on_a_public_address_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("main", "text"),
+    ("main", "words"),
     [
         (site_cli.main, ["eigenveil-site", "doctor", "--config", "site.toml"]),
         (coordinator_cli.main, ["eigenveil-coordinator", "doctor", "--config", "coordinator.toml"]),

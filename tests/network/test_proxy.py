@@ -85,7 +85,7 @@ async def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user:
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("answer", "words"),
     [
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", ["407 Proxy Auth", "proxy_credentials"]),
         (

@@ -257,7 +257,7 @@ def test_a_column_of_a_strange_kind_is_refused_by_name(
         assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
     tmp_path: Path, kind: pa.DataType, words: bool

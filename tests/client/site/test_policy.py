@@ -64,7 +64,7 @@ RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "policy", "study", "text"), RULES)
+@pytest.mark.parametrize(("rule", "policy", "study", "words"), RULES)
 def test_rule_refuses(rule: str, policy: dict[str, object], study: dict[str, object], words: str) -> None:
     plan, rules = a_plan(a_study(**study)), a_policy(**policy)
     assert [verdict.rule for verdict in rules.verdicts(plan, NOW) if not verdict.passed] == [rule]
@@ -83,7 +83,7 @@ TRUST_RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "limits", "study", "text"), TRUST_RULES)
+@pytest.mark.parametrize(("rule", "limits", "study", "words"), TRUST_RULES)
 def test_trust_rule_refuses(rule: str, limits: dict[str, Any], study: dict[str, Any], words: str) -> None:
     plan = a_plan(a_study(**study))
     a_policy().require(plan, NOW)

@@ -243,7 +243,7 @@ def test_a_row_with_a_digest_of_its_own_must_still_continue_the_chain(change: di
 
 
 @pytest.mark.parametrize(
-    ("lowered", "text"),
+    ("lowered", "words"),
     [
         ({"micro_rho": 1}, ("8000 % of it: raise budget_epsilon",)),
         ({"atto_delta": 0}, ("more than nothing of it: raise budget_mechanism_delta",)),

@@ -84,7 +84,7 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "signed"),
+    ("code", "words", "signed"),
     [
         (Code.AUTHORIZATION, "another plan", lambda: of(a_plan(a_study(epsilon=0.5)))),
         (Code.AUTHORIZATION, "for submission two", lambda: of(a_plan(submission="two"))),

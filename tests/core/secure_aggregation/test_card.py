@@ -154,7 +154,7 @@ def test_anything_but_forty_digits_is_refused(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "words"),
     [
         (b"", "not a file of key cards"),
         (b"-----BEGIN PGP MESSAGE-----", "not a file of key cards"),

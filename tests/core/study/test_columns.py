@@ -60,7 +60,7 @@ def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "text"),
+    ("table", "words"),
     [
         ({"names": []}, "at least one"),
         ({"names": "rs1"}, "a list"),

@@ -190,7 +190,7 @@ def test_an_explanation_shows_the_longest_rehearsal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("radius", "text"),
+    ("radius", "words"),
     [
         (None, "to a radius that balances noise"),
         (0.9, "about 90% of the records unclipped"),

@@ -131,7 +131,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "value", "text"), BAD_VALUES)
+@pytest.mark.parametrize(("path", "value", "words"), BAD_VALUES)
 def test_a_bad_value_is_refused_by_name(path: str, value: Any, words: tuple[str, ...]) -> None:
     with refused(Code.BAD_STUDY, *words):
         study_from_dict(with_value(path, value))

@@ -43,7 +43,7 @@ def told(capfd: Capture, *words: str) -> tuple[int, Any, str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("words", "asked"),
     [
         (["correlation", "--columns", "c0, c2"], lambda m: m.correlation(["c0", "c2"])),
         (["partial", "--level", "0.5"], lambda m: m.partial_correlations(level=0.5)),

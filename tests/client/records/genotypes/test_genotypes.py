@@ -178,7 +178,7 @@ def test_the_lists_beside_a_bed_are_part_of_its_digest_and_guarded_as_it_is(
 
 
 @pytest.mark.parametrize(
-    ("ending", "spoil", "text"),
+    ("ending", "spoil", "words"),
     [
         (".bed", lambda data: data[:-1], "the number of genotypes"),
         (".bed", lambda data: data + b"\0", "the number of genotypes"),

@@ -45,7 +45,7 @@ def test_a_variant_that_reads_alike_on_both_strands_is_left_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("ending", "text", "text"),
+    ("ending", "text", "words"),
     [
         (".bim", "1 rs1 0 1 A G\n1 rs1 0 2 A C\n", "repeats 1 names of variants"),
         (".bim", "1 rs1 0 1 A G\n1 rs1 0 2 A G\n", "rs1"),

@@ -140,7 +140,7 @@ def test_sbom_is_valid_cyclonedx() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [["egress", "show"], ["ledger", "show"], ["studies"], ["explain", "a-study"]], ids=" ".join
+    "words", [["egress", "show"], ["ledger", "show"], ["studies"], ["explain", "a-study"]], ids=" ".join
 )
 def test_no_cell_of_a_table_is_cut(answered: Path, words: list[str]) -> None:
     """Found in a trial: at 80 columns and in a pipe row, minute, bytes and question were cut."""

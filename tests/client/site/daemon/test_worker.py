@@ -191,7 +191,7 @@ SECRET = "8.7654321"
 
 
 @pytest.mark.parametrize(
-    ("text", "text"),
+    ("text", "words"),
     [
         (f'a,b,c\n{SECRET},2,"\n' + "1,2,3\n" * 40, "code=bad-data about=quotes"),
         (f"a,b\n{SECRET},2\n", "code=bad-data about=c"),

@@ -192,7 +192,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "text"),
+    ("change", "code", "words"),
     [
         ({"distribution": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
         ({"micro_rho": FIRST.priced.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
