@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import EigenveilError
 from eigenveil.identity import Role
-from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.key_cards import SiteKeyCard
 from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan, plan_from_json

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard, sign_analyst_card
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.noise import source
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
@@ -101,7 +101,7 @@ def analyst_card(analyst: str, federation: str, key: Ed25519PrivateKey | None = 
     key = key or analyst_key(analyst)
     public = key.public_key().public_bytes_raw()
     card = AnalystKeyCard(federation=federation, analyst=analyst, signing=public)
-    return sign_analyst_card(card, key.sign)
+    return SignedAnalystKeyCard.of(card, key.sign)
 
 
 def signed_by_analyst(

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil.key_cards.key_card import card_from_dict, card_to_dict
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard, card_from_dict, card_to_dict
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.choose import candidates
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json

@@ -20,7 +20,7 @@ from eigenveil.study_authorization import release_analyst
 from eigenveil_client.analyst.profile import KEY_FILE
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_client.site.commands.main import main as site_main
-from eigenveil_server.console.submission import draft_of
+from eigenveil_server.console.submission import study_file, submit_command
 from tests.client.commands import eigenveil as command
 from tests.integration.stage import SITES, Stage
 
@@ -90,12 +90,13 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digits = told(capfd, "key", "show")["fingerprint"]
-    draft = draft_of(parse_study(named(stage, "signed-from-a-draft")), "from-the-console")
+    study = parse_study(named(stage, "signed-from-a-draft"))
+    text = study_file(study, "from-the-console")
     monkeypatch.chdir(tmp_path)
-    Path(draft.name).write_text(draft.text)
-    program, *words = shlex.split(draft.command)
+    Path("signed-from-a-draft.toml").write_text(text)
+    program, *words = shlex.split(submit_command(study, "from-the-console"))
     assert program == "eigenveil"
-    assert "no query is sent before its analyst signs" in draft.text
+    assert "no query is sent before its analyst signs" in text
     assert "--yes" not in words, "a person reads it"
     first = told(capfd, *words, "--yes")
     assert told(capfd, *words, "--yes")["study"] == first["study"]

@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P28", "site/sums.py", "        np.rint(y, out=y)\n", "",
        f"{CROSS}::test_what_is_taken_off_a_row_is_rounded_before"),
     of("P28", "site/sums.py", "0.0, query.radius)", "0.0, 2 * query.radius)", SENSITIVITY),
-    of("P28", "site/sums.py", "part.norm, part.norm2, 0.0", "part.norm, 0 * part.norm2, 0.0",
+    of("P28", "site/sums.py", "np.sqrt(norm2), norm2, 0.0", "np.sqrt(norm2), 0 * norm2, 0.0",
        "tests/core/site/test_clipping_decides.py"
        "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
     of("P25", "queries/cross_covariance.py", "min(2 * ceil_sqrt(k) * ", "min(ceil_sqrt(k) * ", f"{CROSS}"

@@ -230,7 +230,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",
        f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
     of("TM38", f"{SITE}/state/declined_proofs.py",
-       ' and stored["bytes"] + proof.size <= MOST_PROOF_BYTES', "",
+       ' and stored["bytes"] + size <= MOST_PROOF_BYTES', "",
        f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
     of("TM37", f"{SITE}/state/store.py", "if status is ConsentStatus.ENDED:", "if False:",
        "tests/client/site/state/test_declined_plans.py"

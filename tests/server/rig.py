@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from eigenveil.aggregation import Contribution
-from eigenveil.dictionary.directory import Directory, directory_to_dict
+from eigenveil.dictionary.directory import Directory
 from eigenveil.errors import EigenveilError, InternalError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
@@ -25,6 +25,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
+from eigenveil.study.checks import plain_fields
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -82,7 +83,7 @@ def study_toml(
 def a_directory(sites: Iterable[str] = SITES, **changes: Any) -> dict[str, Any]:
     """What the coordinator tells its planner of a federation whose sites state nothing."""
     values = {"federation": FEDERATION, "columns": None, "approval_seconds": 3600.0}
-    return directory_to_dict(Directory(sites=dict.fromkeys(sites), **(values | changes)))
+    return plain_fields(Directory(sites=dict.fromkeys(sites), **(values | changes)))
 
 
 def records(rows: int, columns: int, seed: int) -> FloatArray:

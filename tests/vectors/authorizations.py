@@ -9,7 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code
-from eigenveil.key_cards.owners import AnalystKeyCard, sign_analyst_card
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import AUTHORIZATION_SIGNED, MAX_AUTHORIZATION_SECONDS, authorize
@@ -22,7 +22,7 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
     """What is signed, and by whom; `bad` are statements under the right key's signature, with their code."""
     public = KEY.public_key().public_bytes_raw()
     card = AnalystKeyCard(federation=plan.federation, analyst=plan.analyst, signing=public)
-    signed = authorize(plan, sign_analyst_card(card, KEY.sign), NOW + 3600, KEY.sign)
+    signed = authorize(plan, SignedAnalystKeyCard.of(card, KEY.sign), NOW + 3600, KEY.sign)
     stated = parse_json(signed.signed_json)
     spoiled = {
         Code.VERSION: [stated | {"form": 0}, stated | {"form": 2}],

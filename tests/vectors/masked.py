@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.aggregation import Contribution
-from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SiteKeyCard, sign_site_card
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil.numerics.encoding import frozen, to_bytes
 from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
 from tests.support import DIGEST
@@ -48,7 +48,7 @@ def cards() -> dict[str, Any]:
     """Private keys, cards, digests and fingerprints; and cards that must be refused."""
     good = {}
     for site in SITES:
-        one = sign_site_card(card(site), signing(site).sign)
+        one = SignedSiteKeyCard.of(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
             "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
@@ -63,8 +63,7 @@ def cards() -> dict[str, Any]:
     }
     sign = signing("east").sign
     bad = {
-        n: {"signed_json": s.decode(), "signature": sign(SITE_CARD_SIGNED + s).hex()}
-        for n, s in spoiled.items()
+        n: {"said": s.decode(), "signature": sign(SiteKeyCard.prefix + s).hex()} for n, s in spoiled.items()
     }
     return {"cards": good, "bad": bad}
 

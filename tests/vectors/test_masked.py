@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.key_cards.owners import SignedSiteKeyCard
+from eigenveil.key_cards import SignedSiteKeyCard
 from eigenveil.secure_aggregation.masking import SignedAttempt
 from tests.support import refused
 from tests.vectors.make import FOLDER

@@ -19,7 +19,7 @@ from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import EntryKind, LedgerEntry, replay
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
-from eigenveil.key_cards.owners import SignedAnalystKeyCard
+from eigenveil.key_cards import SignedAnalystKeyCard
 from eigenveil.numerics.encoding import digest, from_bytes
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.rounds import Release, SignedRound

@@ -26,7 +26,6 @@ from eigenveil_client.analyst.coordinator import call_coordinator
 from eigenveil_client.analyst.federation import (
     FEDERATION,
     FederationView,
-    ListedSite,
     approval_deadline,
     dictionary_of,
     find_dictionary,
@@ -41,27 +40,25 @@ UNSTATED = "not stated"
 
 def sites_value(view: FederationView) -> dict[str, Any]:
     """Return the sites as plain values."""
-    return {"federation": view.name, "sites": [_site(one) for one in view.sites]}
-
-
-def _site(site: ListedSite) -> dict[str, Any]:
-    stated = None if site.statement is None else site.statement.to_dict()
-    seen = None if site.seen is None else site.seen.isoformat(timespec="minutes")
-    return {"site": site.name, "stated": stated, "seen": seen}
+    rows = [
+        {
+            "site": site.name,
+            "stated": site.statement and site.statement.to_dict(),
+            "seen": site.seen and site.seen.isoformat(timespec="minutes"),
+        }
+        for site in view.sites
+    ]
+    return {"federation": view.name, "sites": rows}
 
 
 def show_sites(value: dict[str, Any]) -> None:
     table = Table("site", "columns", "approval", "declines beyond", "last contact (UTC, to the hour)")
     for row in value["sites"]:
-        stated = row["stated"]
-        offers = (
-            UNSTATED if stated is None or stated["columns"] is None else f"{len(stated['columns'])} columns"
-        )
-        approval, rules = (
-            (UNSTATED,) * 2 if stated is None else (stated["approval"], _rules(stated["thresholds"]))
-        )
+        stated = row["stated"] or {"columns": None, "approval": UNSTATED, "thresholds": None}
+        offers = UNSTATED if stated["columns"] is None else f"{len(stated['columns'])} columns"
+        rules = UNSTATED if stated["thresholds"] is None else _rules(stated["thresholds"])
         seen = (row["seen"] or "none since the start").removesuffix("+00:00").replace("T", " ")
-        table.add_row(*map(Text, (row["site"], offers, approval, rules, seen)))
+        table.add_row(*map(Text, (row["site"], offers, stated["approval"], rules, seen)))
     console.print(table)
 
 
@@ -163,13 +160,12 @@ def write_genotype_study(
     view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())
     sites = sites or offering_sites(view, found.columns)
     federation, seconds = Federation(sites=sites), approval_deadline(view, sites)
+    columns = tuple(Column(name=name, unit="alleles", lower=0, upper=2, fill=1) for name in found.columns)
     study = _with_exact_sums(
         Study(
             name=options["name"] or out.stem,
             purpose=options["purpose"],
-            columns=tuple(
-                Column(name=name, unit="alleles", lower=0, upper=2, fill=1) for name in found.columns
-            ),
+            columns=columns,
             epsilon=options["epsilon"],
             delta=options["delta"],
             components=options["components"],
@@ -181,13 +177,8 @@ def write_genotype_study(
         )
     )
     write_durably(out, (ABOUT + study_to_toml(study)).encode())
-    return {
-        "study": str(out),
-        "columns": list(found.columns),
-        "left_out": found.left_out,
-        "sites": list(sites),
-        "max_records": study.max_records,
-    }
+    value = {"study": str(out), "columns": list(found.columns), "left_out": found.left_out}
+    return value | {"sites": list(sites), "max_records": study.max_records}
 
 
 def _with_exact_sums(study: Study) -> Study:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import Self, TypeVar
 
 import grpc
@@ -41,6 +42,11 @@ PLANNING_SECONDS = 120.0  # a coordinator checks every query of a study before i
 MOST_SITES = 100_000  # that a coordinator may list
 WATCH_TIMEOUT_SECONDS = 600.0  # for which a watch retries an unreachable coordinator
 
+OTHER_PLAN = (
+    "the coordinator runs a plan that you did not sign, and sites that know your key refuse it. Cancel the "
+    "study, and inform the federation's operator"
+)
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -48,10 +54,8 @@ Response = TypeVar("Response")
 class Analyst:
     """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`.
 
-    The connection is made at the first call.
-
-    Every method raises:
-        EigenveilError: the coordinator's own error, or code `unreachable`.
+    The connection is made at the first call. Every method raises the coordinator's own error, or an
+    EigenveilError of code `unreachable`.
     """
 
     def __init__(self, identity: StoredIdentity) -> None:
@@ -72,8 +76,7 @@ class Analyst:
             await renew(self._stub, self._identity)
 
     def _is_retryable(self, problem: EigenveilError) -> bool:
-        """Return True if there is no connection, or another command has renewed this connection's
-        certificate."""
+        """Return True without a connection, or if another command has renewed its certificate."""
         if problem.code is Code.IDENTITY:
             return self._identity.reread().expires != self._identity.expires
         return problem.code is Code.UNREACHABLE
@@ -84,10 +87,7 @@ class Analyst:
         request: Request,
         seconds: float = CALL_SECONDS,
     ) -> Response:
-        """Make an idempotent call. Each retry uses a new connection.
-
-        A restarted coordinator may have a new certificate, and a channel trusts one only.
-        """
+        """Make an idempotent call. Each retry has a new connection: a channel trusts one certificate."""
         for attempt in range(ATTEMPTS):
             try:
                 if self._channel is None:
@@ -126,8 +126,7 @@ class Analyst:
 
         Raises:
             RequestError: the study is refused, here or there; code `authorization`, its plan has changed; or
-            as
-                `SigningKey.read`.
+                as `SigningKey.read`.
             PeerError: the coordinator's plan is not of this study; nothing was signed.
         """
         proposal = await self.propose(text, submission, days=days)
@@ -173,21 +172,12 @@ class Analyst:
         store_submission(self._identity.folder, proposal.signed_submission, time.time())
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
-            plan = self._signed_plan(answer, proposal)
+            plan = verify_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
+            if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
+                raise PeerError(Code.PROTOCOL, OTHER_PLAN)
         except EigenveilError as problem:  # whatever the answer, the coordinator has the signature
             raise error(problem.code, f"{problem}. {proposal.resubmission_message}") from problem
         return plan, list(answer.warnings)
-
-    def _signed_plan(self, answer: pb.SubmitStudyResponse, proposal: Proposal) -> Plan:
-        """Return the plan that the coordinator runs. Raises PeerError: it is not the signed one."""
-        plan = verify_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
-        if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
-            raise PeerError(
-                Code.PROTOCOL,
-                "the coordinator runs a plan that you did not sign, and sites that know your key refuse it. "
-                "Cancel the study, and inform the federation's operator",
-            )
-        return plan
 
     async def explain(self, text: str) -> str:
         """Return the queries and the cost of a study as JSON: see `eigenveil.reporting.explain`."""
@@ -205,8 +195,7 @@ class Analyst:
         found, more = pb.ListStudiesResponse(), True
         while more:
             after = found.studies[-1].plan_digest if found.studies else b""
-            request_message = pb.ListStudiesRequest(after=after)
-            part = await self._call(lambda stub: stub.ListStudies, request_message)
+            part = await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest(after=after))
             more = part.more
             if more and (not part.studies or part.studies[-1].plan_digest == after):
                 raise PeerError(Code.PROTOCOL, "the coordinator lists studies without end")
@@ -222,21 +211,16 @@ class Analyst:
         Raises:
             RequestError: code `not-found`, no study or several match.
         """
-        rows = await self.studies()
-        prefix = wanted.lower() if len(wanted) >= SHORTEST_PREFIX else None
-        found = [row for row in rows if prefix and row.plan_digest.hex().startswith(prefix)]
+        rows, long = await self.studies(), len(wanted) >= SHORTEST_PREFIX
+        found = [row for row in rows if long and row.plan_digest.hex().startswith(wanted.lower())]
         found = found or [row for row in rows if row.name == wanted]
-        named = zip(shown_names(rows), rows, strict=True)
-        found = found or [row for name, row in named if name == wanted]
+        found = found or [row for name, row in zip(shown_names(rows), rows, strict=True) if name == wanted]
         if len(found) == 1:
             return found[0]
         several = ", ".join(row.plan_digest.hex()[:12] for row in found)
-        raise RequestError(
-            Code.NOT_FOUND,
-            f"several studies are called {wanted!r}: {several}. Name one by its digest"
-            if found
-            else f"there is no study {wanted!r}. See `eigenveil study list`",
-        )
+        why = f"several studies are called {wanted!r}: {several}. Name one by its digest"
+        none = f"there is no study {wanted!r}. See `eigenveil study list`"
+        raise RequestError(Code.NOT_FOUND, why if found else none)
 
     async def federation(self) -> FederationView:
         """Return the sites of the federation, their statements, and its dictionary, which is cached.
@@ -250,8 +234,7 @@ class Analyst:
         more = True
         while more:
             after = sites[-1].name if sites else ""
-            request_message = pb.ListSitesRequest(after=after)
-            answer = await self._call(lambda stub: stub.ListSites, request_message)
+            answer = await self._call(lambda stub: stub.ListSites, pb.ListSitesRequest(after=after))
             found, more = listed(answer.sites, after), answer.more
             sites += found
             if more and not (found and len(sites) < MOST_SITES):
@@ -276,8 +259,8 @@ class Analyst:
         """
         data, total = b"", 1
         while len(data) < total:  # a wide covariance exceeds one message [R12]
-            request_message = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
-            answer = await self._call(lambda stub: stub.GetRelease, request_message)
+            request = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
+            answer = await self._call(lambda stub: stub.GetRelease, request)
             data, total = data + answer.release_json, answer.total_bytes
             if len(data) < total and not answer.release_json:
                 raise PeerError(Code.PROTOCOL, "the coordinator sent an incomplete release")
@@ -289,14 +272,8 @@ class Analyst:
 
     async def rounds(self, plan_digest: bytes, count: int) -> RoundLog:
         """Return the first `count` signed rounds of a study. [R21]"""
-        messages = [
-            await fetch_round(
-                lambda request_message: self._call(lambda stub: stub.GetRound, request_message),
-                plan_digest,
-                round,
-            )
-            for round in range(count)
-        ]
+        get_round = partial(self._call, lambda stub: stub.GetRound)
+        messages = [await fetch_round(get_round, plan_digest, round) for round in range(count)]
         return RoundLog(plan=plan_digest.hex(), messages=tuple(messages))
 
     async def watch(
@@ -308,8 +285,7 @@ class Analyst:
 
         Raises:
             PeerError: code `unreachable`, after `WATCH_TIMEOUT_SECONDS` of failed attempts. A long round
-            without
-                events is not a failure.
+                without events is not a failure.
         """
         after, attempt, failing, disconnected = 0, 0, math.inf, False
         while True:
@@ -341,8 +317,7 @@ class Analyst:
 
 def shown_names(rows: Iterable[pb.StudyRow]) -> list[str]:
     """Return the name of each study in a list, oldest first, with a number if the name is repeated."""
-    seen = Counter[str]()
-    names = []
+    seen, names = Counter[str](), []
     for row in rows:
         seen[row.name] += 1
         names.append(row.name if seen[row.name] == 1 else f"{row.name} ({seen[row.name]})")

@@ -52,25 +52,17 @@ class BlockingCoordinator:
         self._end()
 
     def call(self, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of `work`.
-
-        Raises:
-            EigenveilError: as `Analyst`.
-        """
+        """Return the result of `work`. Raises as `Analyst`."""
         future = self._begin(work)
         try:
-            while not self._over(future):
+            while self._open and not future.done():
                 wait([future], POLL_SECONDS)
         finally:
             future.cancel()
         return _result_of(future)
 
     def each(self, work: Callable[[Analyst], AsyncIterator[T]]) -> Iterator[T | None]:
-        """Yield the items of `work` in the caller's thread, and None while none arrives.
-
-        Raises:
-            EigenveilError: as `Analyst`.
-        """
+        """Yield the items of `work` in the caller's thread, None while there is none. Raises as `Analyst`."""
         found: SimpleQueue[T] = SimpleQueue()
 
         async def pump(analyst: Analyst) -> None:
@@ -80,8 +72,12 @@ class BlockingCoordinator:
         future, ended = self._begin(pump), False
         try:
             while not ended:
-                ended = self._over(future)  # before the queue is read, which has all items before the end
-                yield from _drain(found)
+                # before the queue is read, which then has all items
+                ended = future.done() or not self._open
+                with suppress(Empty):  # all that are queued, after a short wait for the first
+                    yield found.get(timeout=POLL_SECONDS)
+                    while True:
+                        yield found.get_nowait()
                 if not ended:
                     yield None
         finally:
@@ -93,9 +89,6 @@ class BlockingCoordinator:
         """False after `close`, and in a forked process, as the thread is in its parent."""
         return self._end.alive and self._thread.is_alive()
 
-    def _over(self, future: Future[T]) -> bool:
-        return future.done() or not self._open
-
     def _begin(self, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> Future[T]:
         if not self._open:
             raise _closed_error()
@@ -105,14 +98,6 @@ class BlockingCoordinator:
                 return await work(analyst)
 
         return asyncio.run_coroutine_threadsafe(connected(), self._loop)
-
-
-def _drain(found: SimpleQueue[T]) -> Iterator[T]:
-    """Yield the queued items, after a short wait for the first."""
-    with suppress(Empty):
-        yield found.get(timeout=POLL_SECONDS)
-        while True:
-            yield found.get_nowait()
 
 
 def _result_of(future: Future[T]) -> T:

@@ -23,8 +23,8 @@ from eigenveil.derived.regression import Regression
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, parse_json
 from eigenveil.reporting.document import FORMAT
-from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil_client.analyst.release_files import profile_key, read_key
+from eigenveil.reporting.verify import load_release
+from eigenveil_client.analyst.release_files import check_signer
 from eigenveil_common.command import console, errors
 from eigenveil_common.files import read
 
@@ -39,14 +39,16 @@ def read_moments(release: Path, key: str | None, profile: Path | None) -> Moment
         RequestError: it is not a release, not intact, not signed by that key, or has no moments.
     """
     data = read(release)
-    document = _unsigned(data)
-    trusted = document is None and _signed_by(data, key, profile)
+    document, why = _unsigned(data), "has no signature"
     if document is not None and key is not None:
         raise RequestError(Code.BAD_RELEASE, f"{release} has no signature. Leave out --key")
-    if not trusted:
-        why = "has no signature" if document is not None else "is signed by an unknown key"
+    if document is None:
+        signed = load_release(data)
+        why = "" if check_signer(signed, key, profile) else "is signed by an unknown key"
+        document = signed.document
+    if why:
         errors.print(f"warning: {release} {why}", style="yellow", markup=False, soft_wrap=True)
-    return Moments.of((document or load_release(data).document)["result"])
+    return Moments.of(document["result"])
 
 
 def _unsigned(data: bytes) -> dict[str, Any] | None:
@@ -56,15 +58,6 @@ def _unsigned(data: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) and document.get("format") == FORMAT else None
-
-
-def _signed_by(data: bytes, key: str | None, profile: Path | None) -> bool:
-    """Return True if a key is available, and has signed the release."""
-    signed = load_release(data)
-    trusted = profile_key(profile, signed.document["plan"]["federation"]) if key is None else read_key(key)
-    if trusted is not None:
-        verify_release(signed, trusted)
-    return trusted is not None
 
 
 def read_rows(path: Path, names: Sequence[str]) -> FloatArray:

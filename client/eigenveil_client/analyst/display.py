@@ -55,9 +55,8 @@ def time_of(milliseconds: int) -> datetime:
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError) as problem:
-        raise PeerError(
-            Code.PROTOCOL, f"the coordinator sent an invalid time: {milliseconds} ms"
-        ) from problem
+        why = f"the coordinator sent an invalid time: {milliseconds} ms"
+        raise PeerError(Code.PROTOCOL, why) from problem
 
 
 def moment(milliseconds: int) -> str:
@@ -100,16 +99,14 @@ def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     grid.add_column(style="dim")
     grid.add_column()
     grid.add_column()
-    done = event.state == pb.STUDY_STATE_RELEASED
     total = max(event.expected_rounds, event.round + 1)
-    completed = total if done else event.round
+    completed = total if event.state == pb.STUDY_STATE_RELEASED else event.round
     bar = ProgressBar(total=total, completed=completed, width=WIDTH, complete_style="cyan")
     grid.add_row("rounds", bar, rounds_line(event))
     spent = ProgressBar(
         total=max(event.micro_rho, 1), completed=event.spent_micro_rho, width=WIDTH, complete_style="magenta"
     )
-    share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
-    grid.add_row("budget", spent, f"{share} % of this study's")
+    grid.add_row("budget", spent, f"{share(event)} of this study's")
     sites = Text()
     for site, status in site_statuses(event.consent or event.sites):
         mark, style = MARKS.get(status.split(":")[0], ("×", "red"))
@@ -123,8 +120,7 @@ def event_text(event: pb.StudyEvent) -> str:
     sites = "; ".join(f"{site}: {status}" for site, status in site_statuses(event.consent)) or " ".join(
         f"{site}={status}" for site, status in site_statuses(event.sites)
     )
-    share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
-    return f"{rounds_line(event)}; budget {share} %; {sites}".rstrip("; ")
+    return f"{rounds_line(event)}; budget {share(event)}; {sites}".rstrip("; ")
 
 
 class Display:
@@ -135,9 +131,8 @@ class Display:
         self._title = title
         self._quiet = quiet
         self._last = ""
-        self._live = (
-            Live(console=console, refresh_per_second=8) if console.is_terminal and not quiet else None
-        )
+        live = console.is_terminal and not quiet
+        self._live = Live(console=console, refresh_per_second=8) if live else None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -148,15 +143,11 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def notify(self, sentence: str) -> None:
-        """Print a notice on the connection, above the live view or on standard error."""
-        console = errors if self._live is None else self._console
-        console.print(sentence, style="yellow", markup=False, soft_wrap=True)
-
     def take(self, message: pb.StudyEvent | str | None) -> None:
-        """Show an event or a notice on the connection; None is ignored."""
+        """Show an event, or a notice on the connection, above the live view or on standard error."""
         if isinstance(message, str):
-            self.notify(message)
+            console = errors if self._live is None else self._console
+            console.print(message, style="yellow", markup=False, soft_wrap=True)
         elif message is not None:
             self.show(message)
 
@@ -203,7 +194,7 @@ def row_lines(row: pb.StudyRow) -> str:
     return "\n".join(f"{key}: {one}" for key, one in value.items() if one != "" and key not in hidden)
 
 
-def share(row: pb.StudyRow) -> str:
+def share(row: pb.StudyRow | pb.StudyEvent) -> str:
     """Return the spent share of a study's cost."""
     return f"{percent_up(row.spent_micro_rho, max(row.micro_rho, 1))} %"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import NAME, Study
 from eigenveil.study.toml import StudyDraft, draft_from_toml
+from eigenveil_client.analyst.display import time_of
 from eigenveil_client.analyst.profile import load_profile, next_command
 from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_common.command import errors
@@ -84,15 +85,9 @@ def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
             raise PeerError(Code.PROTOCOL, "the coordinator lists an invalid site, or one twice")
         after = row.name
         stated = statement_from_proto(row.statement) if row.HasField("statement") else None
-        found.append(ListedSite(name=row.name, statement=stated, seen=_hour(row.last_call_unix_ms)))
+        seen = time_of(row.last_call_unix_ms) if row.last_call_unix_ms else None
+        found.append(ListedSite(name=row.name, statement=stated, seen=seen))
     return found
-
-
-def _hour(milliseconds: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
-    except (ValueError, OverflowError, OSError) as problem:
-        raise PeerError(Code.PROTOCOL, "the coordinator sent an invalid time of contact") from problem
 
 
 def dictionary_of(view: FederationView) -> Dictionary:
@@ -102,11 +97,8 @@ def dictionary_of(view: FederationView) -> Dictionary:
         RequestError: code `not-found`, none was published.
     """
     if view.dictionary is None:
-        raise RequestError(
-            Code.NOT_FOUND,
-            f"{view.name} has published no dictionary. Name one with --dictionary, such as clinical, or ask "
-            "the operator to publish one",
-        )
+        todo = "Name one with --dictionary, such as clinical, or ask the operator to publish one"
+        raise RequestError(Code.NOT_FOUND, f"{view.name} has published no dictionary. {todo}")
     return view.dictionary
 
 
@@ -145,10 +137,8 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
     if named == FEDERATION:
         found = stored_dictionary(load_profile(profile))
         if found is None:
-            fetching = next_command(profile, "columns")
-            raise RequestError(
-                Code.NOT_FOUND, f"your federation's dictionary is not here yet. Fetch it with: {fetching}"
-            )
+            todo = f"Fetch it with: {next_command(profile, 'columns')}"
+            raise RequestError(Code.NOT_FOUND, f"your federation's dictionary is not here yet. {todo}")
         return found
     installed = shipped()
     if named == installed.name:
@@ -156,11 +146,8 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
     path = folder / named
     if not path_exists(path):
         names = (FEDERATION, installed.name)
-        raise RequestError(
-            Code.NOT_FOUND,
-            f"dictionary = {named!r} is neither {' nor '.join(map(repr, names))} nor a file in "
-            f"{folder.absolute()}{suggestion(named, names)}",
-        )
+        neither = f"is neither {' nor '.join(map(repr, names))} nor a file in {folder.absolute()}"
+        raise RequestError(Code.NOT_FOUND, f"dictionary = {named!r} {neither}{suggestion(named, names)}")
     return parse_dictionary(read_text(path))
 
 

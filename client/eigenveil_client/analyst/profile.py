@@ -13,8 +13,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Identity, Role
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard, sign_analyst_card
+from eigenveil.identity import Role
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import SignedAuthorization, authorize
 from eigenveil_client.analyst.options import VARIABLE
@@ -94,12 +94,17 @@ class SigningKey:
         """
         file = _file(folder)
         if not file.made:
-            raise RequestError(
-                Code.NOT_FOUND,
-                f"there is no signing key in {folder}, so nothing was signed. Restore a copy of "
-                f"{KEY_FILE}, or create a key with eigenveil key export and have every site confirm it",
-            )
-        return _read(file)
+            todo = "or create a key with eigenveil key export and have every site confirm it"
+            why = f"there is no signing key in {folder}, so nothing was signed"
+            raise RequestError(Code.NOT_FOUND, f"{why}. Restore a copy of {KEY_FILE}, {todo}")
+        raw, owner = file.read()[SIGNING], file.owner
+        try:
+            signing = Ed25519PrivateKey.from_private_bytes(raw)
+        except ValueError as problem:
+            raise file.damaged() from problem
+        public = signing.public_key().public_bytes_raw()
+        key_card = AnalystKeyCard(federation=owner.federation, analyst=owner.name, signing=public)
+        return cls(signing=signing, key_card=key_card)
 
     @classmethod
     def make(cls, folder: Path) -> SigningKey:
@@ -111,13 +116,13 @@ class SigningKey:
             RequestError: code `bad-config`, as `read`, or root uses another user's folder.
             InternalError: code `storage`.
         """
-        _file(folder).make(_new_key)
+        _file(folder).make(lambda: {SIGNING: Ed25519PrivateKey.generate().private_bytes_raw()})
         return cls.read(folder)
 
     @property
     def signed(self) -> SignedAnalystKeyCard:
         """The signed key card for the sites; the same bytes each time."""
-        return sign_analyst_card(self.key_card, self.signing.sign)
+        return SignedAnalystKeyCard.of(self.key_card, self.signing.sign)
 
     def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
         """Return the analyst's signed authorization of this plan, until the Unix time `expires`.
@@ -145,40 +150,9 @@ def check_key(folder: Path) -> Check:
 
 
 def _file(folder: Path) -> KeyFile:
-    return KeyFile(
-        folder=folder, name=KEY_FILE, owner=_analyst_in(folder), keys=(SIGNING,), recovery=LOST_KEY_ADVICE
-    )
-
-
-def _analyst_in(folder: Path) -> Identity:
-    """Return the analyst whose identity is in `folder`, also with an expired certificate.
-
-    Raises:
-        RequestError: code `bad-config`, the identity is not an analyst's.
-    """
+    """Return the key file of the analyst in `folder`, also with an expired certificate."""
     owner = folder_identity(folder)
     if owner is None or owner.role is not Role.ANALYST:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{folder} holds no analyst's identity. Enrol with a join file from the coordinator's operator",
-        )
-    return owner
-
-
-def _new_key() -> dict[str, bytes]:
-    """Return a new key from the system's randomness."""
-    return {SIGNING: Ed25519PrivateKey.generate().private_bytes_raw()}
-
-
-def _read(file: KeyFile) -> SigningKey:
-    raw = file.read()[SIGNING]
-    try:
-        signing = Ed25519PrivateKey.from_private_bytes(raw)
-    except ValueError as problem:
-        raise file.damaged() from problem
-    key_card = AnalystKeyCard(
-        federation=file.owner.federation,
-        analyst=file.owner.name,
-        signing=signing.public_key().public_bytes_raw(),
-    )
-    return SigningKey(signing=signing, key_card=key_card)
+        todo = "Enrol with a join file from the coordinator's operator"
+        raise RequestError(Code.BAD_CONFIG, f"{folder} holds no analyst's identity. {todo}")
+    return KeyFile(folder=folder, name=KEY_FILE, owner=owner, keys=(SIGNING,), recovery=LOST_KEY_ADVICE)

@@ -49,11 +49,9 @@ def signed_submissions(folder: Path, now: float) -> tuple[SignedSubmission, ...]
     try:
         stored = [_submission(row) for row in parse_json(read_secret(path))["submissions"]]
     except (ValueError, KeyError, TypeError) as problem:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{path} is damaged: it holds the ids of studies that you signed, which may still run. Restore "
-            "a copy; or move it away, and submit a study that you signed only with its --submission",
-        ) from problem
+        why = "it holds the ids of studies that you signed, which may still run. Restore a copy"
+        todo = "or move it away, and submit a study that you signed only with its --submission"
+        raise RequestError(Code.BAD_CONFIG, f"{path} is damaged: {why}; {todo}") from problem
     return tuple(one for one in stored if one.expires > now)
 
 
@@ -150,11 +148,10 @@ class Proposal:
 def _trust(study: Study) -> str:
     if not study.masked:
         return f"{study.trust.value}, the coordinator sees each site's exact sums"
-    tries = f", up to {study.attempts} attempts at each round, each charged in full"
-    return (
-        f"{study.trust.value}, against the coordinator with up to {study.colluders} colluding sites"
-        f"{tries if study.attempts > 1 else ', 1 attempt at each round'}"
-    )
+    several = f"up to {study.attempts} attempts at each round, each charged in full"
+    tries = several if study.attempts > 1 else "1 attempt at each round"
+    against = f"against the coordinator with up to {study.colluders} colluding sites"
+    return f"{study.trust.value}, {against}, {tries}"
 
 
 def _sites(federation: Federation) -> str:
@@ -203,6 +200,5 @@ def check_days(days: int) -> None:
         RequestError: code `bad-argument`.
     """
     if not 1 <= days <= MOST_DAYS:
-        raise RequestError(
-            Code.BAD_ARGUMENT, f"a signature is valid for 1 to {MOST_DAYS} days, not {days} (expires_days)"
-        )
+        why = f"a signature is valid for 1 to {MOST_DAYS} days, not {days} (expires_days)"
+        raise RequestError(Code.BAD_ARGUMENT, why)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
@@ -24,10 +25,10 @@ KEY = re.compile(r"[0-9a-f]{64}")
 PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are text
 RELEASE = "release.json"
 REPORT = "report.html"
+ELSEWHERE = "Name another folder with --out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRelease:
+class WrittenRelease(NamedTuple):
     """Paths of a written release and its report, and the release document."""
 
     release: Path
@@ -45,29 +46,20 @@ def read_key(text: str) -> bytes:
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
     if not os.path.isfile(given):
-        raise RequestError(
-            Code.BAD_ARGUMENT, f"{given!r} is neither a key of 64 hexadecimal digits nor a file"
-        )
+        raise _bad_argument(f"{given!r} is neither a key of 64 hexadecimal digits nor a file")
     data = read(Path(given))
     if len(data) == PRIVATE_BYTES or b"PRIVATE KEY" in data:
-        raise RequestError(
-            Code.BAD_ARGUMENT,
-            f"{given} holds a private key, which must not leave the coordinator. Use the public key, shown "
-            "by: eigenveil-coordinator status --config FILE",
-        )
-    content = _stated_key(data).strip().lower()
-    if KEY.fullmatch(content):
-        return bytes.fromhex(content)
-    raise RequestError(Code.BAD_ARGUMENT, f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
+        todo = "Use the public key, shown by: eigenveil-coordinator status --config FILE"
+        raise _bad_argument(f"{given} holds a private key, which must not leave the coordinator. {todo}")
+    content = data.decode("utf-8-sig", errors="replace")
+    with suppress(ValueError, KeyError, TypeError):  # else all of the file is the key
+        content = str(parse_json(content)["release_key"])
+    if KEY.fullmatch(content.strip().lower()):
+        return bytes.fromhex(content.strip())
+    raise _bad_argument(f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
 
 
-def _stated_key(data: bytes) -> str:
-    """Return the text of a key file: all of it, or the release key of an authorities.json."""
-    text = data.decode("utf-8-sig", errors="replace")
-    try:
-        return str(parse_json(text)["release_key"])
-    except (ValueError, KeyError, TypeError):
-        return text
+_bad_argument = partial(RequestError, Code.BAD_ARGUMENT)
 
 
 def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
@@ -86,14 +78,11 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
     try:
         document = load_release(read(release)).document
     except RequestError as problem:
-        raise _occupied(release, "is not an intact release") from problem
+        raise RequestError(Code.CONFLICT, f"{release} is not an intact release. {ELSEWHERE}") from problem
     if not ours(document):
         study = f"{document['plan']['study']['name']} ({document['plan_digest'][:12]})"
-        raise _occupied(release, f"is the release of another study, {study}")
-
-
-def _occupied(path: Path, what: str) -> RequestError:
-    return RequestError(Code.CONFLICT, f"{path} {what}. Name another folder with --out")
+        why = f"{release} is the release of another study, {study}"
+        raise RequestError(Code.CONFLICT, f"{why}. {ELSEWHERE}")
 
 
 def write_result(data: bytes, folder: Path) -> WrittenRelease:
@@ -110,9 +99,20 @@ def write_result(data: bytes, folder: Path) -> WrittenRelease:
     check_folder(folder, lambda existing: bool(existing["plan_digest"] == digest))
     release, report = folder / RELEASE, folder / REPORT
     write_durably(release, data)
-    page = render(published.document, public_key=published.public_key.hex())
-    write_durably(report, page.encode())
+    write_durably(report, render(published.document, public_key=published.public_key.hex()).encode())
     return WrittenRelease(release=release, report=report, document=published.document)
+
+
+def check_signer(release: SignedRelease, key: str | None, profile: Path | None) -> bool:
+    """Return False if neither a key is stated nor the profile is of the release's federation.
+
+    Raises:
+        RequestError: that key has not signed the release; or as `read_key` and `profile_key`.
+    """
+    trusted = profile_key(profile, release.document["plan"]["federation"]) if key is None else read_key(key)
+    if trusted is not None:
+        verify_release(release, trusted)
+    return trusted is not None
 
 
 def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
@@ -120,10 +120,8 @@ def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
     found = verify_release(release, release.public_key, read(path))
     if found is None:
         return None
-    partial = (
-        f"every query in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
-    )
-    statement = "every query and the result follow" if found.result else partial
+    some = f"every query in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
+    statement = "every query and the result follow" if found.result else some
     return {
         "statements": found.statements,
         "rounds": found.rounds,
@@ -151,9 +149,18 @@ def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple
     Raises as `release_analyst` and `signed_by_current_key`."""
     asker = release_analyst(document)
     current = signed_by_current_key(asker, document["plan"]["federation"], profile)
-    return asker.to_dict() | {
-        "current_key": current
-    }, f"Requested by {asker.text}.{current_key_statement(current)}"
+    sentence = f"Requested by {asker.text}.{CURRENT_KEY[current]}"
+    return asker.to_dict() | {"current_key": current}, sentence
+
+
+CURRENT_KEY = {  # sentences on `signed_by_current_key`, to follow the one about the analyst
+    None: "",
+    True: " That is your present key.",
+    False: (
+        " It is in your name, but NOT signed by your present key. If you did not sign it with an earlier "
+        "key, inform the sites and the federation's operator."
+    ),
+}
 
 
 def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path | None) -> bool | None:
@@ -165,21 +172,9 @@ def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path 
     owner = folder_identity(folder)
     if owner is None or owner.role is not Role.ANALYST or not asker.checked:
         return None
-    if (owner.federation, owner.name) != (federation, asker.analyst):
+    if (owner.federation, owner.name) != (federation, asker.analyst) or not key_exists(folder):
         return None
-    return SigningKey.read(folder).key_card.fingerprint == asker.fingerprint if key_exists(folder) else None
-
-
-def current_key_statement(current: bool | None) -> str:
-    """Return `signed_by_current_key` as a sentence, to follow the one about the analyst."""
-    if current is None:
-        return ""
-    if current:
-        return " That is your present key."
-    return (
-        " It is in your name, but NOT signed by your present key. If you did not sign it with an earlier "
-        "key, inform the sites and the federation's operator."
-    )
+    return SigningKey.read(folder).key_card.fingerprint == asker.fingerprint
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:
@@ -192,5 +187,5 @@ def profile_key(profile: Path | None, federation: str) -> bytes | None:
     if found is not None and found[0].federation == federation:
         return found[1]
     if profile is not None:
-        raise RequestError(Code.BAD_ARGUMENT, f"{profile} holds no identity of federation {federation}")
+        raise _bad_argument(f"{profile} holds no identity of federation {federation}")
     return None

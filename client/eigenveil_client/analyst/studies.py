@@ -76,17 +76,12 @@ def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None,
     if is_interactive(as_json) and click.confirm(f"{text}. Submit?"):
         return
     following = next_command(profile, "study", "watch", same.plan_digest.hex()[:SHORT])
-    raise RequestError(
-        Code.CONFLICT, f"not submitted: {text}. See `{following}`, or add --again to repeat it"
-    )
+    todo = f"See `{following}`, or add --again to repeat it"
+    raise RequestError(Code.CONFLICT, f"not submitted: {text}. {todo}")
 
 
 def check_can_sign(*, yes: bool, as_json: bool) -> None:
-    """Raise an error if no person can confirm a signature.
-
-    Raises:
-        click.UsageError: there is no terminal, and no --yes.
-    """
+    """Raise a UsageError if no person can confirm a signature: there is no terminal, and no --yes."""
     if not (yes or is_interactive(as_json)):
         raise click.UsageError(
             "a signature needs confirmation, and there is no terminal (or --json). Read `eigenveil study "

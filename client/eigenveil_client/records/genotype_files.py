@@ -32,6 +32,7 @@ from eigenveil_common.command import require_extra
 MAGIC = bytes([0x6C, 0x1B, 0x01])  # the last byte: variant-major
 IN_BYTE = 4  # persons
 BED_VARIANTS_AT_ONCE = 64  # variants processed while they are in the cache
+BIM_ENDING = LISTS[0]
 BIM = ("chromosome", "variant", "morgans", "position", "A1", "A2")
 FAM = ("FID", "IID", "father", "mother", "sex", "phenotype")
 
@@ -60,29 +61,21 @@ class PlinkMatrix:
         with _library()(self.path, iid_count=self.persons, sid_count=variants, skip_format_check=True) as bed:
             counts: Counts = bed.read(index=np.s_[here, columns.variant], dtype="int8", order="F").T
         for start in range(0, len(counts), BED_VARIANTS_AT_ONCE):
-            some, other = (
-                counts[start : start + BED_VARIANTS_AT_ONCE],
-                columns.allele[start : start + BED_VARIANTS_AT_ONCE] == 1,
-            )
+            some_columns = slice(start, start + BED_VARIANTS_AT_ONCE)
+            some, other = counts[some_columns], columns.allele[some_columns] == 1
             missing = some < 0  # the library's value for a missing genotype
             np.subtract(2, some, out=some, where=other[:, None])
             np.copyto(some, MISSING, where=missing)
         return counts
 
     def digest(self) -> bytes:
-        return digest(*plink_files(self.path))
+        return digest(self.path, *map(self.path.with_suffix, LISTS))
 
 
 def _library() -> Any:
     with require_extra("genotypes"):  # only sites with genotypes have this library
         from bed_reader import open_bed
     return open_bed
-
-
-def plink_files(path: Path) -> tuple[Path, Path, Path]:
-    """Return the paths of the .bed, its .bim and its .fam."""
-    bim, fam = (path.with_suffix(ending) for ending in LISTS)
-    return path, bim, fam
 
 
 def plink_matrix(path: Path) -> PlinkMatrix:
@@ -93,7 +86,7 @@ def plink_matrix(path: Path) -> PlinkMatrix:
         RequestError: code `bad-config`, the library is not installed.
     """
     _library()  # a site without the library should not start
-    _, bim, fam = plink_files(path)
+    bim, fam = map(path.with_suffix, LISTS)
     people = list(read_fields(fam, FAM))
     headers = tuple(
         header(variant, allele) for _, variant, _, _, *both in read_fields(bim, BIM) for allele in both
@@ -209,20 +202,21 @@ def zarr_matrix(path: Path) -> ZarrMatrix:
         import zarr
     try:
         group = zarr.open_group(str(path), mode="r")
-        calls, samples, variants, alleles = (group.get(one) for one in (CALLS, SAMPLES, VARIANTS, ALLELES))
-        arrays = [one for one in (calls, samples, variants, alleles) if isinstance(one, zarr.Array)]
+        members = (group.get(name) for name in (CALLS, SAMPLES, VARIANTS, ALLELES))
+        arrays: list[Any] = [one for one in members if isinstance(one, zarr.Array)]
         _check_sizes(path, arrays)
         lists = [np.asarray(one[...]).astype(str) for one in arrays[1:]]
     except BadRecords:
         raise
     except Exception:  # noqa: BLE001 - codecs and stores raise any error
         raise BadRecords(f"{path} cannot be read as a Zarr group. Check that it is complete") from None
-    if len(arrays) < 4 or not _fit(calls, *lists):
+    if len(arrays) < 4 or not _fit(*arrays[:1], *lists):
         raise BadRecords(
             f"{path} is not in VCF-Zarr layout: {CALLS} (variants, samples, 2) of integers, {SAMPLES}, "
             f"{VARIANTS} and {ALLELES} (variants, alleles)"
         )
-    if _filled_with_genotypes(calls):
+    calls = arrays[0]
+    if int(calls.fill_value or 0) >= 0 and calls.nchunks_initialized < calls.nchunks:
         raise BadRecords(
             f"{path} lacks chunks of {CALLS}, and its fill value is a genotype, so missing chunks would "
             "count as genotypes. Copy the whole group, or export it again"
@@ -243,11 +237,6 @@ def _check_sizes(path: Path, arrays: Sequence[Any]) -> None:
         )
 
 
-def _filled_with_genotypes(calls: Any) -> bool:
-    """Return True if a missing chunk would read as known alleles."""
-    return int(calls.fill_value or 0) >= 0 and calls.nchunks_initialized < calls.nchunks
-
-
 def _fit(calls: Any, samples: Any, variants: Any, alleles: Any) -> bool:
     """Return True if the arrays have consistent types and shapes."""
     return (
@@ -260,18 +249,16 @@ def _fit(calls: Any, samples: Any, variants: Any, alleles: Any) -> bool:
 
 def _matrix(path: Path, calls: Any, samples: Any, variants: Any, alleles: Any) -> ZarrMatrix:
     variant, allele = np.nonzero(alleles != "")
-    counted_alleles = alleles[variant, allele]
     return ZarrMatrix(
         path=path,
         calls=calls,
         names={"iid": samples.tolist()},
-        headers=tuple(map(header, variants[variant].tolist(), counted_alleles.tolist())),
+        headers=tuple(map(header, variants[variant].tolist(), alleles[variant, allele].tolist())),
         alleles=Alleles(variant=variant.astype(np.int64), allele=allele.astype(np.int64)),
         known=((alleles != "") * np.arange(1, alleles.shape[1] + 1)).max(axis=1, initial=0).astype(np.int64),
     )
 
 
-LIST = ".bim"
 EITHER_STRAND = ({"A", "T"}, {"C", "G"})
 NO_ALLELE = {"0", ".", ""}
 
@@ -308,10 +295,11 @@ def _shows_strand(counted: str, other: str) -> bool:
 
 def _variants(path: Path) -> list[tuple[str, str, str]]:
     """Return the name of each variant, the allele that is counted, and the other."""
-    if path.suffix.lower() == LIST:
+    if path.suffix.lower() == BIM_ENDING:
         return [(values[1], values[4], values[5]) for values in read_fields(path, BIM)]
     if path.suffix.lower() not in ZARR:
-        raise BadRecords(f"{path}: variants are read from {LIST} or {', '.join(ZARR)}, not {path.suffix!r}")
+        known = f"{BIM_ENDING} or {', '.join(ZARR)}"
+        raise BadRecords(f"{path}: variants are read from {known}, not {path.suffix!r}")
     group = zarr_matrix(path)
     alleles: dict[int, list[tuple[str, str]]] = {}
     for variant, column in zip(group.alleles.variant.tolist(), group.headers, strict=True):

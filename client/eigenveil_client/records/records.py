@@ -30,7 +30,7 @@ from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
-from eigenveil_client.records.tables.source import Headers, RecordsConfig, Source, name_and_unit
+from eigenveil_client.records.tables.source import Headers, RecordsConfig, name_and_unit
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 
@@ -119,7 +119,9 @@ def stream(
     """
     check_study(study, rules, plausible)
     reading = Reading(table=open_source(config), unreadable=unreadable)
-    file = _digest(reading.table, rules)
+    file = reading.table.digest()
+    if rules:
+        file = hashlib.sha256(file + digest(rules)).digest()
     headers = Headers(reading.table.headers)
     parsers = [column_parser(headers, rules, column.name, column.unit) for column in study.columns]
     placed = grid_encoder(reading, parsers, study, plausible, scratch)
@@ -134,32 +136,20 @@ def stream(
 def check_study(study: Study, rules: Rules, plausible: PlausibleRanges) -> None:
     """Raise an error if a study defines columns otherwise than the site. No record is compared.
 
+    Another unit does so, and a name that bypasses a rule or a plausible range: the header that a rule reads,
+    or a ruled name with a unit in brackets behind it.
+
     Raises:
         RequestError: code `site-policy`.
     """
     check_units(study.columns, plausible)
-    _check_names(study, rules, plausible)
-
-
-def _check_names(study: Study, rules: Rules, plausible: PlausibleRanges) -> None:
-    """Raise an error if a study's column name bypasses a rule or a plausible range of the site.
-
-    That is the header that a rule reads, or a ruled name with a unit in brackets behind it."""
     columns = {name for rule in rules for name in rule.columns}
     raw, ruled = {rule.source for rule in rules if rule.source} - columns, columns | set(plausible)
     names = [(one.name, *name_and_unit(one.name)) for one in study.columns]
     past = [name for name, base, unit in names if name in raw or (unit is not None and base in ruled)]
     if past:
-        raise RequestError(
-            Code.POLICY,
-            f"the site has rules for {', '.join(past)}. Name columns as the site does, without the unit in "
-            "brackets",
-        )
-
-
-def _digest(source: Source, rules: Rules) -> bytes:
-    found = source.digest()
-    return hashlib.sha256(found + digest(rules)).digest() if rules else found
+        todo = "Name columns as the site does, without the unit in brackets"
+        raise RequestError(Code.POLICY, f"the site has rules for {', '.join(past)}. {todo}")
 
 
 class ConstantColumns:

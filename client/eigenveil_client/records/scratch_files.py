@@ -85,41 +85,34 @@ class ScratchFile:
         self.size = os.fstat(file.fileno()).st_size
         self._appending = None if key is None else self._cipher(self.size)
 
-    def append(self, data: memoryview | bytes) -> int:
-        """Append `data`, and return its offset. Raises BadRecords: it cannot be written to the disk."""
-        begin, rest = self.size, memoryview(data).cast("B")
+    def append(self, data: memoryview | bytes) -> None:
+        """Append `data`. Raises BadRecords: it cannot be written to the disk."""
+        rest = memoryview(data).cast("B")
         if self._appending is not None:
             rest = memoryview(self._appending.update(rest))
         self.size += len(rest)
         with _disk():
             while rest:
                 rest = rest[self._file.write(rest) :]
-        return begin
 
     def read_into(self, begin: int, into: memoryview) -> None:
-        """Fill `into` with the bytes from `begin` on, and start reading what follows.
-
-        Raises:
-            BadRecords: they cannot be read from the disk.
-        """
-        self._read(begin, into)
+        """Fill `into` with the bytes from `begin` on, and start reading what follows, or raise BadRecords."""
+        at, rest = begin, into
+        with _disk():
+            descriptor = self._file.fileno()
+            if hasattr(os, "posix_fadvise"):  # not on every system
+                os.posix_fadvise(descriptor, begin + AHEAD, len(into), os.POSIX_FADV_WILLNEED)
+            while rest:
+                done = os.preadv(descriptor, [rest], at)
+                if not done:
+                    raise OSError("the file has become shorter")
+                at, rest = at + done, rest[done:]
         if self._key is not None:
             self._cipher(begin).update_into(into, into)
 
     def close(self) -> None:
         """Free the space on the disk; may be repeated."""
         self._file.close()
-
-    def _read(self, begin: int, into: memoryview) -> None:
-        with _disk():
-            descriptor = self._file.fileno()
-            if hasattr(os, "posix_fadvise"):  # not on every system
-                os.posix_fadvise(descriptor, begin + AHEAD, len(into), os.POSIX_FADV_WILLNEED)
-            while into:
-                done = os.preadv(descriptor, [into], begin)
-                if not done:
-                    raise OSError("the file has become shorter")
-                begin, into = begin + done, into[done:]
 
     def _cipher(self, begin: int) -> CipherContext:
         """Return the cipher that encrypts or decrypts bytes from `begin` on."""
@@ -167,11 +160,7 @@ class GridFile:
         return self.shape[0]
 
     def __getitem__(self, where: slice) -> GridRows:
-        """Return consecutive rows, as a view of this thread's window.
-
-        Raises:
-            BadRecords: they cannot be read from the disk.
-        """
+        """Return consecutive rows, as a view of this thread's window. Raises as `ScratchFile.read_into`."""
         start, stop, _ = where.indices(len(self))
         window: _Window | None = getattr(self._windows, "held", None)
         if window is None or not window.first <= start <= stop <= window.first + len(window.rows):

@@ -5,16 +5,14 @@ Bounds are never taken from records; `source` states their origin.
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
-from eigenveil.study.checks import check_bounds, check_readable, coerce_fields, need
-from eigenveil.study.study import MAX_NAME_LENGTH, NAME, Column
+from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
+from eigenveil.study.study import MAX_NAME_LENGTH, Column, check_name, check_range
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200
@@ -60,8 +58,12 @@ class DictionaryColumn:
     def __post_init__(self) -> None:
         coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
-        self._check_texts()
         where = f"column {self.name!r}"
+        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
+        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
+        check_readable("a column's meaning", self.meaning, MAX_TEXT_LENGTH)
+        check_readable("the source of bounds", self.source, MAX_TEXT_LENGTH)
+        need(bool(self.source.strip()), f"{where}: state the origin of its bounds (source)")
         check_bounds(where, self.lower, self.upper, (self.upper - self.lower) / 2)
         self._check_within(where)
         need(
@@ -70,20 +72,13 @@ class DictionaryColumn:
         )
         self._check_levels(where)
 
-    def _check_texts(self) -> None:
-        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
-        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
-        check_readable("a column's meaning", self.meaning, MAX_TEXT_LENGTH)
-        check_readable("the source of bounds", self.source, MAX_TEXT_LENGTH)
-        need(bool(self.source.strip()), f"column {self.name!r}: state the origin of its bounds (source)")
-
     def _check_within(self, where: str) -> None:
         inside = [self.plausible_lower, self.plausible_upper, self.fill]
         need(
             all(one is None or self.lower <= one <= self.upper for one in inside),
             f"{where}: fill and the plausible range must lie within {self.lower:g} to {self.upper:g}",
         )
-        low, high = (self.plausible_lower, self.plausible_upper)
+        low, high = self.plausible_lower, self.plausible_upper
         need((low is None) == (high is None), f"{where}: state both plausible_lower and plausible_upper")
         need(
             low is None or high is None or low < high,
@@ -94,7 +89,7 @@ class DictionaryColumn:
         category = self.type is ColumnType.CATEGORY
         need(category == bool(self.levels), f"{where}: a category needs levels, and other types have none")
         need(len(self.levels) <= MAX_LEVELS, f"{where}: at most {MAX_LEVELS} levels")
-        need(len(set(self.levels)) == len(self.levels), f"{where}: a level is named twice")
+        check_unique(f"{where}: levels", self.levels)
         for level in self.levels:
             need(bool(level.strip()), f"{where}: a level needs a text")
             check_readable("a level", level, MAX_NAME_LENGTH)
@@ -128,20 +123,13 @@ class Dictionary:
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(
-            NAME.fullmatch(self.name) is not None,
-            f"dictionary name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
-        )
-        need(1 <= self.version <= MAX_VERSION, f"version must lie between 1 and {MAX_VERSION}")
+        check_name("dictionary name", self.name)
+        check_range(self, "version", MAX_VERSION)
         check_readable("what a dictionary is about", self.about, MAX_TEXT_LENGTH)
-        need(
-            1 <= len(self.columns) <= MAX_COLUMNS,
-            f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",
-        )
-        named = Counter(one.name for column in self.columns for one in column.columns)
-        named.update(column.name for column in self.columns if column.levels)
-        twice = sorted(name for name, times in named.items() if times > 1)
-        need(not twice, f"columns named twice: {', '.join(twice)}")
+        many = len(self.columns)
+        need(1 <= many <= MAX_COLUMNS, f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {many}")
+        categories = [column.name for column in self.columns if column.levels]
+        check_unique("columns", [one.name for column in self.columns for one in column.columns] + categories)
 
     def usable(self) -> dict[str, Column]:
         """Return all columns that a study may name, in order."""
@@ -171,6 +159,4 @@ def range_text(lower: float, upper: float) -> str:
 
 def number_text(value: float) -> str:
     """Return a number as text, with all its digits."""
-    return (
-        str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)
-    )
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)

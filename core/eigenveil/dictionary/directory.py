@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eigenveil.dictionary.dictionary import number_text, suggestion
-from eigenveil.dictionary.site_rules import StatedRules, rules_from_dict, rules_from_proto, sites_forbidding
+from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto, sites_forbidding
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.checks import check_readable, coerce_fields, need, study_error
+from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
 from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -64,14 +64,11 @@ class SiteStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or a document."""
-        columns = None if self.columns is None else list(self.columns)
-        study_rules = None if self.study_rules is None else self.study_rules.to_dict()
-        approval = "manual" if self.needs_approval else "auto"
         return {
-            "columns": columns,
-            "approval": approval,
+            "columns": to_plain(self.columns),
+            "approval": "manual" if self.needs_approval else "auto",
             "thresholds": self.thresholds,
-            "study_rules": study_rules,
+            "study_rules": None if self.study_rules is None else self.study_rules.to_dict(),
         }
 
     def visible_to(self, analyst: str) -> SiteStatement:
@@ -137,34 +134,17 @@ class Directory:
         return tuple(dict.fromkeys([*(self.columns or ()), *(name for names in offered for name in names)]))
 
 
-def directory_to_dict(directory: Directory) -> dict[str, Any]:
-    """Return plain values for another process."""
-    statement_data = {name: None if one is None else one.to_dict() for name, one in directory.sites.items()}
-    return {
-        "federation": directory.federation,
-        "sites": statement_data,
-        "columns": directory.columns,
-        "approval_seconds": directory.approval_seconds,
-    }
-
-
 def directory_from_dict(data: Mapping[str, Any]) -> Directory:
-    """Return the inverse of `directory_to_dict`."""
-    return Directory(
-        federation=data["federation"],
-        sites={name: None if one is None else _statement(one) for name, one in data["sites"].items()},
-        columns=None if data["columns"] is None else tuple(data["columns"]),
-        approval_seconds=data["approval_seconds"],
-    )
+    """Return the directory in plain values, as `plain_fields` gives them."""
+    sites = {name: None if one is None else _statement(one) for name, one in data["sites"].items()}
+    columns = None if data["columns"] is None else tuple(data["columns"])
+    return Directory(**{**data, "sites": sites, "columns": columns})
 
 
-def _statement(statement_data: Mapping[str, Any]) -> SiteStatement:
-    study_rules = statement_data["study_rules"]
+def _statement(data: Mapping[str, Any]) -> SiteStatement:
+    study_rules = data["study_rules"]
     return SiteStatement(
-        columns=statement_data["columns"],
-        needs_approval=statement_data["approval"] == "manual",
-        study_rules=None if study_rules is None else rules_from_dict(study_rules),
-        **statement_data["thresholds"],
+        **{**data, "study_rules": None if study_rules is None else StatedRules(**study_rules)}
     )
 
 
@@ -174,13 +154,12 @@ def check_study(study: Study, directory: Directory) -> None:
     Raises:
         RequestError: code `bad-study`, with all problems.
     """
-    problems = [
+    problems = (
         *_unknown_sites(study, directory),
         *_columns(study, directory),
         *_short_waits(study, directory),
-    ]
-    if problems:
-        raise study_error("; ".join(problems))
+    )
+    need(not problems, "; ".join(problems))
 
 
 def check_rules(plan: Plan, directory: Directory) -> list[str]:
@@ -205,31 +184,35 @@ def check_rules(plan: Plan, directory: Directory) -> list[str]:
 
 
 def _unknown_sites(study: Study, directory: Directory) -> Iterator[str]:
-    unknown_sites = sorted(set(study.federation.sites) - set(directory.sites))
-    if unknown_sites:
-        names_text = ", ".join(f"{name}{suggestion(name, directory.sites)}" for name in unknown_sites)
+    unknown = sorted(set(study.federation.sites) - set(directory.sites))
+    if unknown:
+        named = ", ".join(f"{name}{suggestion(name, directory.sites)}" for name in unknown)
         enrolled = ", ".join(sorted(directory.sites)) or "none"
-        yield f"not enrolled in {directory.federation}: {names_text} (enrolled sites: {enrolled})"
+        yield f"not enrolled in {directory.federation}: {named} (enrolled sites: {enrolled})"
 
 
 def _columns(study: Study, directory: Directory) -> Iterator[str]:
-    named = [column.name for column in study.columns]
-    known = directory.known_columns
+    named, known = [column.name for column in study.columns], directory.known_columns
     unknown = [] if directory.columns is None else [name for name in named if name not in set(known)]
     if unknown:
-        names_text = _listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
-        yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names_text}"
-    for site in study.federation.sites:
-        stated = directory.sites.get(site)
-        if stated is None or stated.columns is None:
+        names = _listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
+        yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names}"
+    for site, stated in _stated(study, directory):
+        if stated.columns is None:
             continue
         offers, gone = set(stated.columns), set(unknown)
         missing = [name for name in named if name not in offers and name not in gone]
         if missing:
-            names_text = _listed(
-                [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
-            )
-            yield f"{site} does not offer {names_text}"
+            hinted = [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
+            yield f"{site} does not offer {_listed(hinted)}"
+
+
+def _stated(study: Study, directory: Directory) -> Iterator[tuple[str, SiteStatement]]:
+    """Yield the sites of a study that have stated something, with their statements."""
+    for site in study.federation.sites:
+        statement = directory.sites.get(site)
+        if statement is not None:
+            yield site, statement
 
 
 def _listed(names: Collection[str]) -> str:
@@ -241,13 +224,10 @@ def _listed(names: Collection[str]) -> str:
 def _short_waits(study: Study, directory: Directory) -> Iterator[str]:
     """Yield a problem if people at sites have too little time: approval hours and deadline are both short."""
     seconds = max(directory.approval_seconds, study.federation.deadline_seconds)
-    stated = {site: directory.sites.get(site) for site in study.federation.sites}
-    sites_with_approval = [site for site, one in stated.items() if one is not None and one.needs_approval]
-    if sites_with_approval and seconds < PERSON_SECONDS:
+    asking = [site for site, one in _stated(study, directory) if one.needs_approval]
+    if asking and seconds < PERSON_SECONDS:
         yield (
-            f"at {', '.join(sites_with_approval)} a person decides about every study, and this study waits "
-            "only "
+            f"at {', '.join(asking)} a person decides about every study, and this study waits only "
             f"{number_text(seconds)} s: state deadline_seconds of at least {number_text(PERSON_SECONDS)}, "
-            "or ask the "
-            f"operator to raise approval_hours ({directory.approval_seconds / HOUR_SECONDS:g})"
+            f"or ask the operator to raise approval_hours ({directory.approval_seconds / HOUR_SECONDS:g})"
         )

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.formatting import shown
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.checks import check_readable, coerce_fields, need
+from eigenveil.study.checks import check_readable, coerce_fields, field_types, need, plain_fields
 from eigenveil.study.study import MAX_NAME_LENGTH, Study, Trust
 
 if TYPE_CHECKING:
@@ -124,10 +124,9 @@ class StatedRules:
         """Return the verdict on the analyst; there is none before the submission."""
         listed = ANY in self.analysts or not analyst or analyst in self.analysts
         allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts) or "none"
-        remedy = (
-            "" if listed else f"; to allow it, write in site.toml: {analysts_line(*self.analysts, analyst)}"
-        )
-        text = f"{analyst or 'not submitted yet'}; allowed: {allowed}{remedy}"
+        text = f"{analyst or 'not submitted yet'}; allowed: {allowed}"
+        if not listed:
+            text += f"; to allow it, write in site.toml: {analysts_line(*self.analysts, analyst)}"
         return Verdict(rule="analysts", passed=listed, text=text)
 
     def _about_noise(self, plan: Plan) -> Verdict:
@@ -138,24 +137,20 @@ class StatedRules:
         )
         return Verdict(rule="noise", passed=passed, text=f"{noise_text}; allowed: {self.noise}")
 
-    def _about_trust(self, study: Study) -> tuple[Verdict, ...]:
+    def _about_trust(self, study: Study) -> list[Verdict]:
         """Return the verdicts on trust; the rules on other sites apply under secure aggregation only."""
-        seen = self._about_who_sees(study)
-        if not study.masked:
-            return seen
-        return (
-            *seen,
-            lower_limit_verdict("colluding", "colluding", study.colluders, self.colluding),
-            lower_limit_verdict("minimum_sites", "quorum", study.federation.least, self.minimum_sites),
-        )
-
-    def _about_who_sees(self, study: Study) -> tuple[Verdict, ...]:
-        if not self.trust:
-            return ()
-        allowed = study.trust.value in self.trust
-        remedy = "" if allowed else f'; state trust = "{self.trust[0]}" in the study'
-        text = f"{study.trust.value}: {SEES[study.trust]}; allowed: {', '.join(self.trust)}{remedy}"
-        return (Verdict(rule="trust", passed=allowed, text=text),)
+        verdicts = []
+        if self.trust:
+            allowed = study.trust.value in self.trust
+            remedy = "" if allowed else f'; state trust = "{self.trust[0]}" in the study'
+            text = f"{study.trust.value}: {SEES[study.trust]}; allowed: {', '.join(self.trust)}{remedy}"
+            verdicts.append(Verdict(rule="trust", passed=allowed, text=text))
+        if study.masked:
+            verdicts += [
+                lower_limit_verdict("colluding", "colluding", study.colluders, self.colluding),
+                lower_limit_verdict("minimum_sites", "quorum", study.federation.least, self.minimum_sites),
+            ]
+        return verdicts
 
     def visible_to(self, analyst: str) -> StatedRules:
         """Return the rules as shown to one analyst, without the other analysts."""
@@ -165,33 +160,18 @@ class StatedRules:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or another process."""
-        data = asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+        return plain_fields(self)
 
     def to_proto(self) -> pb.SiteRules:
         """Return the protocol message."""
         from eigenveil_proto.v1 import eigenveil_pb2 as pb  # not loaded for command-line help
 
-        return pb.SiteRules(**asdict(self))
-
-
-def rules_from_dict(data: Mapping[str, Any]) -> StatedRules:
-    """Return the inverse of `to_dict`. Raises as `StatedRules`."""
-    return StatedRules(**data)
+        return pb.SiteRules(**plain_fields(self))
 
 
 def rules_from_proto(message: pb.SiteRules) -> StatedRules:
     """Return the rules in a message. Raises as `StatedRules`."""
-    return StatedRules(
-        analysts=tuple(message.analysts),
-        algorithms=tuple(message.algorithms),
-        noise=message.noise,
-        max_epsilon_per_study=message.max_epsilon_per_study,
-        max_delta=message.max_delta,
-        trust=tuple(message.trust),
-        colluding=message.colluding,
-        minimum_sites=message.minimum_sites,
-    )
+    return StatedRules(**{name: getattr(message, name) for name in field_types(StatedRules)})
 
 
 def sites_forbidding(
@@ -200,9 +180,9 @@ def sites_forbidding(
     """Yield the invited sites whose stated rules do not allow a plan, with these rules."""
     for site in plan.study.federation.sites:
         rules = stated.get(site)
-        failed = () if rules is None else tuple(one.rule for one in rules.verdicts(plan) if not one.passed)
+        failed = [] if rules is None else [one.rule for one in rules.verdicts(plan) if not one.passed]
         if failed:
-            yield site, failed
+            yield site, tuple(failed)
 
 
 MAX_TEXT_LENGTH = 300  # characters

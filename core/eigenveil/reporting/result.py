@@ -29,39 +29,28 @@ MOST_COVARIANCE_COLUMNS = 2048  # columns; their covariance takes 80 MB as text,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Result:
-    """Result of a release: k components of d columns.
+class Result(Estimate):
+    """Estimate in a study's units: k components of d columns.
 
     Shape: columns (d,), components (k, d) with orthonormal rows, explained_variance (k,) and its ratio (k,),
     mean (d,), scale (d,), covariance (d, d) or None.
 
     `mean` is in each column's own unit. With scaling = "none" directions are too, and variances are in its
     square. Otherwise both refer to columns divided by `scale`: with "bounds" half the distance between a
-    column's bounds, with "standard" its noised standard deviation. `records` is the noised record count.
-    `noise_scale` is the standard deviation of the noise on an entry of the covariance, or of the gradient
-    that gives the variances. `predicted_sin_angle` is the predicted sine of the angle to the records' own
-    components (1: only noise; None: unknown). `declined` is the reason for releasing nothing. `way` is what
-    the first releases decided, with the reason (None: nothing). `noise` is the error model of `covariance`
-    in its units; None if unknown. `covariance_in_round` is True if a covariance was released that is too
-    large to be here: it is the signed release of its round. Source: releases and public numbers only [P7].
+    column's bounds, with "standard" its noised standard deviation. `covariance_in_round` is True if a
+    covariance was released that is too large to be here: it is the signed release of its round.
+    Source: releases and public numbers only [P7].
     """
 
     columns: tuple[str, ...]
-    components: FloatArray
-    explained_variance: FloatArray
     explained_variance_ratio: FloatArray
-    total_variance: float
-    mean: FloatArray
     scale: FloatArray
-    records: float
-    noise_scale: float
-    predicted_sin_angle: float | None
-    covariance: FloatArray | None
-    noise: MatrixNoise | None
-    warnings: tuple[str, ...]
-    declined: str | None
-    decision: str | None = None
     covariance_in_round: bool = False
+
+    @property
+    def predicted_sin_angle(self) -> float | None:
+        """Predicted sine of the angle to the records' own components; 1 is only noise, None is unknown."""
+        return self.sin_error
 
     @property
     def noise_edge(self) -> float | None:
@@ -72,31 +61,28 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as lists and numbers, as in release.json.
 
-        A matrix of more than MOST_WRITTEN columns is left out. It is the signed release of its round, which
-        can be fetched as bytes [R21].
+        A matrix of more than MOST_COVARIANCE_COLUMNS is left out. It is the signed release of its round,
+        which can be fetched as bytes [R21].
         """
         written = self
         if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
             written = replace(self, covariance=None, noise=None, covariance_in_round=True)
-        return {field.name: _plain(getattr(written, field.name)) for field in fields(written)}
+        data = {field.name: _plain(getattr(written, field.name)) for field in fields(written)}
+        return data | {"predicted_sin_angle": data.pop("sin_error")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
         """Return the result that `to_dict` wrote."""
-        d = len(data["columns"])
-        arrays = {name: np.array(data[name], dtype=np.float64) for name in ARRAYS}
-        arrays["components"] = arrays["components"].reshape(-1, d)
-        covariance = data["covariance"]
-        return cls(
-            **dict(data)
-            | arrays
-            | {"columns": tuple(data["columns"]), "warnings": tuple(data["warnings"])}
-            | {"covariance": None if covariance is None else np.array(covariance, dtype=np.float64)}
-            | {"noise": None if data["noise"] is None else MatrixNoise.from_dict(data["noise"])}
-        )
+        values = dict(data) | {"noise": data["noise"] and MatrixNoise.from_dict(data["noise"])}
+        for name in ARRAYS:
+            values[name] = None if data[name] is None else np.array(data[name], dtype=np.float64)
+        values["components"] = values["components"].reshape(-1, len(data["columns"]))
+        for name in ("columns", "warnings"):
+            values[name] = tuple(data[name])
+        return cls(sin_error=values.pop("predicted_sin_angle"), **values)
 
 
-ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale")
+ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale", "covariance")
 
 
 def _plain(value: Any) -> Any:
@@ -114,24 +100,19 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
     square = float(factors[0]) ** 2 if in_column_units else 1.0
     total = max(estimate.total_variance, float(estimate.explained_variance.sum()))
     ratio = estimate.explained_variance / total if total > 0 else estimate.explained_variance * 0
-    covariance = estimate.covariance
-    return Result(
-        columns=tuple(column.name for column in plan.study.columns),
-        components=estimate.components,
-        explained_variance=estimate.explained_variance * square,
-        explained_variance_ratio=ratio,
-        total_variance=total * square,
-        mean=offsets(plan.study) + estimate.mean * factors,
-        scale=_scale(estimate, factors, in_column_units),
-        records=estimate.records,
-        noise_scale=estimate.noise_scale * square,
-        predicted_sin_angle=estimate.sin_error,
-        covariance=None if covariance is None else covariance * square,
-        noise=None if estimate.noise is None else estimate.noise.in_units(square),
-        warnings=(*estimate.warnings, *result_warnings(plan.study, estimate, square)),
-        declined=estimate.declined,
-        decision=estimate.decision,
-    )
+    converted = {
+        "columns": tuple(column.name for column in plan.study.columns),
+        "explained_variance": estimate.explained_variance * square,
+        "explained_variance_ratio": ratio,
+        "total_variance": total * square,
+        "mean": offsets(plan.study) + estimate.mean * factors,
+        "scale": _scale(estimate, factors, in_column_units),
+        "noise_scale": estimate.noise_scale * square,
+        "covariance": None if estimate.covariance is None else estimate.covariance * square,
+        "noise": None if estimate.noise is None else estimate.noise.in_units(square),
+        "warnings": (*estimate.warnings, *result_warnings(plan.study, estimate, square)),
+    }
+    return Result(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)} | converted)
 
 
 def _scale(estimate: Estimate, factors: FloatArray, in_column_units: bool) -> FloatArray:
@@ -173,23 +154,20 @@ def result_warnings(study: Study, estimate: Estimate, square: float = 1.0) -> tu
     `square` is a variance of 1 in the units of the result.
     Source: releases and public numbers only [P7].
     """
-    data = []
-    sine, has_records = (
-        estimate.sin_error or 0.0,
-        estimate.records > 0,
-    )  # 0 records: the algorithm has no queries
-    if has_records and len(estimate.components) and sine > USABLE:
-        data.append(
+    warnings = []
+    sine = estimate.sin_error or 0.0
+    if estimate.records > 0 and len(estimate.components) and sine > USABLE:  # 0 records: no queries
+        warnings.append(
             f"the directions are mostly noise (predicted sine {sine:.2g}): use more records, a "
             "larger epsilon, or another number of components"
         )
     most, largest = variance_bound(study, estimate.scale), max(estimate.explained_variance, default=0.0)
     if largest > most:
-        data.append(
+        warnings.append(
             f"a variance of {largest * square:.4g} is more than the columns' bounds allow in total, "
             f"{most * square:.4g}: the rest is noise"
         )
-    return tuple(data)
+    return tuple(warnings)
 
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches

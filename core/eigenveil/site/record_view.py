@@ -16,7 +16,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries.columns import FRAME_BITS, Frame
 from eigenveil.site.kernels import record_chunks
-from eigenveil.site.kernels.record_chunks import CompiledChunkBuffer, NumpyChunk, NumpyChunkBuffer
+from eigenveil.site.kernels.record_chunks import Chunk, CompiledChunkBuffer, NumpyChunk, NumpyChunkBuffer
 from eigenveil.study.grid import GridRows, S, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Missing, Study
 
@@ -122,43 +122,6 @@ class StoredRows(Protocol):
     def __getitem__(self, here: slice, /) -> GridRows: ...
 
 
-class Chunk(Protocol):
-    """Records z minus a public centre, integer-valued, and their exact products [P1].
-
-    Shape: z (m, d).
-    """
-
-    def __len__(self) -> int: ...
-
-    def wide(self) -> FloatArray:
-        """Return z as float64; the caller may overwrite it."""
-
-    def squared_norms(self) -> FloatArray:
-        """Return ||z||^2 <= 4 S^2 d, exact. Shape: (m,)."""
-
-    def project(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return z W and ||z||^2, exact where no sum of absolute products reaches 2**53 units of W.
-
-        Shape: W (d, k) -> (m, k) in column-major order, and (m,).
-        """
-
-    def weighted_sum(self, b: FloatArray) -> FloatArray:
-        """Return b^T z, exact under the same condition. Shape: b (m, k) -> (k, d)."""
-
-    def coefficients(
-        self,
-        a: FloatArray,
-        z_offset: FloatArray | None,
-        norm2: FloatArray,
-        offset2: float,
-        radius: int,
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """Return `clipping.gradient_coefficients` of z."""
-
-    def clipped(self, radius: int) -> FloatArray:
-        """Return `clipping.clip_rows` of z. Shape: (m, d)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordView:
     """Records `start` to `stop` of a site on the grid.
@@ -193,22 +156,21 @@ class RecordView:
         picked = SelectedRows(rows=self.all_rows(), positions=positions)
         return replace(self, rows=picked, start=0, stop=len(picked))
 
-    def stored_chunks(self, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[GridRows]:
-        """Yield chunks as stored, of at most `most` rows and about `entries` entries."""
+    def chunks(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[Chunk]:
+        """Yield chunks of at most `most` rows, about `entries` entries, on the grid minus a public centre.
+
+        Exact: an entry is at most 2 S.
+        """
+        buffer: NumpyChunkBuffer | CompiledChunkBuffer | None = None
         size = max(1, min(most, entries // self.rows.shape[1]))
         for start in range(self.start, self.stop, size):
-            yield self.rows[start : min(start + size, self.stop)]
-
-    def chunks(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[Chunk]:
-        """Yield chunks on the grid minus a public centre. Exact: an entry is at most 2 S."""
-        buffer: NumpyChunkBuffer | CompiledChunkBuffer | None = None
-        for rows in self.stored_chunks(most, entries):
+            rows = self.rows[start : min(start + size, self.stop)]
             if self.frame is not None:
                 z = apply_frame(rows, self.frame, self.unit)
                 z -= centre
                 yield NumpyChunk(z)
             else:
-                buffer = _chunk_buffer(len(rows), centre, self.unit) if buffer is None else buffer
+                buffer = buffer or record_chunks.chunk_buffer(len(rows), centre, self.unit)
                 yield buffer.chunk(rows)
 
     def centred(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[FloatArray]:
@@ -236,15 +198,6 @@ class SelectedRows:
 
     def __getitem__(self, here: slice, /) -> GridRows:
         return self.rows[self.positions[here]]
-
-
-def _chunk_buffer(size: int, centre: IntArray, unit: int) -> NumpyChunkBuffer | CompiledChunkBuffer:
-    kernels = record_chunks.load_kernels()
-    return (
-        NumpyChunkBuffer(size, centre, unit)
-        if kernels is None
-        else CompiledChunkBuffer(kernels, size, centre, unit)
-    )
 
 
 def on_grid(rows: GridRows, unit: int) -> GridRows:

@@ -48,16 +48,6 @@ from eigenveil.queries import (
 from eigenveil.site import batches, subspaces, sums
 from eigenveil.site.batches import assign_batches, shuffle_slots
 from eigenveil.site.record_view import ParallelMap, RecordView, StoredRows, on_grid
-from eigenveil.site.sums import (
-    clipped_sum,
-    cross_covariance,
-    cross_norms,
-    gradient,
-    gradient_norms,
-    gram,
-    row_norms,
-    squared_norm_sum,
-)
 
 CHUNK = 4096  # rows of a chunk at most
 OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | GramBasedQuery | CrossNorms | CrossCovariance
@@ -110,27 +100,17 @@ class Site:
         self._check_columns(columns_of(query))
         self._check_columns(None if frame is None else frame.columns)
         view = RecordView(rows=self.rows, unit=self._unit, frame=frame, start=0, stop=len(self.rows))
-        if isinstance(query, SubspaceQuery):
-            return subspaces.answer(
-                on_grid(view.all_rows(), self._unit), query
-            )  # these queries have no frame
+        if isinstance(query, SubspaceQuery):  # it has no frame
+            return subspaces.answer(on_grid(view.all_rows(), self._unit), query)
         batch = batch_of(query)
         if batch is not None:
-            order = (
-                self._slot_position(batch)
-                if isinstance(query, ShuffledRecord)
-                else self._batch_positions(batch)
-            )
+            shuffled = isinstance(query, ShuffledRecord)
+            order = self._slot_position(batch) if shuffled else self._batch_positions(batch)
             view = view.select(order)
-        if isinstance(query, EigenvalueVotes):  # a subset's records are scattered, so the rows are not split
-            return batches.votes(view, query, self._chunk)
-        return self._sum_parts(view, query, apply)
-
-    def _sum_parts(
-        self, view: RecordView, query: OnRows | ColumnQuery | GradientQuery, apply: ParallelMap
-    ) -> IntArray:
         total = np.zeros(query.length, dtype=np.int64)
-        for answer in apply(lambda part: _answer_part(part, query, self._chunk), view.split(self._workers)):
+        # A voting subset's records are scattered, so the rows are not split.
+        parts = [view] if isinstance(query, EigenvalueVotes) else view.split(self._workers)
+        for answer in apply(lambda part: _answer_part(part, query, self._chunk), parts):
             total += answer
             del answer  # frees a long answer before the next one is made
         total.setflags(write=False)
@@ -151,10 +131,8 @@ class Site:
         """Return the position of the record in this slot of the secret order; empty if the slot is empty."""
         name = (-batch.batches, batch.key.tobytes())
         if name != self._pass:
-            self._pass, self._assignment = (
-                name,
-                shuffle_slots(len(self), batch.batches, batch.key, self._secret),
-            )
+            order = shuffle_slots(len(self), batch.batches, batch.key, self._secret)
+            self._pass, self._assignment = name, order
         position = self._assignment[batch.index : batch.index + 1]
         return np.asarray(position[position < len(self)], dtype=np.int64)
 
@@ -167,35 +145,27 @@ class Site:
 
 
 def _answer_part(view: RecordView, query: OnRows | ColumnQuery | GradientQuery, chunk: int) -> IntArray:
-    if isinstance(query, GradientQuery):
-        return _answer_gradients(view, query, chunk)
     match query:
         case ColumnHistograms():
             return sums.column_histograms(view, query, chunk)
         case ColumnMoments():
             return sums.column_moments(view, query, chunk)
         case RowNorms() | RadiusSearch():
-            return row_norms(view, query, chunk)
+            return sums.row_norms(view, query, chunk)
         case ClippedSum():
-            return clipped_sum(view, query, chunk)
+            return sums.clipped_sum(view, query, chunk)
         case SquaredNormSum():
-            return squared_norm_sum(view, query, chunk)
+            return sums.squared_norm_sum(view, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
-            return gram(view, query, chunk)
+            return sums.gram(view, query, chunk)
         case CrossNorms():
-            return cross_norms(view, query, chunk)
+            return sums.cross_norms(view, query, chunk)
         case CrossCovariance():
-            return cross_covariance(view, query, chunk)
-        case _:
-            assert_never(query)
-
-
-def _answer_gradients(view: RecordView, query: GradientQuery, chunk: int) -> IntArray:
-    match query:
+            return sums.cross_covariance(view, query, chunk)
         case GradientNorms():
-            return gradient_norms(view, query, chunk)
+            return sums.gradient_norms(view, query, chunk)
         case Gradient() | ShuffledRecord():
-            return gradient(view, query, chunk)
+            return sums.gradient(view, query, chunk)
         case CoordinateHistograms():
             return batches.coordinates(view, query, chunk)
         case CoordinateClippedSum():

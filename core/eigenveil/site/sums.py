@@ -6,8 +6,7 @@ count by norm and add clipped terms over chunks of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -37,10 +36,12 @@ from eigenveil.queries.columns import (
     ColumnMoments,
 )
 from eigenveil.queries.cross_covariance import INNER_BITS, OUTER_BITS
+from eigenveil.queries.gradients import offset_norm2
 from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT, ceil_sqrt
 from eigenveil.site.kernels import clipping
 from eigenveil.site.kernels.clipping import gradient_coefficients, weights
-from eigenveil.site.record_view import CHUNK_ENTRIES, Chunk, RecordView
+from eigenveil.site.kernels.record_chunks import Chunk
+from eigenveil.site.record_view import CHUNK_ENTRIES, RecordView
 from eigenveil.study.grid import S
 
 TALL_ROWS, PRODUCT_ENTRIES = 2**9, 2**20  # rows, and most entries, of a chunk that is multiplied by itself
@@ -54,10 +55,13 @@ def squared_norms(z: Chunk) -> IntArray:
 
 def row_norms(view: RecordView, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
     """Return the counts of records by norm; ||z||^2 is compared with edge^2 in integers."""
-    squares, counts = query.edges**2, np.zeros(query.length, dtype=np.int64)
-    for z in view.chunks(query.centre, chunk):
-        bins = np.searchsorted(squares, squared_norms(z), side="right")
-        counts += np.bincount(bins, minlength=query.length)
+    return _histogram(query.edges**2, (squared_norms(z) for z in view.chunks(query.centre, chunk)))
+
+
+def _histogram(edges: FloatArray | IntArray, chunks: Iterable[FloatArray | IntArray]) -> IntArray:
+    counts = np.zeros(edges.size + 1, dtype=np.int64)
+    for numbers in chunks:
+        counts += np.bincount(np.searchsorted(edges, numbers, side="right"), minlength=counts.size)
     return frozen(counts)
 
 
@@ -122,61 +126,32 @@ def column_moments(view: RecordView, query: ColumnMoments, chunk: int) -> IntArr
     return frozen(total.total())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _GradientTerms:
-    """Chunk of centred records and the terms of their gradients.
+def _gradient_terms(
+    view: RecordView, spec: GradientSpec, most: int
+) -> Iterator[tuple[Chunk, FloatArray, FloatArray | None, FloatArray]]:
+    """Yield chunks and the terms of their gradients: z, a, z_offset, norm2.
+
+    Exact: integer sums below 2**53, those of a in units of 2**-shift.
 
     Shape: z (m, d) in a chunk, a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0),
     norm2 (m,) = ||z||^2.
     """
-
-    z: Chunk
-    a: FloatArray
-    z_offset: FloatArray | None
-    norm2: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _GradientMatrices:
-    """Public matrices of a spec, stacked so that one product serves both.
-
-    Shape: matrix (d, k) = W / 2**shift, or (d, 2 k) = [W / 2**shift, offset] where offset is not 0;
-    offset2 = ||offset||_F^2.
-    """
-
-    matrix: FloatArray
-    k: int
-    offset2: float
-
-    def __call__(self, z: Chunk) -> _GradientTerms:
-        """Return the terms of a chunk. Exact: integer sums below 2**53, those of a in units of 2**-shift."""
-        product, norm2 = z.project(self.matrix)
-        z_offset = product[:, self.k :] if self.offset2 else None
-        return _GradientTerms(z=z, a=product[:, : self.k], z_offset=z_offset, norm2=norm2)
-
-
-def _matrices(spec: GradientSpec) -> _GradientMatrices:
     given = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
     check_exact(2.0 * S * spec.centre.size * float(max(np.abs(terms).max(initial=0) for terms in given)))
-    scaled = [spec.directions * 2.0**-spec.shift, *given[1:]]
-    return _GradientMatrices(matrix=np.hstack(scaled), k=spec.k, offset2=float((spec.offset**2).sum()))
-
-
-def _gradient_terms(
-    view: RecordView, matrices: _GradientMatrices, spec: GradientSpec, most: int
-) -> Iterator[_GradientTerms]:
-    return map(matrices, view.chunks(spec.centre, most))
+    matrix = np.hstack([spec.directions * 2.0**-spec.shift, *given[1:]])  # one product serves both
+    for z in view.chunks(spec.centre, most):
+        product, norm2 = z.project(matrix)
+        yield z, product[:, : spec.k], product[:, spec.k :] if len(given) > 1 else None, norm2
 
 
 def gradient_norms(view: RecordView, query: GradientNorms, chunk: int) -> IntArray:
     """Return the counts of records by 2**shift times the norm of their gradient."""
-    matrices, edges = _matrices(query.spec), query.edges.astype(np.float64)
-    counts = np.zeros(query.length, dtype=np.int64)
-    for terms in _gradient_terms(view, matrices, query.spec, chunk):
-        norm = clipping.gradient_norms(terms.a, terms.z_offset, np.sqrt(terms.norm2), matrices.offset2)
-        norm *= 2.0**query.spec.shift
-        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
-    return frozen(counts)
+    offset2, unit = float(offset_norm2(query.spec.offset)), 2.0**query.spec.shift
+    terms = _gradient_terms(view, query.spec, chunk)
+    norms = (
+        clipping.gradient_norms(a, z_off, np.sqrt(norm2), offset2) * unit for _, a, z_off, norm2 in terms
+    )
+    return _histogram(query.edges.astype(np.float64), norms)
 
 
 def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> IntArray:
@@ -184,12 +159,11 @@ def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> 
 
     Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F for every record that counts.
     """
-    spec, matrices, offsets = query.spec, _matrices(query.spec), 0
-    largest_norm = query.radius + OFFSET_STEPS * ceil_sqrt(int((spec.offset**2).sum()))
-    total = ExactSum((spec.k, spec.centre.size), largest_norm)
-    for terms in _gradient_terms(view, matrices, spec, min(chunk, total.most)):
-        b, u = terms.z.coefficients(terms.a, terms.z_offset, terms.norm2, matrices.offset2, query.radius)
-        total.add(terms.z.weighted_sum(b), len(b))
+    spec, offsets, offset2 = query.spec, 0, offset_norm2(query.spec.offset)
+    total = ExactSum((spec.k, spec.centre.size), query.radius + OFFSET_STEPS * ceil_sqrt(offset2))
+    for z, a, z_offset, norm2 in _gradient_terms(view, spec, min(chunk, total.most)):
+        b, u = z.coefficients(a, z_offset, norm2, float(offset2), query.radius)
+        total.add(z.weighted_sum(b), len(b))
         offsets += 0 if u is None else int(u.sum())
     return frozen((total.total().T - offsets * spec.offset).reshape(-1))
 
@@ -198,69 +172,35 @@ SPLIT_ENTRIES = 2**15  # entries of a chunk: it passes through the cache six tim
 LEAST_ROWS = 64  # least rows of a chunk, so that products with many columns are matrix products
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SplitRecords:
-    """Components of records along the leading directions, and their residuals.
+def _split_chunks(
+    view: RecordView, spec: CrossSpec, most: int
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Yield the records' parts along the leading directions, their residuals, and ||residual||^2.
 
-    Shape: a (m, k) = a, b (m, d) = b, integer-valued, norm2 (m,) = ||b||^2, norm (m,) = ||b||.
+    Matrices are scaled by powers of two, which is exact, and PRIVACY.md [P28] bounds every sum of absolute
+    products below 2**53 units.
+
+    Shape: a (m, k), b (m, d) integer-valued, norm2 (m,).
     """
-
-    a: FloatArray
-    b: FloatArray
-    norm2: FloatArray
-    norm: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _RecordSplitter:
-    """Matrices of a spec, scaled by powers of two, which is exact.
-
-    Shape: basis (d, p) = U, reconstruction (p, d) = U^T / 2**OUTER_BITS, score_scales (k,) and removed_shares
-    (p,).
-    """
-
-    basis: FloatArray
-    reconstruction: FloatArray
-    score_scales: FloatArray
-    removed_shares: FloatArray
-
-    def __call__(self, z: FloatArray) -> _SplitRecords:
-        """Return the components of z, which is overwritten by b.
-
-        Exact: PRIVACY.md [P28] bounds every sum of absolute products below 2**53 units.
-        """
-        y = z @ self.basis
-        a = y[:, : self.score_scales.size] * self.score_scales
-        y *= self.removed_shares
-        np.rint(y, out=y)
-        z -= y @ self.reconstruction
-        np.rint(z, out=z)
-        norm2 = np.vecdot(z, z)
-        return _SplitRecords(a=a, b=z, norm2=norm2, norm=np.sqrt(norm2))
-
-
-def _splitter(spec: CrossSpec) -> _RecordSplitter:
     basis = spec.directions.astype(np.float64)
-    return _RecordSplitter(
-        basis=basis,
-        reconstruction=np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS,
-        score_scales=spec.scales.astype(np.float64) * 2.0**-spec.shift,
-        removed_shares=np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.retained]) * 2.0**-INNER_BITS,
-    )
-
-
-def _split_chunks(view: RecordView, spec: CrossSpec, most: int) -> Iterator[_SplitRecords]:
-    entries = max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)
-    return map(_splitter(spec), view.centred(spec.centre, most, entries))
+    reconstruction = np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS
+    score_scales = spec.scales.astype(np.float64) * 2.0**-spec.shift
+    removed_shares = np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.retained]) * 2.0**-INNER_BITS
+    for z in view.centred(spec.centre, most, max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)):
+        y = z @ basis
+        a = y[:, : spec.k] * score_scales
+        y *= removed_shares
+        np.rint(y, out=y)
+        z -= y @ reconstruction
+        np.rint(z, out=z)
+        yield a, z, np.vecdot(z, z)
 
 
 def cross_norms(view: RecordView, query: CrossNorms, chunk: int) -> IntArray:
     """Return the counts of records by ||a|| ||b||."""
-    edges, counts = query.edges.astype(np.float64), np.zeros(query.length, dtype=np.int64)
-    for part in _split_chunks(view, query.spec, chunk):
-        norm = clipping.gradient_norms(part.a, None, part.norm, 0.0)
-        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
-    return frozen(counts)
+    parts = _split_chunks(view, query.spec, chunk)
+    norms = (clipping.gradient_norms(a, None, np.sqrt(norm2), 0.0) for a, _, norm2 in parts)
+    return _histogram(query.edges.astype(np.float64), norms)
 
 
 def cross_covariance(view: RecordView, query: CrossCovariance, chunk: int) -> IntArray:
@@ -269,7 +209,7 @@ def cross_covariance(view: RecordView, query: CrossCovariance, chunk: int) -> In
     Exactness: ||b|| ||a'|| <= R bounds every record's products.
     """
     total = ExactSum((query.spec.centre.size, query.spec.k), query.radius)
-    for part in _split_chunks(view, query.spec, min(chunk, total.most)):
-        clipped, _ = gradient_coefficients(part.a, None, part.norm, part.norm2, 0.0, query.radius)
-        total.add(part.b.T @ clipped, len(clipped))
+    for a, b, norm2 in _split_chunks(view, query.spec, min(chunk, total.most)):
+        clipped, _ = gradient_coefficients(a, None, np.sqrt(norm2), norm2, 0.0, query.radius)
+        total.add(b.T @ clipped, len(clipped))
     return frozen(total.total().reshape(-1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
@@ -286,6 +287,12 @@ def check_readable(what: str, text: str, most: int) -> None:
         len(text) <= most and text.isprintable(),
         f"{what} must have at most {most} printable characters; got {text[:most]!r}",
     )
+
+
+def check_unique(what: str, names: Collection[str]) -> None:
+    """Check that no name occurs twice."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    need(not twice, f"{what} named twice: {', '.join(twice)}")
 
 
 def check_bounds(where: str, lower: float, upper: float, half_range: float) -> None:

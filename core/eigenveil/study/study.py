@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import MAX_EPSILON, Neighbours
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.checks import check_bounds, check_readable, coerce_fields, need
+from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -22,11 +22,29 @@ MAX_SITES = 1000
 MAX_RECORDS = 2**31
 FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
-MAX_BATCHES = 2**20
 MAX_ATTEMPTS = 8  # each is charged in full
+LIMITS = {
+    "batches": 2**20,
+    "max_records": MAX_RECORDS,
+    "expected_records": MAX_RECORDS,
+    "max_sites_per_person": MAX_MULTIPLICITY,
+    "attempts": MAX_ATTEMPTS,
+}
 # Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
 MIN_BATCH_RECORDS = 20
 MAX_NAME_LENGTH, MAX_PURPOSE_LENGTH = 200, 4000
+
+
+def check_name(what: str, name: str) -> None:
+    """Check the name of a study, a site or a dictionary."""
+    fits = NAME.fullmatch(name) is not None
+    need(fits, f"{what} {name!r}: use at most 63 lower-case letters, digits and hyphens")
+
+
+def check_range(values: Any, field: str, most: int) -> None:
+    """Check that a whole number lies between 1 and `most`, unless it is None."""
+    value = getattr(values, field)
+    need(value is None or 1 <= value <= most, f"{field} must lie between 1 and {most}, got {value}")
 
 
 class Extraction(Enum):
@@ -97,11 +115,8 @@ class Column:
         check_readable("a unit", self.unit, MAX_NAME_LENGTH)
         where = f"column {self.name!r}"
         check_bounds(where, self.lower, self.upper, self.half_range)
-        if self.fill is not None:
-            need(
-                self.lower <= self.fill <= self.upper,
-                f"{where}: fill value {self.fill} must lie within [{self.lower}, {self.upper}]",
-            )
+        inside = self.fill is None or self.lower <= self.fill <= self.upper
+        need(inside, f"{where}: fill value {self.fill} must lie within [{self.lower}, {self.upper}]")
 
     @property
     def middle(self) -> float:
@@ -137,31 +152,22 @@ class Federation:
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(
-            1 <= len(self.sites) <= MAX_SITES,
-            f"a study must invite 1 to {MAX_SITES} sites",
-        )
+        invited, many = set(self.sites), len(self.sites)
+        need(1 <= many <= MAX_SITES, f"a study must invite 1 to {MAX_SITES} sites")
         for name in self.sites:
-            need(
-                NAME.fullmatch(name) is not None,
-                f"site name {name!r}: use lower-case letters, digits and hyphens",
-            )
-        need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
-        invited = set(self.sites)
+            check_name("site name", name)
+        need(len(invited) == many, "a site is invited twice")
         for name in self.required:
             need(name in invited, f"required site {name!r} is not among the invited sites")
         need(
-            1 <= self.least <= len(self.sites),
-            f"quorum {self.quorum} must lie between 1 and the {len(self.sites)} invited sites",
+            1 <= self.least <= many,
+            f"quorum {self.quorum} must lie between 1 and the {many} invited sites",
         )
         need(
             math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
             f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
         )
-        need(
-            1 <= self.minimum_cohort <= MAX_RECORDS,
-            f"minimum_cohort must lie between 1 and {MAX_RECORDS}",
-        )
+        check_range(self, "minimum_cohort", MAX_RECORDS)
 
     @property
     def least(self) -> int:
@@ -262,13 +268,11 @@ class Study:
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        self._check_names()
+        self._check_columns()
         self._check_privacy()
         self._check_trust()
-        need(
-            1 <= self.components <= len(self.columns),
-            f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
-        )
+        for name, most in LIMITS.items():
+            check_range(self, name, most)
         need(
             self.choose is Choose.BEFORE or self.algorithm is Algorithm.AUTO,
             f'choose = "during" is for algorithm = "auto", and this study names {self.algorithm.value}: '
@@ -281,43 +285,26 @@ class Study:
             'radius: a norm cannot be stated with scaling = "standard"; '
             'leave out radius, or state "balance", "none" or a quantile',
         )
-        need(
-            not standard or self.centring,
-            'scaling = "standard" needs the mean; leave out centring = false',
-        )
-        limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
-        for name, most in limits.items():
-            value = getattr(self, name)
-            need(value is None or 1 <= value <= most, f"{name} must lie between 1 and {most}, got {value}")
+        need(not standard or self.centring, 'scaling = "standard" needs the mean; leave out centring = false')
         need(
             1 <= self.grid_steps <= FINEST_STEPS and self.grid_steps.bit_count() == 1,
             f"grid_steps must be a power of two from 1 to {FINEST_STEPS}, got {self.grid_steps}",
         )
-        if self.missing is Missing.FILL:
-            for column in self.columns:
-                need(
-                    column.fill is not None,
-                    f'column {column.name!r}: missing = "fill" needs a public fill value',
-                )
 
-    def _check_names(self) -> None:
-        need(
-            NAME.fullmatch(self.name) is not None,
-            f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
-        )
+    def _check_columns(self) -> None:
+        check_name("study name", self.name)
         check_readable("the purpose", self.purpose.replace("\n", " "), MAX_PURPOSE_LENGTH)
         check_readable("person_column", self.person_column or "", MAX_NAME_LENGTH)
-        need(
-            1 <= len(self.columns) <= MAX_COLUMNS,
-            f"a study must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",
-        )
-        names = [column.name for column in self.columns]
-        twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        need(not twice, f"columns named twice: {', '.join(twice)}")
-        need(
-            self.person_column not in names,
-            f"person_column {self.person_column!r} cannot also be a measurement",
-        )
+        d, person, names = self.dimension, self.person_column, [column.name for column in self.columns]
+        need(1 <= d <= MAX_COLUMNS, f"a study must have 1 to {MAX_COLUMNS} columns, got {d}")
+        check_unique("columns", names)
+        need(person not in names, f"person_column {person!r} cannot also be a measurement")
+        fits = 1 <= self.components <= d
+        need(fits, f"components = {self.components} must lie between 1 and the {d} columns")
+        for column in self.columns if self.missing is Missing.FILL else ():
+            need(
+                column.fill is not None, f'column {column.name!r}: missing = "fill" needs a public fill value'
+            )
 
     def _check_privacy(self) -> None:
         need(
@@ -327,10 +314,6 @@ class Study:
         need(
             math.isfinite(self.delta) and 0 <= self.delta < 1,
             f"delta must be 0 (pure differential privacy) or between 0 and 1, got {self.delta}",
-        )
-        need(
-            1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
-            f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
 
     def _check_trust(self) -> None:
@@ -349,7 +332,6 @@ class Study:
             f"colluding = {self.colluders} is too large: one of the {least} sites that a round needs must be "
             f"honest; state at most {least - 1}, or raise quorum",
         )
-        need(1 <= self.attempts <= MAX_ATTEMPTS, f"attempts must lie between 1 and {MAX_ATTEMPTS}")
 
     @property
     def masked(self) -> bool:
@@ -381,19 +363,15 @@ class Study:
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings for the analyst; none of them stops the study."""
-        unused = (*self._unused_attempts(), *unused_norm_warning(self.radius, self.reach))
-        if self.delta * self.expected_records < 0.1:
-            return unused
-        sentence = (
-            f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
-            f"records; choose delta below {0.1 / self.expected_records:.1e}"
-        )
-        return (sentence, *unused)
-
-    def _unused_attempts(self) -> tuple[str, ...]:
-        sites = len(self.federation.sites)
-        sentence = (
-            f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable site "
-            f"and a round needs all {sites} sites; state a lower quorum"
-        )
-        return (sentence,) if self.attempts > 1 and self.federation.least == sites else ()
+        found, sites = list[str](), len(self.federation.sites)
+        if self.delta * self.expected_records >= 0.1:
+            found.append(
+                f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
+                f"records; choose delta below {0.1 / self.expected_records:.1e}"
+            )
+        if self.attempts > 1 and self.federation.least == sites:
+            found.append(
+                f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable "
+                f"site and a round needs all {sites} sites; state a lower quorum"
+            )
+        return (*found, *unused_norm_warning(self.radius, self.reach))

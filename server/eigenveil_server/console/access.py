@@ -19,7 +19,7 @@ from starlette.routing import Route
 from eigenveil.errors import Code, InternalError, PeerError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
-from eigenveil_common.web.application import Endpoint, PageGateway
+from eigenveil_common.web.application import PageGateway
 from eigenveil_common.web.sessions import SAFE, BrowserSession
 from eigenveil_server.config import ConsoleConfig
 from eigenveil_server.front.quota import TokenBucket
@@ -200,11 +200,6 @@ class AccessGate:
             return response
 
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
-
-
-def page(path: str, endpoint: Endpoint, *methods: str) -> Route:
-    """Return a route, for GET unless `methods` are given."""
-    return Route(path, endpoint, methods=list(methods) or ["GET"])
 
 
 def _allowance() -> TokenBucket:

@@ -15,6 +15,7 @@ from eigenveil_server.console.access import AccessGate, CertificateVisitors, Pro
 from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.listener import ConsoleListener
 from eigenveil_server.console.page_context import ConsoleData, DaemonServices, PageContext, RolePages
+from eigenveil_server.console.studies import FORMATTERS
 from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.pki.keys import HTTP1, ServerCertificate
@@ -61,7 +62,7 @@ class ConsoleServer:
     def _application(self, hosts: frozenset[str]) -> ASGIApp:
         serving, metrics = self._serving, self._serving.runtime.metrics
         metrics.watchers = self._watches.total
-        role_pages = RolePages(serving.config.federation)
+        role_pages = RolePages(serving.config.federation, FORMATTERS)
         door = role_pages.door(hosts)
         access_gate = AccessGate(
             self._visitors(), serving.admissions, door, metrics, serving.runtime.repository.fatal

@@ -1,7 +1,4 @@
-"""Data of the overview and the operators' pages: sites, budget, warnings, audit log, refusals.
-
-Data of the operators' pages: enrolled participants, audit log, refusals.
-"""
+"""Data of the overview and the operators' pages: sites, budget, warnings, audit log, refusals."""
 
 from __future__ import annotations
 
@@ -13,17 +10,20 @@ from cryptography import x509
 
 from eigenveil.accounting.budget import Conversion, studies_left
 from eigenveil.accounting.formatting import percent_up
+from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import CALLERS, Role
+from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable
 from eigenveil_common.files import read
+from eigenveil_common.storage.database import Row
 from eigenveil_server.console.page_context import ConsoleData
 from eigenveil_server.pki.registry import EnrolledCaller, Registry
 from eigenveil_server.recovery.checkpoints import awaited_sites
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.storage.states import ConsentState, StudyState
 
-DAY = 86400.0
+DAY_MS = 86_400_000
 SOON_DAYS = 2.0  # a site renews when a third of its week is left, so before this
 AUTHORITY_DAYS = 60.0
 LOW_BUDGET_SHARE = 0.1  # of the budget
@@ -32,29 +32,20 @@ RECENT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOverview:
-    """Overview of a site. Times in Unix seconds, None if unknown or hidden; `heard` is exact to the hour."""
+    """Overview of a site. Unix milliseconds, None if unknown or hidden; `heard` is exact to the hour."""
 
     name: str
-    online_since: float | None
-    heard: float | None
-    certificate_ends: float | None
-    asks: bool | None
-    offers: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyCost:
-    """Cost of a past study, and the number of such studies left in the budget; None for any number."""
-
-    name: str
-    epsilon: float
-    left: int | None
+    statement: SiteStatement | None
+    heard: int | None
+    online_since: int | None
+    certificate_ends: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Budget of the federation, as texts with epsilons and their neighbouring relation, and as shares of the
-    total. `failure_probability` is the probability with which the total does not hold."""
+    total. `failure_probability` is the probability with which the total does not hold. `past` has the plans
+    of past studies, with the number of such studies left in the budget (None for any number)."""
 
     total: str
     left: str
@@ -62,7 +53,7 @@ class Budget:
     share_spent: Fraction
     share_reserved: Fraction
     exact: bool
-    study_costs: tuple[StudyCost, ...]
+    past: list[tuple[Plan, int | None]]
 
     @property
     def summary(self) -> str:
@@ -77,7 +68,7 @@ def budget(data: ConsoleData) -> Budget:
     spent, limit, exact = totals.spent.micro_rho, totals.limit.micro_rho, totals.exact
     whole, conversion = max(1, limit), Conversion(delta=data.config.budget_delta, exact=exact)
     recent = data.lists.latest(RECENT, tuple(set(StudyState) - {StudyState.FAILED}))
-    plans = [(one.name, data.studies.plan_of(data.studies.get(one.digest))) for one in recent]
+    plans = [data.studies.plan_of(data.studies.get(one.digest)) for one in recent]
     return Budget(
         total=conversion.spent(limit),
         left=conversion.left(left.micro_rho, limit),
@@ -85,10 +76,7 @@ def budget(data: ConsoleData) -> Budget:
         share_spent=Fraction(spent, whole),
         share_reserved=Fraction(totals.committed.micro_rho - spent, whole),
         exact=exact,
-        study_costs=tuple(
-            StudyCost(name=name, epsilon=plan.study.epsilon, left=studies_left(left, plan.cost))
-            for name, plan in plans
-        ),
+        past=[(plan, studies_left(left, plan.cost)) for plan in plans],
     )
 
 
@@ -97,32 +85,22 @@ def sites(
 ) -> tuple[SiteOverview, ...]:
     """Return the admitted sites. `online` is None for visitors who may not see when a site's staff start and
     stop it."""
-    enrolled = {one.name: one for one in registry.enrolled() if one.role == Role.SITE.value}
-    found = directory.current()
+    found = directory.current().sites
+    ends = {one.name: one.expires_at for one in registry.enrolled() if one.role == Role.SITE.value}
     return tuple(
-        _site(name, enrolled.get(name), directory.last_call_hour(name), found.sites[name], online)
-        for name in sorted(found.sites)
+        SiteOverview(
+            name=name,
+            statement=found[name],
+            heard=directory.last_call_hour(name) or None,
+            online_since=None if online is None else online.get(name),
+            certificate_ends=None if online is None else ends.get(name),
+        )
+        for name in sorted(found)
     )
 
 
-def _site(
-    name: str, enrolled: EnrolledCaller | None, heard: int, stated: object, online: Mapping[str, int] | None
-) -> SiteOverview:
-    since = None if online is None else online.get(name)
-    known = online is not None and enrolled is not None
-    offers = getattr(stated, "columns", None)
-    return SiteOverview(
-        name=name,
-        online_since=None if since is None else since / 1000,
-        heard=heard / 1000 if heard else None,
-        certificate_ends=enrolled.expires_at / 1000 if known and enrolled is not None else None,
-        asks=getattr(stated, "needs_approval", None),
-        offers=None if offers is None else len(offers),
-    )
-
-
-def warnings(data: ConsoleData, overviews: tuple[SiteOverview, ...], at: float) -> Iterator[str]:
-    """Return warnings for the operator."""
+def warnings(data: ConsoleData, overviews: tuple[SiteOverview, ...], now: int) -> Iterator[str]:
+    """Yield warnings for the operator; `now` in Unix milliseconds."""
     if missing := awaited_sites(data.reader):
         yield (
             "The coordinator was restored from a backup. No round opens before these sites have shown their "
@@ -130,9 +108,9 @@ def warnings(data: ConsoleData, overviews: tuple[SiteOverview, ...], at: float) 
         )
     for one in overviews:
         ends = one.certificate_ends
-        if ends is not None and ends < at:
+        if ends is not None and ends < now:
             yield f"The certificate of {one.name} has expired. Give it a new join file."
-        elif ends is not None and ends - at < SOON_DAYS * DAY:
+        elif ends is not None and ends - now < SOON_DAYS * DAY_MS:
             yield f"The certificate of {one.name} expires in {SOON_DAYS:g} days or less and was not renewed."
     for study in data.lists.in_states(StudyState.AWAITING):
         yield (
@@ -142,7 +120,7 @@ def warnings(data: ConsoleData, overviews: tuple[SiteOverview, ...], at: float) 
     if 1 - current.share_spent - current.share_reserved < LOW_BUDGET_SHARE:
         yield f"Less than {LOW_BUDGET_SHARE:.0%} of the budget is left: {current.left}."
     for certificate in x509.load_pem_x509_certificates(read(data.config.files.ca)):
-        days = (certificate.not_valid_after_utc.timestamp() - at) / DAY
+        days = (1000 * certificate.not_valid_after_utc.timestamp() - now) / DAY_MS
         if days < AUTHORITY_DAYS:
             yield f"A certificate authority expires in {days:.0f} days. See eigenveil-coordinator ca."
 
@@ -152,75 +130,13 @@ MAX_REASON_LENGTH = 200
 ENDED = ("failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolledParty:
-    """Enrolled participant: a site, an analyst or an operator."""
-
-    role: str
-    name: str
-    ends: float
-    denied: bool
-    key: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
-    """Entry of the audit log; `at` in Unix seconds."""
-
-    number: int
-    at: float
-    kind: str
-    subject: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteDecline:
-    """Decline of a study (`round` is 0) or of one of its rounds, counted from 1, by a site."""
-
-    study: str
-    name: str
-    round: int
-    site: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedStudy:
-    """Study that ended without a release."""
-
-    study: str
-    name: str
-    analyst: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
-    """Studies without a release and declines, latest first; number of refused calls by code."""
-
-    ended_studies: tuple[EndedStudy, ...]
-    declines: tuple[SiteDecline, ...]
-    calls: dict[str, int]
-
-
-def people(registry: Registry) -> list[EnrolledParty]:
-    """Return all enrolled participants."""
-    return [
-        EnrolledParty(
-            role=one.role, name=one.name, ends=one.expires_at / 1000, denied=one.denied, key=one.key
-        )
-        for one in registry.enrolled()
-    ]
-
-
-def person(registry: Registry, role: str, name: str) -> EnrolledParty:
+def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
     """Return one enrolled participant.
 
     Raises:
         RequestError: code `not-found`.
     """
-    for one in people(registry):
+    for one in registry.enrolled():
         if (one.role, one.name) == (role, name):
             return one
     raise RequestError(Code.NOT_FOUND, "no participant of this role and name has enrolled")
@@ -251,52 +167,29 @@ def checked_reason(text: str) -> str:
     return reason
 
 
-def entries(data: ConsoleData, before: int) -> list[AuditEntry]:
+def entries(data: ConsoleData, before: int) -> list[Row]:
     """Return a page of the audit log, latest first, below the number `before`."""
-    rows = data.reader.rows(
+    return data.reader.rows(
         "SELECT id, at, kind, subject, detail FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?",
         (before, PAGE),
     )
-    return [
-        AuditEntry(
-            number=row["id"],
-            at=row["at"] / 1000,
-            kind=row["kind"],
-            subject=row["subject"],
-            detail=row["detail"],
-        )
-        for row in rows
-    ]
 
 
-def refusals(data: ConsoleData, calls: dict[str, int]) -> Refusals:
-    """Return the latest refusals of each kind."""
-    declined = data.reader.rows(
+def declines(data: ConsoleData) -> list[Row]:
+    """Return the latest declines of a study (`round` is 0) or of a round, counted from 1, by a site."""
+    return data.reader.rows(
         "SELECT d.study, s.name, d.round, d.site, d.reason FROM ("
         "SELECT study, round + 1 AS round, site, declined AS reason FROM answers WHERE declined IS NOT NULL "
-        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE standing = ?) d "
+        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE status = ?) d "
         "JOIN studies s ON s.digest = d.study ORDER BY s.submitted_at DESC, d.round DESC, d.site LIMIT ?",
         (ConsentState.DECLINED.value, PAGE),
     )
-    ended = data.reader.rows(
+
+
+def ended_studies(data: ConsoleData) -> list[Row]:
+    """Return the latest studies that ended without a release."""
+    return data.reader.rows(
         "SELECT digest, name, analyst, failure FROM studies WHERE state IN (?, ?) "
         "ORDER BY ended_at DESC LIMIT ?",
         (*ENDED, PAGE),
-    )
-    return Refusals(
-        ended_studies=tuple(
-            EndedStudy(study=row["digest"], name=row["name"], analyst=row["analyst"], why=row["failure"])
-            for row in ended
-        ),
-        declines=tuple(
-            SiteDecline(
-                study=row["study"],
-                name=row["name"],
-                round=row["round"],
-                site=row["site"],
-                reason=row["reason"],
-            )
-            for row in declined
-        ),
-        calls=calls,
     )

@@ -1,7 +1,7 @@
-"""Pages about the federation: overview, budget, participants, refusals, and the audit log.
+"""Pages about the federation, and the form for the draft of a study.
 
-Form for the draft of a study. Without JavaScript its buttons search, predict and make the file; with it
-the prediction follows the input.
+Without JavaScript the form's buttons search, predict and make the file; with it the prediction follows the
+input.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ import uuid
 from collections import Counter, defaultdict
 from typing import Any
 
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.dictionary import range_text
 from eigenveil.dictionary.directory import Directory
+from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_common import log
 from eigenveil_server.console import federation, studies
-from eigenveil_server.console.access import page
 from eigenveil_server.console.page_context import PageContext, RolePages
 from eigenveil_server.console.submission import (
-    Draft,
-    StudyForm,
-    SubmissionPrediction,
+    TEMPLATE_VALUES,
     column_choices,
     draft_of,
     earlier_same_study,
+    new_form,
     prediction,
-    read_form,
-    site_choices,
-    study_of,
+    selected,
+    study_file,
+    submit_command,
+    text_of,
 )
 from eigenveil_server.planning.planner import DRAFT
 from eigenveil_server.planning.submissions import Submission, check_submission
@@ -49,28 +51,27 @@ class FederationPages:
 
     def routes(self) -> list[Route]:
         return [
-            page("/", self.overview),
-            page("/budget", self.budget),
-            page("/people", self.people),
-            page("/people/{role}/{name}/deny", self.deny, "GET", "POST"),
-            page("/refusals", self.refusals),
-            page("/audit", self.audit),
+            Route("/", self.overview),
+            Route("/budget", self.budget),
+            Route("/people", self.people),
+            Route("/people/{role}/{name}/deny", self.deny, methods=["GET", "POST"]),
+            Route("/refusals", self.refusals),
+            Route("/audit", self.audit),
         ]
 
     async def overview(self, request: Request) -> Response:
         """Page with sites, running studies and the budget; for operators also warnings."""
         operates, serving, data = request.state.visitor.operates, self._context.serving, self._context.data
-        online = serving.online() if operates else None
-        sites = await self._context.read(federation.sites, serving.directory, data.registry, online)
-        at = serving.runtime.repository.clock() / 1000
-        warnings = list(await self._context.read(federation.warnings, data, sites, at)) if operates else []
+        read, online = self._context.read, serving.online() if operates else None
+        sites = await read(federation.sites, serving.directory, data.registry, online)
+        now = serving.runtime.repository.clock()
         return await self._role_pages.render(
             request,
             "overview.html",
             sites=sites,
-            warnings=warnings,
-            budget=await self._context.read(federation.budget, data),
-            lines=await self._context.read(studies.under_way, data),
+            warnings=await read(lambda: list(federation.warnings(data, sites, now))) if operates else [],
+            budget=await read(federation.budget, data),
+            lines=await read(studies.under_way, data),
         )
 
     async def budget(self, request: Request) -> Response:
@@ -79,9 +80,9 @@ class FederationPages:
 
     async def people(self, request: Request) -> Response:
         """Page with all enrolled participants."""
-        found = await self._context.read(federation.people, self._context.data.registry)
-        at = self._context.serving.runtime.repository.clock() / 1000
-        return await self._role_pages.render(request, "people.html", people=found, at=at)
+        found = await self._context.read(self._context.data.registry.enrolled)
+        now = self._context.serving.runtime.repository.clock()
+        return await self._role_pages.render(request, "people.html", people=found, now=now)
 
     async def deny(self, request: Request) -> Response:
         """Page to confirm a denial with a reason. POST denies the participant, as the command `deny` does."""
@@ -100,9 +101,14 @@ class FederationPages:
 
     async def refusals(self, request: Request) -> Response:
         """Page with refusals by sites and by the coordinator."""
-        calls = self._context.serving.runtime.metrics.refusals()
-        found = await self._context.read(federation.refusals, self._context.data, calls)
-        return await self._role_pages.render(request, "refusals.html", refusals=found)
+        read, data = self._context.read, self._context.data
+        return await self._role_pages.render(
+            request,
+            "refusals.html",
+            ended_studies=await read(federation.ended_studies, data),
+            declines=await read(federation.declines, data),
+            calls=self._context.serving.runtime.metrics.refusals(),
+        )
 
     async def audit(self, request: Request) -> Response:
         """Page of the audit log."""
@@ -110,7 +116,7 @@ class FederationPages:
         if not (before.isascii() and before.isdigit() and len(before) < 20 and int(before) <= LAST):
             raise HTTPException(400)
         found = await self._context.read(federation.entries, self._context.data, int(before))
-        older = found[-1].number if len(found) == federation.PAGE else 0
+        older = found[-1]["id"] if len(found) == federation.PAGE else 0
         return await self._role_pages.render(request, "audit.html", entries=found, older=older)
 
 
@@ -129,45 +135,41 @@ class SubmissionPages:
 
     def routes(self) -> list[Route]:
         return [
-            page("/submit", self.form, "GET", "POST"),
-            page("/submit/preview", self.preview, "POST"),
+            Route("/submit", self.form, methods=["GET", "POST"]),
+            Route("/submit/preview", self.preview, methods=["POST"]),
         ]
 
     async def form(self, request: Request) -> Response:
         """Page with the form, empty or as sent: with search results, prediction or draft; or the draft's
         file."""
         if request.method != "POST":
-            every = tuple(sorted((await self._current()).sites))
-            return await self._page(request, StudyForm(submission=uuid.uuid4().hex, sites=every))
+            return await self._page(
+                request, new_form(uuid.uuid4().hex, sorted((await self._current()).sites))
+            )
         form = await request.form()
-        study_form = read_form(form)
         try:
             match form.get("do"):
                 case "predict":
-                    return await self._page(
-                        request, study_form, predicted=await self._predict(request, study_form)
-                    )
+                    return await self._page(request, form, **await self._predict(request, form))
                 case "draft":
-                    return await self._drafted(request, study_form)
+                    return await self._drafted(request, form)
                 case "file":
-                    return _file(await self._draft(study_form))
+                    return await self._file(form)
                 case _:
-                    return await self._page(request, study_form)
+                    return await self._page(request, form)
         except RequestError as problem:
-            return await self._page(request, study_form, problem=str(problem), status=400)
+            return await self._page(request, form, status=400, problem=str(problem))
 
     async def preview(self, request: Request) -> Response:
         """Fragment with the prediction, or with the problem of the input so far."""
-        study_form = read_form(await request.form())
-        predicted, problem = None, ""
+        values: dict[str, Any] = {"foreseen": None, "problem": ""}
         try:
-            predicted = await self._predict(request, study_form)
+            values |= await self._predict(request, await request.form())
         except RequestError as wrong:
-            problem = str(wrong)
-        html = self._role_pages.piece("prediction.html", predicted=predicted, problem=problem)
-        return HTMLResponse(html)
+            values["problem"] = str(wrong)
+        return HTMLResponse(self._role_pages.piece("prediction.html", **values))
 
-    async def _predict(self, request: Request, study_form: StudyForm) -> SubmissionPrediction:
+    async def _predict(self, request: Request, form: FormData) -> dict[str, Any]:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
 
         Raises:
@@ -178,60 +180,58 @@ class SubmissionPages:
         async with self._locks[who]:
             if mine != self._latest[who]:
                 raise RequestError(Code.NOT_READY, "the study was changed meanwhile")
-            return await self._foreseen(who, study_form)
-
-    async def _foreseen(self, who: str, study_form: StudyForm) -> SubmissionPrediction:
-        directory = await self._current()
-        submission = await self._submission_from(who, study_form, directory)
-        found = await self._context.serving.engine.submissions.predicted(submission)
-        return await self._context.read(prediction, found, self._context.data, directory)
+            directory, text = await self._current(), study_to_toml(await self._study(form))
+            submission = Submission(analyst=who, id=DRAFT, study_toml=text, directory=directory)
+            found = await self._context.serving.engine.submissions.predicted(submission)
+            return await self._context.read(prediction, found, self._context.data, directory)
 
     async def _current(self) -> Directory:
         return await self._context.read(self._context.serving.directory.current)
 
-    async def _submission_from(self, who: str, study_form: StudyForm, directory: Directory) -> Submission:
-        text = study_to_toml(study_of(study_form, await self._dictionary()))
-        return Submission(analyst=who, id=DRAFT, study_toml=text, directory=directory)
-
-    async def _dictionary(self) -> Dictionary:
-        found = await self._context.read(self._context.serving.directory.published)
-        if found is None:
+    async def _study(self, form: FormData) -> Study:
+        """Return the study of a form, with the units and bounds of the dictionary."""
+        dictionary = await self._context.read(self._context.serving.directory.published)
+        if dictionary is None:
             raise RequestError(Code.NOT_READY, NO_DICTIONARY)
-        return found
+        return complete(draft_of(form), dictionary).study()
 
-    async def _drafted(self, request: Request, study_form: StudyForm) -> Response:
+    async def _drafted(self, request: Request, form: FormData) -> Response:
         """Return the form with the draft of a study that the coordinator would accept, and an identical study
         that has a result."""
-        draft, who = await self._draft(study_form), request.state.visitor.identity.name
-        predicted = await self._predict(request, study_form)
-        study = study_of(study_form, await self._dictionary())
+        study, submission = await self._draft(form)
+        values = await self._predict(request, form)
+        who = request.state.visitor.identity.name
         same = await self._context.read(earlier_same_study, self._context.data, study, who)
-        return await self._page(request, study_form, predicted=predicted, draft=draft, same=same)
+        command = submit_command(study, submission)
+        return await self._page(request, form, study=study, command=command, same=same, **values)
 
-    async def _draft(self, study_form: StudyForm) -> Draft:
-        check_submission(study_form.submission)
-        return draft_of(study_of(study_form, await self._dictionary()), study_form.submission)
+    async def _draft(self, form: FormData) -> tuple[Study, str]:
+        """Return the study of a form, and its submission id."""
+        submission = text_of(form, "submission")
+        check_submission(submission)
+        return await self._study(form), submission
 
-    async def _page(
-        self, request: Request, study_form: StudyForm, status: int = 200, **more: Any
-    ) -> Response:
+    async def _file(self, form: FormData) -> Response:
+        """Return the study file. A study's name needs no quoting in a header."""
+        study, submission = await self._draft(form)
+        named = {"content-disposition": f'attachment; filename="{study.name}.toml"'}
+        return Response(study_file(study, submission), media_type="application/toml", headers=named)
+
+    async def _page(self, request: Request, form: FormData, status: int = 200, **more: Any) -> Response:
         directory = await self._current()
         dictionary = await self._context.read(self._context.serving.directory.published)
-        values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None, "draft": None} | more
+        values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None, "study": None} | more
         return await self._role_pages.render(
             request,
             "submit.html",
             status,
-            said=study_form,
-            columns=() if dictionary is None else column_choices(study_form, dictionary),
+            form=form,
+            chosen=selected(form, "column"),
+            columns=[] if dictionary is None else column_choices(form, dictionary),
             many=0 if dictionary is None else len(dictionary.usable()),
-            sites=site_choices(study_form, directory),
+            sites=directory.sites,
             missing="" if dictionary is not None else NO_DICTIONARY,
+            range_text=range_text,
+            **TEMPLATE_VALUES,
             **values,
         )
-
-
-def _file(draft: Draft) -> Response:
-    """Return the study file. A study's name needs no quoting in a header."""
-    named = {"content-disposition": f'attachment; filename="{draft.name}"'}
-    return Response(draft.text, media_type="application/toml", headers=named)

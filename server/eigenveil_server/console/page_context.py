@@ -1,12 +1,9 @@
-"""Context of all console pages: daemon services, data to read, threads, and templates of each role.
-
-Templates of the console: one set of pages for each role, with different navigation.
-"""
+"""Context of all console pages: daemon services, data to read, threads, and the templates of each role."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,14 +131,15 @@ COOKIE = "eigenveil-console"
 
 
 class RolePages:
-    """Pages of analysts and of operators."""
+    """Pages of analysts and of operators, whose navigation differs. `formatters` are names in templates."""
 
-    def __init__(self, federation: str) -> None:
+    def __init__(self, federation: str, formatters: Mapping[str, Any]) -> None:
         languages = Languages()
         self._analysts, self._operators = (
             Pages(TEMPLATES, program=f"eigenveil · {federation}", languages=languages, navigation=where)
             for where in (ANALYST, OPERATOR)
         )
+        self._formatters = {"gauge": gauge, "shown_up": shown_up, "percent_up": percent_up, **formatters}
         self._sessions = Sessions()
 
     def door(self, hosts: frozenset[str]) -> PageGateway:
@@ -156,12 +154,12 @@ class RolePages:
         """Render a page for the visitor, on another thread."""
         visitor = request.state.visitor
         pages = self._operators if visitor.operates else self._analysts
-        given = {"visitor": visitor, "gauge": gauge, "shown_up": shown_up, "percent_up": percent_up} | values
+        given = {**self._formatters, "visitor": visitor, **values}
         return await asyncio.to_thread(pages.render, request, template, status, **given)
 
     def piece(self, template: str, **values: Any) -> str:
         """Render a fragment of a page, the same for all its viewers."""
-        return self._analysts.piece(template, **({"shown_up": shown_up, "percent_up": percent_up} | values))
+        return self._analysts.piece(template, **{**self._formatters, **values})
 
     def is_open(self, session: BrowserSession) -> bool:
         """Return True if the session of a live page is still open."""

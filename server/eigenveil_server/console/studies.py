@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,8 +14,9 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.rounds import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.trust import trust_text
-from eigenveil.study.toml import single_tables
+from eigenveil.study.study import Column
 from eigenveil.study_authorization import signature_statement
+from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.console.access import Visitor
 from eigenveil_server.console.page_context import ConsoleData
@@ -68,27 +69,24 @@ TONES = {
     StudyState.CANCELLED: BAD,
 }
 
+ROUND_ROWS = (
+    "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
+    "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyLine:
-    """Row of a study in a list; times in Unix seconds. `price` is the maximal epsilon of the study, `signed`
-    names the key that signed it."""
+    """Study in a list, with its progress; `own` is True if it is the visitor's."""
 
-    digest: str
-    name: str
-    analyst: str
-    signed: str
-    state: str
-    tone: str
-    epsilon: float
+    study: ListedStudy
     share_spent: Fraction
     rounds: int
-    expected_rounds: int
-    submitted: float
-    failure: str
     own: bool
-    ended: bool
-    released: bool
+
+    @property
+    def released(self) -> bool:
+        return self.study.state is StudyState.RELEASED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,54 +100,15 @@ class SiteLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundLine:
-    """Row of a round; `number` counts from 1. `absent` maps absent sites to reasons; `attempts` counts the
-    charged attempts of a masked round."""
-
-    number: int
-    kind: str
-    meaning: str
-    state: str
-    absent: Mapping[str, str]
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of a study, visible to all. `sequence` counts its events."""
+    """Progress of a study, visible to all. `sequence` counts its events; `rounds` are rows."""
 
     line: StudyLine
     sequence: int
     now: str
     waits_for: tuple[str, ...]
     sites: tuple[SiteLine, ...]
-    rounds: tuple[RoundLine, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyDetails:
-    """Study as its analyst wrote it."""
-
-    purpose: str
-    columns: tuple[str, ...]
-    components: int
-    delta: float
-    sites: tuple[str, ...]
-    trust: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPage:
-    """Data of a study's page. `question` is None for visitors who may not read it; `left` is the number of
-    such studies left in the budget."""
-
-    progress: Progress
-    question: StudyDetails | None
-    left: int | None
-
-    @property
-    def line(self) -> StudyLine:
-        return self.progress.line
+    rounds: list[Row]
 
 
 def stored_study(data: ConsoleData, digest: str) -> StoredStudy:
@@ -178,37 +137,25 @@ def under_way(data: ConsoleData) -> list[StudyLine]:
 
 def line(data: ConsoleData, stored: ListedStudy, *, own: bool = False) -> StudyLine:
     return StudyLine(
-        digest=stored.digest,
-        name=stored.name,
-        analyst=stored.analyst,
-        signed=signature_statement(stored.signer),
-        state=STATES[stored.state],
-        tone=TONES[stored.state],
-        epsilon=stored.summary.epsilon,
+        study=stored,
         share_spent=Fraction(data.ledger.spent(stored.digest), max(1, stored.micro_rho)),
         rounds=data.studies.rounds(stored.digest),
-        expected_rounds=stored.expected_rounds,
-        submitted=stored.submitted_at / 1000,
-        failure=stored.failure,
         own=own,
-        ended=stored.state.ended,
-        released=stored.state is StudyState.RELEASED,
     )
 
 
-def _study(stored: StoredStudy) -> dict[str, Any]:
-    stated: dict[str, Any] = json.loads(stored.plan_json)["study"]
-    return stated
+def page(data: ConsoleData, digest: str, visitor: Visitor) -> dict[str, Any]:
+    """Return the template values of a study's page. Raises as `stored_study`.
 
-
-def page(data: ConsoleData, digest: str, visitor: Visitor) -> StudyPage:
-    """Return the data of a study's page. Raises as `stored_study`."""
+    `plan` is None for visitors who may not read it; `left` is the number of such studies left in the budget.
+    """
     stored = stored_study(data, digest)
-    return StudyPage(
-        progress=progress(data, digest, own=is_own(visitor, stored)),
-        question=_question(data, stored) if _may_read(visitor, stored) else None,
-        left=studies_left(data.left(), data.studies.plan_of(stored).cost),
-    )
+    plan = data.studies.plan_of(stored)
+    return {
+        "progress": progress(data, digest, own=is_own(visitor, stored)),
+        "plan": plan if _may_read(visitor, stored) else None,
+        "left": studies_left(data.left(), plan.cost),
+    }
 
 
 def is_own(visitor: Visitor, stored: StoredStudy | ListedStudy) -> bool:
@@ -221,21 +168,10 @@ def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
     return visitor.operates or is_own(visitor, stored) or stored.state is StudyState.RELEASED
 
 
-def _question(data: ConsoleData, stored: StoredStudy) -> StudyDetails:
-    stated = _study(stored)
-    return StudyDetails(
-        purpose=stated["purpose"],
-        columns=tuple(_column(one) for one in single_tables(stated["columns"])),
-        components=stated["components"],
-        delta=stated["privacy"]["delta"],
-        sites=tuple(stated["federation"]["sites"]),
-        trust=trust_text(data.studies.plan_of(stored)),
-    )
-
-
-def _column(stated: Mapping[str, Any]) -> str:
-    unit = f" ({stated['unit']})" if stated["unit"] else ""
-    return f"{stated['name']}{unit}, {stated['lower']:g} to {stated['upper']:g}"
+def column_text(column: Column) -> str:
+    """Return a column of a study with its unit and bounds."""
+    unit = f" ({column.unit})" if column.unit else ""
+    return f"{column.name}{unit}, {column.lower:g} to {column.upper:g}"
 
 
 def sequence(data: ConsoleData, digest: str) -> int:
@@ -257,7 +193,7 @@ def progress(data: ConsoleData, digest: str, *, own: bool) -> Progress:
         now=now(stored, event),
         waits_for=() if stored.state.ended else sites_waited_for(stated),
         sites=tuple(site_line(one, own=own) for one in stated),
-        rounds=_rounds(data, digest),
+        rounds=data.reader.rows(ROUND_ROWS, (digest,)),
     )
 
 
@@ -275,11 +211,7 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
         case StudyState.RUNNING:
             number = event.round + 1
             most = max(event.expected_rounds, number)
-            stated = (
-                ""
-                if event.round_state == AWAITING_APPROVAL
-                else ROUNDS.get(event.round_state, event.round_state)
-            )
+            stated = "" if event.round_state == AWAITING_APPROVAL else round_text(event.round_state)
             tried = f", attempt {event.attempt}," if event.attempt else ""
             return f"Round {number} of at most {most}{tried} is {stated}."
 
@@ -306,9 +238,9 @@ def _moment(milliseconds: int) -> str:
 
 def _consent_statuses(data: ConsoleData, stored: StoredStudy) -> list[pb.SiteStatus]:
     """Return the consent status of each site of a study."""
-    stated = consents(data.reader, stored.digest)
-    words = {site: stated.get(site, NO_CONSENT) for site in _study(stored)["federation"]["sites"]}
-    return [pb.SiteStatus(site=site, status=one.status, text=one.text) for site, one in words.items()]
+    stated, sites = consents(data.reader, stored.digest), data.studies.plan_of(stored).study.federation.sites
+    found = [(site, stated.get(site, NO_CONSENT)) for site in sites]
+    return [pb.SiteStatus(site=site, status=one.status, text=one.text) for site, one in found]
 
 
 def sites_waited_for(stated: Iterable[pb.SiteStatus]) -> tuple[str, ...]:
@@ -334,20 +266,23 @@ def declined_text(reason: str) -> str:
     return f"declined: {reason}" if reason else "declined"
 
 
-def _rounds(data: ConsoleData, digest: str) -> tuple[RoundLine, ...]:
-    rows = data.reader.rows(
-        "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
-        "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round",
-        (digest,),
-    )
-    return tuple(
-        RoundLine(
-            number=row["round"] + 1,
-            kind=row["kind"],
-            meaning=KINDS[row["kind"]].meaning if row["kind"] in KINDS else "",
-            state=ROUNDS.get(row["state"], row["state"]),
-            absent=json.loads(row["absent"]),
-            attempts=row["attempts"],
-        )
-        for row in rows
-    )
+def round_text(state: str) -> str:
+    """Return the state of a round as a text."""
+    return ROUNDS.get(state, state)
+
+
+def query_text(kind: str) -> str:
+    """Return the meaning of a kind of query; its name if it is unknown."""
+    return KINDS[kind].meaning if kind in KINDS else kind
+
+
+FORMATTERS = {
+    "column_text": column_text,
+    "from_json": json.loads,
+    "query_text": query_text,
+    "round_text": round_text,
+    "signature_statement": signature_statement,
+    "states": STATES,
+    "tones": TONES,
+    "trust_text": trust_text,
+}

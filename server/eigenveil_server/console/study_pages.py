@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,6 @@ from eigenveil.errors import EigenveilError, PeerError, RequestError
 from eigenveil_common import log
 from eigenveil_common.web.serving import event_stream
 from eigenveil_server.console import studies
-from eigenveil_server.console.access import page
 from eigenveil_server.console.page_context import PageContext, RolePages
 from eigenveil_server.rpc.callers import Calls, Watches
 from eigenveil_server.rpc.responses import no_release_error
@@ -156,44 +155,10 @@ REPORT_POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """Principal component: its share of the variance, and its largest weights by column."""
-
-    number: int
-    share: float
-    columns: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultTables:
-    """Result of a study; `declined` is the reason if there are no components."""
-
-    records: float
-    components: tuple[Component, ...]
-    declined: str
-    guarantee: str
-
-
-def result(document: Mapping[str, Any]) -> ResultTables:
-    """Return the result in the document of a release."""
-    found = document["result"]
-    return ResultTables(
-        records=found["records"],
-        components=tuple(
-            _component(number, share, direction, found["columns"])
-            for number, (share, direction) in enumerate(
-                zip(found["explained_variance_ratio"], found["components"], strict=True), 1
-            )
-        ),
-        declined=found["declined"] or "",
-        guarantee=document["guarantee"]["text"],
-    )
-
-
-def _component(number: int, share: float, direction: list[float], names: list[str]) -> Component:
-    order = sorted(range(len(names)), key=lambda one: -abs(direction[one]))[:MOST_NAMED]
-    return Component(number=number, share=share, columns=tuple((names[i], direction[i]) for i in order))
+def largest_weights(direction: Sequence[float], names: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the columns with the largest weights in a component, and these."""
+    pairs = zip(names, direction, strict=True)
+    return sorted(pairs, key=lambda pair: -abs(pair[1]))[:MOST_NAMED]
 
 
 class StudyPages:
@@ -209,30 +174,30 @@ class StudyPages:
 
     def routes(self) -> list[Route]:
         return [
-            page("/live", self.overview_live),
-            page("/studies", self.every),
-            page("/studies/{digest}", self.one),
-            page("/studies/{digest}/live", self.one_live),
-            page("/studies/{digest}/report", self.report),
-            page("/studies/{digest}/release.json", self.release),
-            page("/studies/{digest}/cancel", self.cancel, "POST"),
+            Route("/live", self.overview_live),
+            Route("/studies", self.every),
+            Route("/studies/{digest}", self.one),
+            Route("/studies/{digest}/live", self.one_live),
+            Route("/studies/{digest}/report", self.report),
+            Route("/studies/{digest}/release.json", self.release),
+            Route("/studies/{digest}/cancel", self.cancel, methods=["POST"]),
         ]
 
     async def every(self, request: Request) -> Response:
         """Page with the list of studies, latest first."""
         before = request.query_params.get("before", "")
         found = await self._context.read(studies.lines, self._context.data, request.state.visitor, before)
-        older = found[-1].digest if len(found) == studies.PAGE else ""
+        older = found[-1].study.digest if len(found) == studies.PAGE else ""
         return await self._role_pages.render(request, "studies.html", lines=found, older=older, before=before)
 
     async def one(self, request: Request) -> Response:
         """Page of one study."""
-        digest, data = request.path_params["digest"], self._context.data
-        found = await self._context.read(studies.page, data, digest, request.state.visitor)
-        told = None
-        if found.line.released:
-            told = await self._context.read(lambda: result(self._document(digest)))
-        return await self._role_pages.render(request, "study.html", study=found, told=told, live_page=True)
+        digest, visitor = request.path_params["digest"], request.state.visitor
+        values = await self._context.read(studies.page, self._context.data, digest, visitor)
+        values |= {"document": None, "largest_weights": largest_weights, "live_page": True}
+        if values["progress"].line.released:
+            values["document"] = await self._context.read(self._document, digest)
+        return await self._role_pages.render(request, "study.html", **values)
 
     async def overview_live(self, request: Request) -> Response:
         return await self._live(request, OVERVIEW_KEY)
@@ -270,7 +235,7 @@ class StudyPages:
             return None
         found = studies.progress(data, digest, own=key.endswith(OWN_KEY_END))
         html = self._role_pages.piece("progress.html", progress=found)
-        return PageFragment(sequence=found.sequence, html=html, last=found.line.ended)
+        return PageFragment(sequence=found.sequence, html=html, last=found.line.study.state.ended)
 
     async def report(self, request: Request) -> Response:
         """Report with figures, drawn in a subprocess."""

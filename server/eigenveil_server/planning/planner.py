@@ -16,13 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from eigenveil.dictionary.directory import (
-    Directory,
-    check_rules,
-    check_study,
-    directory_from_dict,
-    directory_to_dict,
-)
+from eigenveil.dictionary.directory import check_rules, check_study, directory_from_dict
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import (
     check_all_sizes,
@@ -36,6 +30,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
+from eigenveil.study.checks import plain_fields
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_common.process_limits import release_free_memory, resident_bytes
@@ -203,16 +198,10 @@ def read(stream: IO[bytes]) -> Any:
 
 
 def write(stream: IO[bytes], message: Any) -> None:
-    data = json.dumps(message, default=_to_json_value).encode()
+    # A directory is a dataclass; its encoding is too slow for an event loop.
+    data = json.dumps(message, default=plain_fields).encode()
     stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     stream.flush()
-
-
-def _to_json_value(value: object) -> dict[str, Any]:
-    """Return a directory as JSON values; too slow for an event loop."""
-    if isinstance(value, Directory):
-        return directory_to_dict(value)
-    raise TypeError(f"a {type(value).__name__} cannot be part of a task")
 
 
 def _lower_priority(nice: int) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.key_cards.key_card import cards_from_file
-from eigenveil.key_cards.owners import SignedAnalystKeyCard
+from eigenveil.key_cards import SignedAnalystKeyCard, cards_from_file
 from eigenveil_client.analyst.profile import KEY_FILE, SigningKey, key_exists
 from tests.client.commands import eigenveil
 from tests.client.site.support import FEDERATION, Authority, store_identity

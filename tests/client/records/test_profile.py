@@ -19,10 +19,10 @@ from eigenveil_client.records.column_quality import (
     profile,
 )
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
-from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import counted, genotypes, plink, table
+from tests.client.records.recoding.support import open_table
 
 RULES = (ColumnRule(name="worst", source="a", rows=Rows.MAXIMUM), ColumnRule(name="group", levels=("x", "y")))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.key_cards import SiteKeyCard
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan

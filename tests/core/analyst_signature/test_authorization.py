@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
-from eigenveil.key_cards.owners import ANALYST_CARD_SIGNED, SignedAnalystKeyCard, SignedSiteKeyCard
+from eigenveil.key_cards import (
+    AnalystKeyCard,
+    SignedAnalystKeyCard,
+    SignedSiteKeyCard,
+    cards_from_file,
+    cards_to_file,
+)
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
@@ -216,7 +221,7 @@ ADA = analyst_card("ada", "north")
 def stating_card(**changes: Any) -> SignedAnalystKeyCard:
     said = canonical(json.loads(ADA.signed_json) | changes)
     return SignedAnalystKeyCard(
-        signed_json=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said)
+        signed_json=said, signature=analyst_key("ada").sign(AnalystKeyCard.prefix + said)
     )
 
 

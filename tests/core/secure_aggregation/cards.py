@@ -7,7 +7,7 @@ import hashlib
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard, sign_site_card
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 
 FEDERATION = "north"
 
@@ -35,4 +35,4 @@ def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION
 
 
 def signed_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedSiteKeyCard:
-    return sign_site_card(a_card(site, seed, federation), signing(seed).sign)
+    return SignedSiteKeyCard.of(a_card(site, seed, federation), signing(seed).sign)

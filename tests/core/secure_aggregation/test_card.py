@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.key_cards.key_card import (
+from eigenveil.key_cards import (
     MOST_BYTES,
+    SignedSiteKeyCard,
+    SiteKeyCard,
     cards_from_file,
     cards_to_file,
     fingerprint,
     typed_fingerprint,
 )
-from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SignedSiteKeyCard
 from tests.core.secure_aggregation.cards import a_card, signed_card, signing
 from tests.support import refused
 
@@ -39,7 +40,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     """These plain values, or these bytes, under the signature of `seed`'s key."""
     said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
-    return SignedSiteKeyCard(signed_json=said, signature=signing(seed).sign(SITE_CARD_SIGNED + said))
+    return SignedSiteKeyCard(signed_json=said, signature=signing(seed).sign(SiteKeyCard.prefix + said))
 
 
 @settings(max_examples=25)

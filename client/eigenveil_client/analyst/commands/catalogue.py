@@ -21,9 +21,8 @@ def sites(profile: Path | None, as_json: bool) -> None:
     from eigenveil_client.analyst.catalogue import show_sites, sites_value
     from eigenveil_client.analyst.coordinator import call_coordinator
 
-    print_result_as(
-        sites_value(call_coordinator(profile, lambda analyst: analyst.federation())), as_json, show_sites
-    )
+    view = call_coordinator(profile, lambda analyst: analyst.federation())
+    print_result_as(sites_value(view), as_json, show_sites)
 
 
 @click.command()
@@ -70,17 +69,9 @@ def check(file: Path, as_json: bool) -> None:
     from eigenveil.dictionary.formats import dictionary_digest, parse_dictionary
 
     found = parse_dictionary(read_text(file))
-    value = {
-        "dictionary": found.name,
-        "version": found.version,
-        "columns": len(found.columns),
-        "digest": dictionary_digest(found),
-    }
-    print_result(
-        value,
-        as_json,
-        f"{found.name}, version {found.version}: {len(found.columns)} columns, all complete.",
-    )
+    value = {"dictionary": found.name, "version": found.version, "columns": len(found.columns)}
+    text = f"{found.name}, version {found.version}: {len(found.columns)} columns, all complete."
+    print_result(value | {"digest": dictionary_digest(found)}, as_json, text)
 
 
 @dictionary.command("import")
@@ -110,12 +101,8 @@ def import_(omop: Path | None, redcap: Path | None, name: str, out: Path, as_jso
         assert redcap is not None
         draft = from_redcap(StringIO(read_text(redcap), newline=""), name)
     write_durably(out, draft.text.encode())
-    value = {
-        "dictionary": str(out),
-        "columns": draft.columns,
-        "to_fill": draft.to_fill,
-        "left_out": draft.left_out,
-    }
+    value = {"dictionary": str(out), "columns": draft.columns, "to_fill": draft.to_fill}
+    value["left_out"] = draft.left_out
     text = f"Wrote {out}: {draft.columns} columns; {draft.left_out} rows were not measurements."
     rest = f" Fill in the unit or bounds of {draft.to_fill} columns." if draft.to_fill else ""
     print_result(value, as_json, text + rest)

@@ -12,7 +12,7 @@ from eigenveil_common.command import FILE, print_result
 from eigenveil_common.files import check_output, write_durably
 
 if TYPE_CHECKING:
-    from eigenveil.key_cards.owners import AnalystKeyCard
+    from eigenveil.key_cards import AnalystKeyCard
 
 
 @click.command()
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
     """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
     from eigenveil.identity import Role
-    from eigenveil_client.analyst.profile import default_profile, proxy_rule
+    from eigenveil_client.analyst.profile import SigningKey, default_profile, next_command, proxy_rule
     from eigenveil_client.connection import identity
 
     folder = profile or default_profile()
@@ -41,23 +41,13 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
         f"{identity.key_comparison_text(stored.key_print)}"
     )
     if stored.identity.role is Role.ANALYST:
-        signing, message = _signing_key(folder, profile)
-        value |= {"signing": signing}
-        text += f"\n{message}"
+        key_card, export = SigningKey.make(folder).key_card, next_command(profile, "key", "export")
+        value |= {"signing": key_card_value(key_card)}
+        text += (
+            f"\nThe key that signs your studies:  {key_card.fingerprint}\n"
+            f"Send its key card to the sites, and read this fingerprint to their staff by telephone: {export}"
+        )
     print_result(value, as_json, text)
-
-
-def _signing_key(folder: Path, profile: Path | None) -> tuple[dict[str, Any], str]:
-    """Create the key that signs this analyst's studies; return its key card and instructions."""
-    from eigenveil_client.analyst.profile import SigningKey, next_command
-
-    key_card = SigningKey.make(folder).key_card
-    export = next_command(profile, "key", "export")
-    message = (
-        f"The key that signs your studies:  {key_card.fingerprint}\n"
-        f"Send its key card to the sites, and read this fingerprint to their staff by telephone: {export}"
-    )
-    return key_card_value(key_card), message
 
 
 @click.command()
@@ -138,7 +128,7 @@ def export_card(out: Path | None, profile: Path | None, as_json: bool) -> None:
 
     The first call creates the key; later calls write the same key card.
     """
-    from eigenveil.key_cards.key_card import cards_to_file
+    from eigenveil.key_cards import cards_to_file
     from eigenveil_client.analyst.profile import SigningKey, default_profile
 
     signing_key = SigningKey.make(profile or default_profile())

@@ -55,27 +55,19 @@ def verify(
     either the signer is unknown: exit code 14, or 0 with --any-key.
     """
     from eigenveil.reporting.explain import document_guarantee
-    from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.release_files import (
-        check_log,
-        describe_analyst,
-        profile_key,
-        read_key,
-        trust_statement,
-    )
+    from eigenveil.reporting.verify import load_release
+    from eigenveil_client.analyst import release_files
 
     if any_key and key is not None:
         raise click.UsageError("--any-key and --key exclude each other. Leave out one of them")
     signed = load_release(read(release))
-    federation = signed.document["plan"]["federation"]
-    trusted = profile_key(profile, federation) if key is None else read_key(key)
-    if trusted is not None:
-        verify_release(signed, trusted)
+    trusted = release_files.check_signer(signed, key, profile)
     document, public_key = signed.document, signed.public_key.hex()
-    asker, asker_sentence = describe_analyst(document, profile)
+    federation = document["plan"]["federation"]
+    asker, asker_sentence = release_files.describe_analyst(document, profile)
     value = {
         "intact": True,
-        "key_checked": trusted is not None,
+        "key_checked": trusted,
         "public_key": public_key,
         "private": document["private"],
         "plan_digest": document["plan_digest"],
@@ -83,8 +75,8 @@ def verify(
         "federation": federation,
         "analyst": asker,
         "guarantee": document_guarantee(document),
-        "trust": trust_statement(document),
-        "log": None if log_file is None else check_log(signed, log_file),
+        "trust": release_files.trust_statement(document),
+        "log": None if log_file is None else release_files.check_log(signed, log_file),
     }
     key_source = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
@@ -95,8 +87,8 @@ def verify(
     )
     if value["log"] is not None:
         text += f"\n{value['log']['text']}"
-    print_result(value, as_json, f"{UNKNOWN}.\n{text}" if trusted is None else f"Intact: {text}")
-    return UNKNOWN_SIGNER if trusted is None and not any_key else 0
+    print_result(value, as_json, f"Intact: {text}" if trusted else f"{UNKNOWN}.\n{text}")
+    return 0 if trusted or any_key else UNKNOWN_SIGNER
 
 
 @click.command()
@@ -110,20 +102,17 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     The signer is checked if your profile is of the release's federation; see `eigenveil verify`.
     """
     from eigenveil.reporting.report import render
-    from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.release_files import profile_key
+    from eigenveil.reporting.verify import load_release
+    from eigenveil_client.analyst.release_files import check_signer
 
     check_output(out, release)
     signed = load_release(read(release))
-    trusted = profile_key(profile, signed.document["plan"]["federation"])
-    if trusted is not None:
-        verify_release(signed, trusted)
-    page = render(signed.document, public_key=signed.public_key.hex())
-    write_durably(out, page.encode())
-    if trusted is None:
+    trusted = check_signer(signed, None, profile)
+    write_durably(out, render(signed.document, public_key=signed.public_key.hex()).encode())
+    if not trusted:
         sentence = "the signer of this release was not checked. Run: eigenveil verify --key"
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
-    print_result({"report": str(out), "key_checked": trusted is not None}, as_json, str(out))
+    print_result({"report": str(out), "key_checked": trusted}, as_json, str(out))
 
 
 class _Names(click.ParamType[list[str]]):

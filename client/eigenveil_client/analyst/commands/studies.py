@@ -99,10 +99,10 @@ def submit(
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
-        value: dict[str, Any] = {"study": run.digest, "name": run.name}
-        value |= {"submission": chosen, "signed": signing[0], "warnings": run.warnings}
-        value |= {"overrides": wanted.resolved.overrides, "approval": wanted.approval}
         if not wait:
+            value: dict[str, Any] = {"study": run.digest, "name": run.name, "submission": chosen}
+            value |= {"signed": signing[0], "warnings": run.warnings}
+            value |= {"overrides": wanted.resolved.overrides, "approval": wanted.approval}
             watching = next_command(profile, "study", "watch", run.short)
             message = (
                 f"Submitted {run.name} as {run.short}. {approval_text(wanted.approval, run.status.state)}"

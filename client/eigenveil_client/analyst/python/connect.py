@@ -10,28 +10,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
 from eigenveil.dictionary.dictionary import DictionaryColumn
-from eigenveil.reporting.presentation import printable_text, summary_html, summary_text, table_html
+from eigenveil.reporting.presentation import printable_text, table_html
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
 from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
-from eigenveil_client.analyst.python.plan import FederationBudget, budget_from
+from eigenveil_client.analyst.python.plan import FederationBudget, Summary, budget_from
 from eigenveil_client.analyst.python.run import Run, run_of, status_of
 from eigenveil_client.analyst.python.study import FederatedStudy, draft_of, study_from
 from eigenveil_common.command import require_extra
 from eigenveil_common.files import read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-
-if TYPE_CHECKING:
-    pass
 
 
 def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederation:
@@ -123,7 +120,7 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-class ConnectedFederation:
+class ConnectedFederation(Summary):
     """Your federation, as returned by `eigenveil.connect()`.
 
     Properties call the coordinator each time they are read. Any thread may use it; `with`, `close()` or the
@@ -210,24 +207,21 @@ class ConnectedFederation:
         """
         return run_of(self.coordinator, self.coordinator.call(lambda analyst: analyst.find(wanted)))
 
-    def _rows(self) -> list[tuple[str, str]]:
+    @property
+    def title(self) -> str:
+        return f"federation {self.coordinator.identity.identity.federation}"
+
+    def rows(self) -> list[tuple[str, str]]:
         mine = self.coordinator.identity
         until = f"{mine.expires:%Y-%m-%d %H:%M} UTC"
         return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
 
-    def __repr__(self) -> str:
-        return summary_text(f"federation {self.coordinator.identity.identity.federation}", self._rows())
-
-    def _repr_html_(self) -> str:
-        return summary_html(f"Federation {self.coordinator.identity.identity.federation}", self._rows())
-
 
 def _site(site: ListedSite) -> Mapping[str, Any]:
-    study_from_value = site.statement
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
-        "a person decides": None if study_from_value is None else study_from_value.needs_approval,
+        "a person decides": site.statement and site.statement.needs_approval,
         "last contact": site.seen,
     }
 
@@ -246,12 +240,12 @@ def _column(column: DictionaryColumn, view: FederationView) -> Mapping[str, Any]
 
 
 def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:
-    statuses = status_of(row)
+    status = status_of(row)
     return {
         "run": run.short,
         "name": row.name,
         "analyst": row.analyst,
-        "state": statuses.state,
-        "rounds": statuses.rounds,
-        "submitted": statuses.submitted,
+        "state": status.state,
+        "rounds": status.rounds,
+        "submitted": status.submitted,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +21,32 @@ from eigenveil.study.study import Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPlan:
+class Summary:
+    """Base of values that Python and a notebook show as labelled rows below `title`, with a `note`."""
+
+    __slots__ = ()
+
+    @property
+    def title(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def note(self) -> str:
+        return ""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the labels and texts that are displayed."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return summary_text(self.title, self.rows(), note=self.note)
+
+    def _repr_html_(self) -> str:
+        return summary_html(self.title[:1].upper() + self.title[1:], self.rows(), note=self.note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StudyPlan(Summary):
     """Plan of a `study`, computed from public numbers without a call.
 
     `prediction`: its error and size. `explanation`: its queries, what they reveal, and its cost, as plain
@@ -40,18 +65,23 @@ class StudyPlan:
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.explanation["warnings"])
 
+    @property
+    def title(self) -> str:
+        return f"plan of {self.study.name}"
+
+    @property
+    def note(self) -> str:
+        return " ".join(self.warnings)
+
     def rows(self) -> list[tuple[str, str]]:
-        """Return the labels and texts that are displayed."""
         study, found = self.study, self.prediction
+        masked = f"no party, not even the coordinator with {colluding(study)},"
+        seen = masked if study.masked else "the coordinator"
+        components = "1 component" if study.components == 1 else f"{study.components} components"
         named = ", ".join(study.federation.sites)
-        seen = (
-            f"no party, not even the coordinator with {colluding(study)},"
-            if study.masked
-            else "the coordinator"
-        )
         return [
-            ("asked", f"{_components(study)} of {study.dimension} columns at {named}"),
-            ("epsilon", _promise(study)),
+            ("query", f"{components} of {study.dimension} columns at {named}"),
+            ("epsilon", promise_text(study)),
             ("algorithm", found.algorithm.value),
             ("predicted error", EVERY_COMPONENT if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
@@ -60,12 +90,6 @@ class StudyPlan:
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
         ]
 
-    def __repr__(self) -> str:
-        return summary_text(f"plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
-
-    def _repr_html_(self) -> str:
-        return summary_html(f"Plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
-
 
 def cost_of(explanation: Mapping[str, Any]) -> Cost:
     """Return the cost of an explained study to a budget."""
@@ -73,14 +97,10 @@ def cost_of(explanation: Mapping[str, Any]) -> Cost:
     return Cost(micro_rho=guarantee["micro_rho"], atto_delta=int(guarantee["atto_delta"]))
 
 
-def _promise(study: Study) -> str:
+def promise_text(study: Study) -> str:
     """Return epsilon, the neighbouring relation and delta, as text."""
     named = study.neighbours.value
     return f"{shown(study.epsilon)} ({named}), except with probability {shown(study.delta)}"
-
-
-def _components(study: Study) -> str:
-    return "1 component" if study.components == 1 else f"{study.components} components"
 
 
 def _error(found: Prediction) -> str:
@@ -118,10 +138,8 @@ class Explanation:
         return printable_text(f"{self.text}\n{self._left()}")
 
     def _repr_html_(self) -> str:
-        questions: dict[str, int] = {}
-        for entry in self.value["rounds"]:
-            questions[entry["meaning"]] = questions.get(entry["meaning"], 0) + 1
-        queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in questions.items()]
+        meanings = Counter(entry["meaning"] for entry in self.value["rounds"])
+        queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in meanings.items()]
         note = " ".join([self.value["guarantee"]["text"], *self.value["warnings"], self._left()])
         return summary_html(f"Queries of {self.value['name']} to each site", queries, note=note)
 
@@ -130,8 +148,8 @@ class Explanation:
         return f"The federation's remaining budget allows {many} studies like this one."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FederationBudget:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FederationBudget(Summary):
     """Budget of a federation.
 
     `total`: the budget of all studies together. `left`: the part that is neither spent nor reserved. `delta`:
@@ -162,29 +180,21 @@ class FederationBudget:
         """Return the number of further studies of this cost that fit; None if the cost is 0."""
         return studies_left(self.left, cost)
 
+    @property
+    def title(self) -> str:
+        return "budget of the federation"
+
     def rows(self) -> list[tuple[str, str]]:
-        """Return the labels and texts that are displayed."""
-        left, whole = self.left.micro_rho, self.total.micro_rho
+        left, whole, shown_as = self.left.micro_rho, self.total.micro_rho, self._conversion
+        failure = shown_as.failure_probability(self.total)
         stated = [
-            ("left", self._conversion.left(left, whole)),
-            (
-                "of",
-                (
-                    f"{self._conversion.spent(whole)}, "
-                    f"except with probability {self._conversion.failure_probability(self.total)}"
-                ),
-            ),
+            ("left", shown_as.left(left, whole)),
+            ("of", f"{shown_as.spent(whole)}, except with probability {failure}"),
         ]
         if self.like is None:
             return stated
         name, cost = self.like
         return [*stated, (f"studies like {name} left", str(self.studies_left(cost)))]
-
-    def __repr__(self) -> str:
-        return summary_text("budget of the federation", self.rows())
-
-    def _repr_html_(self) -> str:
-        return summary_html("Budget of the federation", self.rows())
 
 
 def budget_from(listed: pb.ListStudiesResponse) -> FederationBudget:
@@ -198,15 +208,11 @@ def budget_from(listed: pb.ListStudiesResponse) -> FederationBudget:
     delta_left = max(0, stated.atto_delta - stated.committed_atto_delta)
     if not (listed.HasField("budget") and 0 < stated.delta < 1 and stated.micro_rho < MICRO**2):
         raise PeerError(Code.PROTOCOL, "the coordinator sent no valid budget. Check its version")
-    latest = listed.studies[-1] if listed.studies else None
+    costs = [(row.name, Cost(micro_rho=row.micro_rho, atto_delta=row.atto_delta)) for row in listed.studies]
     return FederationBudget(
         total=Cost(micro_rho=stated.micro_rho, atto_delta=stated.atto_delta),
         left=Cost(micro_rho=left, atto_delta=delta_left),
         delta=stated.delta,
         gaussian=stated.gaussian,
-        like=None if latest is None else (latest.name, _cost_of(latest)),
+        like=costs[-1] if costs else None,
     )
-
-
-def _cost_of(row: pb.StudyRow) -> Cost:
-    return Cost(micro_rho=row.micro_rho, atto_delta=row.atto_delta)

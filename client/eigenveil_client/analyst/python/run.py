@@ -5,51 +5,34 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from eigenveil.accounting.formatting import percent_up
 from eigenveil.errors import Code, RequestError
 from eigenveil.released import ReleasedResult, load_release
-from eigenveil.reporting.presentation import summary_html, summary_text
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.display import (
     Display,
     consent_line,
     event_value,
     rounds_line,
+    share,
     site_statuses,
     state_name,
     time_of,
 )
+from eigenveil_client.analyst.python.plan import Summary
 from eigenveil_common.command import console
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-class WatchedRun(Protocol):
-    """Run that is watched."""
-
-    name: str
-
-    @property
-    def short(self) -> str: ...
-
-
-class EventDisplay(Protocol):
-    def take(self, message: pb.StudyEvent | str | None) -> None:
-        """Show an event or a notice on the connection; None is ignored."""
-
-
-@contextmanager
-def watching(run: WatchedRun) -> Iterator[EventDisplay]:
+def watching(run: Run) -> AbstractContextManager[Display | _NotebookDisplay]:
     """Return a display of a run, as a context."""
     if in_notebook():
-        yield _NotebookDisplay(run)
-        return
-    with Display(console, f"{run.name} ({run.short})") as display:
-        yield display
+        return nullcontext(_NotebookDisplay(run))
+    return Display(console, f"{run.name} ({run.short})")
 
 
 def in_notebook() -> bool:
@@ -62,7 +45,7 @@ def in_notebook() -> bool:
 class _NotebookDisplay:
     """Summary of a run below a notebook's cell, updated at each event."""
 
-    def __init__(self, run: WatchedRun) -> None:
+    def __init__(self, run: Run) -> None:
         from IPython.display import display
 
         self._run = run
@@ -102,7 +85,7 @@ class RunStatus:
         return self.state
 
 
-class Run:
+class Run(Summary):
     """A submitted study.
 
     `digest`: its id. `name`: its name. `submission`: the id of its submission. `warnings`: the coordinator's
@@ -216,30 +199,24 @@ class Run:
             self._release = load_release(self.fetch())
         return self._release
 
-    def _rows(self) -> list[tuple[str, str]]:
-        seen = self._seen
+    @property
+    def title(self) -> str:
+        return f"run of {self.name}"
+
+    @property
+    def note(self) -> str:
+        return " ".join(self.warnings)
+
+    def rows(self) -> list[tuple[str, str]]:
+        seen, first = self._seen, self._initial_status
         rows = [("run", self.short)]
         if seen is None:
-            if self._initial_status is None:
-                return [*rows, ("state", "submitted; wait() for it")]
-            initial_status = self._initial_status
-            return [
-                *rows,
-                ("state", initial_status.waits or initial_status.state),
-                *initial_status.consent.items(),
-            ]
-        rows.append(("state", state_name(seen.state)))
-        if not self._ended:
-            rows.append(("now", rounds_line(seen)))
-        rows.append(("spent", f"{percent_up(seen.spent_micro_rho, max(seen.micro_rho, 1))} % of its cost"))
+            state = "submitted; wait() for it" if first is None else first.waits or first.state
+            return [*rows, ("state", state), *([] if first is None else first.consent.items())]
+        now = [] if self._ended else [("now", rounds_line(seen))]
+        rows += [("state", state_name(seen.state)), *now, ("spent", f"{share(seen)} of its cost")]
         rows += site_statuses(seen.consent or seen.sites)
         return [*rows, ("why", seen.failure)] if seen.failure else rows
-
-    def __repr__(self) -> str:
-        return summary_text(f"run of {self.name}", self._rows(), note=" ".join(self.warnings))
-
-    def _repr_html_(self) -> str:
-        return summary_html(f"Run of {self.name}", self._rows(), note=" ".join(self.warnings))
 
 
 def run_of(coordinator: BlockingCoordinator, row: pb.StudyRow) -> Run:

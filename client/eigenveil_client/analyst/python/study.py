@@ -14,7 +14,6 @@ from eigenveil.accounting.formatting import shown
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.presentation import summary_html, summary_text
 from eigenveil.study.study import Study
 from eigenveil.study.toml import StudyDraft, study_digest
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
@@ -27,7 +26,15 @@ from eigenveil_client.analyst.federation import (
     resolve_study,
 )
 from eigenveil_client.analyst.proposal import DAY_SECONDS, DEFAULT_DAYS, check_days
-from eigenveil_client.analyst.python.plan import Explanation, StudyPlan, budget_from, cost_of, plan_of
+from eigenveil_client.analyst.python.plan import (
+    Explanation,
+    StudyPlan,
+    Summary,
+    budget_from,
+    cost_of,
+    plan_of,
+    promise_text,
+)
 from eigenveil_client.analyst.python.run import Run
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -64,8 +71,8 @@ LASTING = (pb.STUDY_STATE_RUNNING, pb.STUDY_STATE_RELEASED, pb.STUDY_STATE_AWAIT
 SHOWN = 8  # columns in a summary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FederatedStudy:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class FederatedStudy(Summary):
     """A study for one federation.
 
     `toml`: the study file, which names columns of the dictionary. `whole`: the text that is sent, with every
@@ -136,8 +143,7 @@ class FederatedStudy:
 
         Raises:
             RequestError: code `conflict`, this study has or will have a result; `bad-argument`,
-            `expires_days` is
-                out of range; or the study is refused.
+                `expires_days` is out of range; or the study is refused.
             PeerError: the coordinator's plan is not of this study; nothing was signed.
             EigenveilError: the coordinator's own error, or it cannot be reached.
         """
@@ -145,11 +151,10 @@ class FederatedStudy:
         check_days(expires_days)
         same = None if again else self.same(chosen)
         if same is not None:
-            raise RequestError(
-                Code.CONFLICT,
-                f"not submitted: {repeated(same, self.study)}. See federation.run("
-                f'"{same.plan_digest.hex()[:12]}"), or repeat it with submit(again=True)',
+            todo = (
+                f'See federation.run("{same.plan_digest.hex()[:12]}"), or repeat it with submit(again=True)'
             )
+            raise RequestError(Code.CONFLICT, f"not submitted: {repeated(same, self.study)}. {todo}")
         proposal = self.coordinator.call(
             lambda analyst: analyst.propose(
                 self.resolved.text, chosen, days=expires_days, dictionary=self.resolved.source
@@ -167,35 +172,29 @@ class FederatedStudy:
         allowed = self.approval["approval_seconds"] / DAY_SECONDS
         if not self.approval["sites"] or allowed < days:
             return []
-        people = ", ".join(self.approval["sites"])
-        late = (
-            f"people at {people} have {allowed:g} days to decide, but your signature expires after {days}. A "
-            "site that agrees later cannot answer; see expires_days (--expires-days)"
-        )
-        return [late]
+        people = f"people at {', '.join(self.approval['sites'])} have {allowed:g} days to decide"
+        late = "A site that agrees later cannot answer; see expires_days (--expires-days)"
+        return [f"{people}, but your signature expires after {days}. {late}"]
 
-    def _rows(self) -> list[tuple[str, str]]:
+    @property
+    def title(self) -> str:
+        return f"study {self.study.name}"
+
+    def rows(self) -> list[tuple[str, str]]:
         names = [column.name for column in self.study.columns]
-        epsilon, delta = shown(self.study.epsilon), shown(self.study.delta)
-        promise = f"{epsilon} ({self.study.neighbours.value}), except with probability {delta}"
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         return [
             *([("purpose", self.study.purpose)] if self.study.purpose else []),
             ("columns", ", ".join(names[:SHOWN]) + more),
             ("sites", ", ".join(self.study.federation.sites)),
             ("components", str(self.study.components)),
-            ("epsilon", promise),
+            ("epsilon", promise_text(self.study)),
             ("algorithm", self.study.algorithm.value),
             *(("override", sentence) for sentence in self.resolved.overrides),
         ]
 
-    def __repr__(self) -> str:
-        return summary_text(f"study {self.study.name}", self._rows(), note=self._note())
-
-    def _repr_html_(self) -> str:
-        return summary_html(f"Study {self.study.name}", self._rows(), note=self._note())
-
-    def _note(self) -> str:
+    @property
+    def note(self) -> str:
         people = ", ".join(self.approval["sites"])
         return f"Not submitted. A person decides about it at {people}." if people else "Not submitted."
 

@@ -9,7 +9,6 @@ import logging
 import os
 import pickle
 import re
-import shutil
 import signal
 import socket
 import tempfile
@@ -37,23 +36,6 @@ from eigenveil_common.files import make_folder
 from eigenveil_common.log import event
 
 REPORT_SECONDS = 10.0
-
-
-class LoadingProgress:
-    """Logs every ten seconds that records are still loading.
-
-    Privacy: a log holds neither a number of records nor a rate that would reveal it."""
-
-    def __init__(self) -> None:
-        self._reported_at = time.monotonic()
-
-    def report(self) -> None:
-        """Note that records arrived, and log an event when one is due."""
-        if time.monotonic() - self._reported_at >= REPORT_SECONDS:
-            event("records-loading")
-            self._reported_at = time.monotonic()
-
-
 MIB = 2**20
 MEMORY_MIB = 3072  # of a reader, without the memory_mib of a site; a SELECT over files takes 2,048 of them
 SECONDS, SECONDS_A_MIB = 600.0, 4.0  # for any request, and for each MiB of its files
@@ -94,23 +76,19 @@ def run_task(
         BadRecords: the records are invalid, or the reader failed.
         RequestError: code `bad-config`, a library is not installed.
     """
-    seconds = limits.seconds or allowed_seconds(config)
+    seconds = limits.seconds or _allowed_seconds(config)
     scratch = task.scratch.folder if isinstance(task, ReadRecords) else None
     if scratch is not None:
         make_folder(scratch, mode=0o700)
-    temporary_folder = Path(tempfile.mkdtemp(prefix="eigenveil-read-"))
-    try:
+    environment = {name: value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
+    with tempfile.TemporaryDirectory(prefix="eigenveil-read-", ignore_cleanup_errors=True) as temporary:
         request = ReaderRequest(
             config=config, task=task, begins=_working_folder(),
             memory=limits.memory_mib * MIB, seconds=seconds,
-            folders=tuple(
-                one for one in (scratch, *_wal_folder(config), temporary_folder) if one is not None
-            ),
-            environment=_environment(config),
+            folders=(*([] if scratch is None else [scratch]), *_wal_folder(config), Path(temporary)),
+            environment=environment if config.source is None else {},  # those of libpq
         )  # fmt: skip
         return _run_request(request, item, sink, check)
-    finally:
-        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _working_folder() -> Path:
@@ -166,13 +144,15 @@ def _receive_result(
     sink: Callable[[GridRows], None],
 ) -> Any:
     layout = row_layout(request.task.study) if isinstance(request.task, ReadRecords) else None
-    deadline, item_bytes, progress = time.monotonic() + request.seconds, 0, LoadingProgress()
+    deadline, item_bytes, logged_at = time.monotonic() + request.seconds, 0, time.monotonic()
     data = pickle.dumps(request)
     with suppress(BrokenPipeError):
         connection.sendall(REQUEST_SIZE.pack(len(data)) + data)
     while True:
         kind, what, size = receive(connection, deadline, layout)
-        progress.report()
+        if time.monotonic() - logged_at >= REPORT_SECONDS:
+            event("records-loading")  # neither a number of records, nor a rate that would reveal it
+            logged_at = time.monotonic()
         match kind:
             case FrameKind.ROWS:
                 sink(what)
@@ -187,7 +167,7 @@ def _receive_result(
                 raise _error(request, what)
 
 
-def allowed_seconds(config: RecordsConfig) -> float:
+def _allowed_seconds(config: RecordsConfig) -> float:
     """Return the seconds that a request may take, by the size of its files and the timeout of a database."""
     size = sum(map(_size, config.files))
     database = config.timeout_seconds if config.source is None else 0.0
@@ -208,13 +188,6 @@ def _wal_folder(config: RecordsConfig) -> tuple[Path, ...]:
         if file.read(WAL.stop)[WAL] == b"\2\2":
             return (config.source.resolve().parent,)  # of a link, the folder of its target
     return ()
-
-
-def _environment(config: RecordsConfig) -> dict[str, str]:
-    """Return the environment variables of libpq, for a reader of a database."""
-    if config.source is not None:
-        return {}
-    return {name: value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
 
 
 def _error(request: ReaderRequest, stated: Any) -> RequestError:
@@ -238,11 +211,8 @@ def _unexpected_error(request: ReaderRequest, message: str) -> BadRecords:
     kind = message.partition(" ")[0]
     if not CLASS_NAME.fullmatch(kind):
         raise ReaderFailure
-    return BadRecords(
-        f"{request.about} cannot be read ({message}). If it is damaged, export it again",
-        about=UNEXPECTED,
-        kind=kind,
-    )
+    text = f"{request.about} cannot be read ({message}). If it is damaged, export it again"
+    return BadRecords(text, about=UNEXPECTED, kind=kind)
 
 
 def _line(stated: Any, most: int) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
@@ -17,7 +18,6 @@ from eigenveil_client.records.column_quality import (
     NO_RANGES,
     Bounds,
     ColumnProfile,
-    ColumnQuality,
     PlausibleRanges,
 )
 from eigenveil_client.records.genotype_files import VariantList
@@ -55,6 +55,7 @@ from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event
 
+Made = TypeVar("Made")
 BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names, as rules read further columns
 
 
@@ -150,10 +151,8 @@ class _ReceivedRecords:
         if not isinstance(done, dict) or len(self._counts) != self._study.dimension:
             raise ReaderFailure
         persons = count(done.get("persons"))
-        found: tuple[ColumnQuality, ...] = tuple(
-            quality(column.name, counts, persons)
-            for column, counts in zip(self._study.columns, self._counts, strict=True)
-        )
+        columns = zip(self._study.columns, self._counts, strict=True)
+        found = tuple(quality(one.name, counts, persons) for one, counts in columns)
         if self._records > persons:
             raise ReaderFailure
         return RecordsSummary(persons=persons, file=digest_of(done.get("file")), quality=found)
@@ -205,17 +204,8 @@ def locations(
     config: RecordsConfig, rows: Sequence[tuple[int, bool]], limits: ReaderLimits = DEFAULT_LIMITS
 ) -> list[str]:
     """Return the locations of rows, or (not whole) of lines that are left out. Raises as `stream`."""
-    found: list[str] = []
-
-    def check(done: Any) -> list[str]:
-        if len(found) != len(rows):
-            raise ReaderFailure
-        return found
-
-    def item(one: Any) -> None:
-        add(found, [text(one)], len(rows))
-
-    return run_task(config, LocateRows(rows=tuple(rows)), item=item, limits=limits, check=check)
+    task = LocateRows(rows=tuple(rows))
+    return _items(config, task, limits, text, len(rows), lambda found: len(found) == len(rows))
 
 
 def profile(
@@ -226,18 +216,29 @@ def profile(
     limits: ReaderLimits = DEFAULT_LIMITS,
 ) -> list[ColumnProfile]:
     """Return a profile of each column in `wanted`, which maps names to bounds, if any. Raises as `stream`."""
-    found: list[ColumnProfile] = []
-    task = ProfileColumns(rules=rules, columns=dict(wanted), person=person)
+    task, names = ProfileColumns(rules=rules, columns=dict(wanted), person=person), list(wanted)
+    return _items(
+        config, task, limits, column_profile, len(names), lambda found: [one.name for one in found] == names
+    )
 
-    def check(done: Any) -> list[ColumnProfile]:
-        if [one.name for one in found] != list(wanted):
+
+def _items(
+    config: RecordsConfig,
+    task: LocateRows | ProfileColumns,
+    limits: ReaderLimits,
+    parse: Callable[[Any], Made],
+    most: int,
+    whole: Callable[[list[Made]], bool],
+) -> list[Made]:
+    """Return the items of a task, at most `most`, if they are `whole`."""
+    found: list[Made] = []
+
+    def check(done: Any) -> list[Made]:
+        if not whole(found):
             raise ReaderFailure
         return found
 
-    def item(one: Any) -> None:
-        add(found, [column_profile(one)], len(wanted))
-
-    return run_task(config, task, item=item, limits=limits, check=check)
+    return run_task(config, task, item=lambda one: add(found, [parse(one)], most), limits=limits, check=check)
 
 
 def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
@@ -250,6 +251,7 @@ def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
     return VariantList(columns=tuple(names), left_out=left_out)
 
 
+@dataclass(slots=True)
 class Reader:
     """Reader of a site's records for its daemon.
 
@@ -259,30 +261,21 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(
-        self,
-        config: RecordsConfig,
-        rules: Rules,
-        plausible: PlausibleRanges,
-        scratch: Scratch,
-        limits: ReaderLimits = DEFAULT_LIMITS,
-        most: int | None = None,
-    ) -> None:
-        self._config = config
-        self._rules = rules
-        self._plausible = plausible
-        self._scratch = scratch
-        self._limits = limits
-        self._most = most
-        self._warned: set[str] = set()
+    config: RecordsConfig
+    rules: Rules
+    plausible: PlausibleRanges
+    scratch: Scratch
+    limits: ReaderLimits = DEFAULT_LIMITS
+    most: int | None = None
+    _warned: set[str] = field(default_factory=set, init=False)
 
     def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
         """Read a study's records, each passed to `sink`. Raises as `stream`."""
         found: set[str] = set()
         collect: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
         taken = stream(
-            self._config, study, sink, rules=self._rules, plausible=self._plausible,
-            unreadable=collect, scratch=self._scratch, limits=self._limits, most=self._most,
+            self.config, study, sink, rules=self.rules, plausible=self.plausible,
+            unreadable=collect, scratch=self.scratch, limits=self.limits, most=self.most,
         )  # fmt: skip
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))

@@ -134,9 +134,16 @@ def _refused(problem: Exception, late: bool) -> BadRecords:
     )
 
 
-MOST_CELL, MOST_COLUMNS, MOST_STATEMENT = 2**24, 2**15, 2**20  # bytes, columns of a result, bytes
+LIMITS = {  # bytes of a cell, columns of a result, bytes of a statement
+    sqlite3.SQLITE_LIMIT_LENGTH: 2**24,
+    sqlite3.SQLITE_LIMIT_COLUMN: 2**15,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2**20,
+}
 # A schema is untrusted input: it may call harmless functions only, and the file is checked.
-DISTRUST = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA mmap_size = 0")
+DISTRUST = (
+    *("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA mmap_size = 0"),
+    "PRAGMA temp_store = FILE",
+)
 HARMLESS = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 }  # fmt: skip
@@ -179,26 +186,18 @@ class SqliteQuery:
                 yield connection.execute(statement)
         except (sqlite3.Error, sqlite3.Warning) as refused:
             # SQLite's message on a statement quotes that alone; a message at run time may quote a cell
-            reason = (
-                f": {refused}" if not prepared else ". Check the expressions of the SELECT on single cells"
-            )
+            checks = ". Check the expressions of the SELECT on single cells"
+            reason = checks if prepared else f": {refused}"
             raise BadRecords(f"{self.path}: SQLite refuses the SELECT{reason}", about="sql") from None
 
 
 def _distrust(connection: sqlite3.Connection) -> None:
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_CELL)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_STATEMENT)
-    for statement in (*DISTRUST, *_sorting()):
-        connection.execute(statement).close()
-
-
-def _sorting() -> tuple[str, str]:
-    """Return the settings of SQLite's temporary files: in our temporary folder, where a reader may write.
-
-    SQLite reads the environment only once in a process."""
+    for limit, most in LIMITS.items():
+        connection.setlimit(limit, most)
+    # our temporary folder, where a reader may write: SQLite reads the environment only once in a process
     folder = tempfile.gettempdir().replace("'", "''")
-    return "PRAGMA temp_store = FILE", f"PRAGMA temp_store_directory = '{folder}'"
+    for statement in (*DISTRUST, f"PRAGMA temp_store_directory = '{folder}'"):
+        connection.execute(statement).close()
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:

@@ -50,11 +50,7 @@ def _unpacked(path: Path) -> BinaryIO:
 
 
 class _Bounded(io.RawIOBase):
-    """The bytes of `raw`, with limits.
-
-    Raises:
-        BadRecords: there are more than `most` bytes, or a line is too long.
-    """
+    """The bytes of `raw`; BadRecords if there are more than `most`, or a line is too long."""
 
     def __init__(self, raw: BinaryIO, path: Path, most: int | None) -> None:
         super().__init__()
@@ -73,14 +69,11 @@ class _Bounded(io.RawIOBase):
         longest = self._line + (data.find(b"\n") if last >= 0 else count)
         self._line = self._line + count if last < 0 else count - last - 1
         if self._most is not None and self._size > self._most:
-            raise BadRecords(
-                f"{self._path} unpacks to over {MOST_TIMES} times its size, so it may not hold records. Save "
-                "it without compression"
-            )
+            why = f"unpacks to over {MOST_TIMES} times its size, so it may not hold records"
+            raise BadRecords(f"{self._path} {why}. Save it without compression")
         if longest > MOST_LINE:
-            raise BadRecords(
-                f"{self._path}: a line has over {MOST_LINE // 2**20} MiB. Write every record on one line"
-            )
+            size = f"a line has over {MOST_LINE // 2**20} MiB"
+            raise BadRecords(f"{self._path}: {size}. Write every record on one line")
         return count
 
     def close(self) -> None:
@@ -208,16 +201,14 @@ class CsvTable:
                 text = line.removesuffix("\n")
                 if not text:
                     continue
-                if header or '"' not in text:
-                    whole = header or text.count(separator) == marks
-                else:
-                    whole = cells.fullmatch(text) is not None
+                plain = '"' not in text
+                whole = text.count(separator) == marks if plain else cells.fullmatch(text) is not None
+                yield number, text, whole or header
                 header = False
-                yield number, text, whole
 
     def _scan(self) -> _Scan:
-        marks, filled, longest, plain = len(self.headers) - 1, 0, 0, True
-        separator = self.dialect.separator
+        marks, separator = len(self.headers) - 1, self.dialect.separator
+        filled, longest, plain = 0, 0, True
         with self._characters() as file:
             for line in file:  # fast, as nearly every file has plain lines alone
                 if line != "\n":
@@ -276,9 +267,8 @@ def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
             headers = next((cells for cells in csv.reader(text, delimiter=dialect.separator) if cells), [])
         "".join(headers).encode()
     except UnicodeEncodeError:
-        raise BadRecords(
-            f"the first line of {path} is not UTF-8 text. Save it as UTF-8, or state its encoding"
-        ) from None
+        why = "is not UTF-8 text. Save it as UTF-8, or state its encoding"
+        raise BadRecords(f"the first line of {path} {why}") from None
     except (csv.Error, *UNREADABLE):
         raise unreadable(path) from None
     if not headers:

@@ -24,6 +24,7 @@ MOST_PARTS, MOST_UNPACKED = 2**14, 2**31  # files in a workbook, and their bytes
 SHEETS, HEAD = "xl/worksheets/", 2**12
 DIMENSION = re.compile(rb'<dimension ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
 FEW_CELLS = 2**24
+UNREADABLE = "cannot be read as a workbook. Check that it exists and is complete"
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
@@ -45,7 +46,6 @@ class ExcelTable:
         return digest(self.path)
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches: see `Source.batches`. Every row of a sheet has every cell."""
         indices = [self.headers.index(header) for header in headers]
         rows = ([row[index] for index in indices] for _, row in self._records())
         yield from text_batches(headers, rows, self.dialect.decimal)
@@ -61,11 +61,7 @@ class ExcelTable:
 
 
 def excel_table(path: Path, sheet: str, dialect: Dialect) -> ExcelTable:
-    """Open the sheet named `sheet`, or the only one if that is empty.
-
-    Raises:
-        BadRecords: the file cannot be read, has no such sheet, or several sheets and none is named.
-    """
+    """Open the sheet named `sheet`, or the only one if that is empty; BadRecords if there is none such."""
     _, cells = next(_filled(_sheet(path, sheet)), (0, ()))
     if not cells:
         raise BadRecords(f"{path} is empty. Its first row must name the columns")
@@ -94,7 +90,7 @@ def _check_packed(path: Path) -> None:
                     with parts.open(one) as sheet:
                         _check_dimension(path, sheet.read(HEAD), one.file_size)
     except (zipfile.BadZipFile, OSError, EOFError, zlib.error, NotImplementedError, RuntimeError):
-        raise _unreadable(path) from None
+        raise BadRecords(f"{path} {UNREADABLE}") from None
 
 
 def _check_dimension(path: Path, head: bytes, size: int) -> None:
@@ -102,21 +98,12 @@ def _check_dimension(path: Path, head: bytes, size: int) -> None:
     if stated is None:
         return
     left, top, right, bottom = stated.groups()
-    rows, columns = int(bottom) - int(top) + 1, _column(right) - _column(left) + 1
+    first, last = (reduce(lambda number, letter: 26 * number + letter - 64, one, 0) for one in (left, right))
+    rows, columns = int(bottom) - int(top) + 1, last - first + 1  # column A is 1, XFD is 16384
     if rows * columns > max(FEW_CELLS, size):
-        raise BadRecords(
-            f"{path}: a sheet states {rows} rows of {columns} columns, far more than it has cells. Delete "
-            "the cells far outside of the table, and save it again"
-        )
-
-
-def _column(letters: bytes) -> int:
-    """Return the number of a column: A is 1, XFD is 16384."""
-    return reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
-
-
-def _unreadable(path: Path) -> BadRecords:
-    return BadRecords(f"{path} cannot be read as a workbook. Check that it exists and is complete")
+        stated_size = f"a sheet states {rows} rows of {columns} columns, far more than it has cells"
+        todo = "Delete the cells far outside of the table, and save it again"
+        raise BadRecords(f"{path}: {stated_size}. {todo}")
 
 
 def _sheet(path: Path, name: str) -> CalamineSheet:
@@ -129,6 +116,6 @@ def _sheet(path: Path, name: str) -> CalamineSheet:
             if name in names or (not name and len(names) == 1):
                 return book.get_sheet_by_name(name or names[0])
     except (CalamineError, OSError):
-        raise _unreadable(path) from None
+        raise BadRecords(f"{path} {UNREADABLE}") from None
     wanted = f"no sheet {name!r}" if name else f"{len(names)} sheets"
     raise BadRecords(f"{path} has {wanted}. Name one in `sheet`: {', '.join(names)}", about="sheet")

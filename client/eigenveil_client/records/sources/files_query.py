@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -95,7 +95,7 @@ class _SourceStream:
 
     source: Source
     left_out: int = 0
-    problem: BadRecords | None = field(default=None)
+    problem: BadRecords | None = None
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()

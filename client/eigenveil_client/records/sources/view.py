@@ -11,10 +11,10 @@ import hashlib
 import tempfile
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -85,17 +85,15 @@ def _bytes(cells: pa.Array) -> memoryview:
 
 
 class SelectQuery(Protocol):
-    """SELECT that can be run."""
+    """SELECT with the `schema` of its result, without computing a record, and its `rows`, sorted by value.
 
-    def schema(self) -> pa.Schema:
-        """Return the columns of its result, without computing a record. Raises as `Source.batches`."""
+    `leave_out` is called with the number of broken lines."""
 
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
-        """Yield its result, sorted by value. `leave_out` is called with the number of broken lines."""
+    def schema(self) -> pa.Schema: ...
+    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredResult:
+class _StoredResult(NamedTuple):
     """Result in a file, its digest, and the number of source lines that were left out."""
 
     file: BinaryIO
@@ -125,9 +123,8 @@ class View:
         result = self._result
         if result.left_out:
             if leave_out is None:
-                raise BadRecords(
-                    f"{result.left_out} lines have not as many cells as the file's header. Correct them"
-                )
+                why = "lines have not as many cells as the file's header. Correct them"
+                raise BadRecords(f"{result.left_out} {why}")
             leave_out(result.left_out)
         yield from _read(result.file, headers)
 
@@ -149,35 +146,27 @@ class View:
         weakref.finalize(self, file.close)
         digest = RowsDigest(self._schema)
         try:
-            with pa.ipc.new_file(
-                file, self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
-            ) as out:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.ipc.new_file(file, self._schema, options=options) as out:
                 for batch in self._query.rows(lines.append):
-                    rows = self._as_promised(batch)
+                    rows = plain_batch(batch)
+                    if not rows.schema.equals(self._schema):
+                        changed = "the columns of the SELECT changed while it ran. Try again"
+                        raise BadRecords(changed, about="schema")
                     digest.take(rows)
                     out.write_batch(rows)
         except (pa.ArrowException, OSError):
-            problem = BadRecords(
-                "the result of the SELECT cannot be stored. Check that the disk is not full", about="disk"
-            )
-        else:
-            result = _StoredResult(file=file, digest=digest.value(), left_out=max(lines, default=0))
-            self._check_rows(result)
-            return result
-        raise problem
+            why = "the result of the SELECT cannot be stored. Check that the disk is not full"
+            raise BadRecords(why, about="disk") from None
+        self._check_rows(file)
+        return _StoredResult(file, digest.value(), max(lines, default=0))
 
-    def _as_promised(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = plain_batch(batch)
-        if not found.schema.equals(self._schema):
-            raise BadRecords("the columns of the SELECT changed while it ran. Try again", about="schema")
-        return found
-
-    def _check_rows(self, result: _StoredResult) -> None:
+    def _check_rows(self, file: BinaryIO) -> None:
         """Raise an error if two rows have one value in the column `one_row_per`."""
         if not self._one_row_per:
             return
         header = Headers(self.headers).find(self._one_row_per)
-        chunks = [batch.column(0) for batch in _read(result.file, [header])]
+        chunks = [batch.column(0) for batch in _read(file, [header])]
         column = pa.chunked_array(chunks, type=self._schema.field(header).type)
         if pc.count_distinct(column, mode="only_valid").as_py() < len(column) - column.null_count:
             raise BadRecords(
@@ -195,26 +184,24 @@ def _read(file: BinaryIO, headers: list[str]) -> Iterator[pa.RecordBatch]:
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema without a driver's extension types, dictionaries and metadata."""
-    return pa.schema([(field.name, _plain_type(field.type)) for field in schema])
 
+    def plain_type(kind: pa.DataType) -> pa.DataType:
+        if isinstance(kind, pa.BaseExtensionType):
+            return kind.storage_type
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.schema([(field.name, plain_type(field.type)) for field in schema])
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of a batch with the types of `plain_schema`."""
-    columns = [
-        column.storage
-        if isinstance(column.type, pa.BaseExtensionType)
-        else column.dictionary_decode()
-        if pa.types.is_dictionary(column.type)
-        else column
-        for column in batch.columns
-    ]
-    return pa.record_batch(columns, schema=plain_schema(batch.schema))
+
+    def plain_column(column: pa.Array) -> pa.Array:
+        if isinstance(column.type, pa.BaseExtensionType):
+            return column.storage
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+    return pa.record_batch([*map(plain_column, batch.columns)], schema=plain_schema(batch.schema))
 
 
 DELIMITED = (".csv", ".tsv", ".txt")
@@ -229,23 +216,18 @@ def open_source(config: RecordsConfig) -> Source:
         BadRecords: the ending is unknown, or the source cannot be read.
         RequestError: code `bad-config`, a library is not installed.
     """
+    query: SelectQuery
     if config.source is None:
-        return _view(config, PostgresQuery(
-            database=config.database, sql=_sql(config), timeout_seconds=config.timeout_seconds
-        ))  # fmt: skip
-    if config.source.suffix.lower() in SQLITE:
+        seconds = config.timeout_seconds
+        query = PostgresQuery(database=config.database, sql=_sql(config), timeout_seconds=seconds)
+    elif config.source.suffix.lower() in SQLITE:
         sql = table(config.table) if config.table else _sql(config)
-        return _view(config, SqliteQuery(path=config.source, sql=sql, decimal=config.dialect.decimal))
-    plain = _plain(config.source, config.dialect, config.sheet)
-    return _view(config, FilesQuery(source=plain, sql=_sql(config))) if config.is_view else plain
-
-
-def open_table(path: Path) -> Source:
-    """Open the records in a file or folder, with default settings. Raises as `open_source`."""
-    return open_source(RecordsConfig(source=path))
-
-
-def _view(config: RecordsConfig, query: SelectQuery) -> View:
+        query = SqliteQuery(path=config.source, sql=sql, decimal=config.dialect.decimal)
+    else:
+        plain = _plain(config.source, config.dialect, config.sheet)
+        if not config.is_view:
+            return plain
+        query = FilesQuery(source=plain, sql=_sql(config))
     return View(query, config.dialect, config.one_row_per)
 
 
@@ -276,7 +258,5 @@ def _plain(path: Path, dialect: Dialect, sheet: str) -> Source:
         return arrow_table(path, dialect)
     if path.suffix.lower() in WORKBOOKS:
         return excel_table(path, sheet, dialect)
-    known = ", ".join(ENDINGS)
-    raise BadRecords(
-        f"{path}: records are read from {known} or a folder of Parquet files, not {path.suffix!r}"
-    )
+    known = f"{', '.join(ENDINGS)} or a folder of Parquet files"
+    raise BadRecords(f"{path}: records are read from {known}, not {path.suffix!r}")

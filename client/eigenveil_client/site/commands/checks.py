@@ -217,8 +217,7 @@ def _engine(config: SiteConfig, plan: Plan | None) -> Check:
     need = config.policy.maximum_records * (2 if plan is None else record_bytes(plan.study))
     text = (
         f"data over {config.engine.memory_mib} MiB is stored {'encrypted ' * config.engine.encrypt}in an "
-        f"unnamed file in {folder}: up to {_size(need)} for {about}, of "
-        f"{_size(free)} free"
+        f"unnamed file in {folder}: up to {_size(need)} for {about}, of {_size(free)} free"
     )
     if need > free:
         return warn("engine", text, "free some space, or a study of that size is declined when it is loaded")

@@ -5,7 +5,6 @@ if the daemon is stopped meanwhile, and independently of the coordinator."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +149,8 @@ def amount(
     """Return a cost in micro-rho as epsilons for one record added or removed, and for one replaced.
 
     The first is by zCDP, and exact too if only Gaussian noise is used. `of`: the whole budget, if the cost is
-    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does
-    not hold."""
+    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does not
+    hold."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
     view, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
@@ -203,10 +202,32 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
         })  # fmt: skip
-    pending = sum(row["status"] == "pending" for row in rows)
-    declined = [asdict(one) for one in store.declined.counts()]
-    proofs = [one.to_dict() for one in store.proofs.all()]
-    return {"studies": rows, "pending": pending, "declined": declined, "proofs": proofs}
+    return {
+        "studies": rows,
+        "pending": sum(row["status"] == "pending" for row in rows),
+        "declined": [dict(row) for row in store.declined.counts()],
+        "proofs": [proof_row(one) for one in store.proofs.all()],
+    }
+
+
+def proof_row(proof: ReceivedPlan) -> dict[str, Any]:
+    """Return a plan stored as proof as plain values, with the signed bytes."""
+    signed = proof.signed  # as received: nothing of an invalid signature is parsed
+    return {
+        "study": proof.plan,
+        "name": proof.name,
+        "analyst": proof.analyst,
+        "reason": proof.reason,
+        "at": proof.at,
+        "plan": proof.plan_json.decode(),
+        "signature": proof.signature.hex(),
+        "authorization": signed and {
+            "signed_json": signed.signed_json.hex(),
+            "signature": signed.signature.hex(),
+            "key_card_json": signed.card.signed_json.hex(),
+            "card_signature": signed.card.signature.hex(),
+        },
+    }  # fmt: skip
 
 
 def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan, plan: Plan) -> str:

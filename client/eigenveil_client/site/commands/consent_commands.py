@@ -51,9 +51,8 @@ def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
     with store_access.open_site_store(config) as store:
         if forgotten is not None:
             gone = store.proofs.forget(forgotten)
-            print_result(
-                {"forgotten": gone.to_dict()}, as_json, f"study {gone.plan[:12]} is not stored as proof now"
-            )
+            text = f"study {gone.plan[:12]} is not stored as proof now"
+            print_result({"forgotten": consent.proof_row(gone)}, as_json, text)
             return
         view = consent.studies(config, store)
     print_result_as(view, as_json, partial(consent.show_studies, config_file=config_file))

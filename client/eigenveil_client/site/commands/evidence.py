@@ -50,16 +50,14 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
     ]
     found += [
         f"{round_label(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered "
-        "number "
-        f"{answered}"
+        f"number {answered}"
         for row in document["rounds"]
         if (answered := max(store.attempts.answered(plan, row["round"]), default=0)) > attempts_of(row)
     ]
     published = {row["round"]: row for row in document["rounds"]}
     found += [
         f"{round_label(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site "
-        "masked "
-        f"its answer to attempt {one['attempt']} for {', '.join(one['sites'])}"
+        f"masked its answer to attempt {one['attempt']} for {', '.join(one['sites'])}"
         for one in sets(store, plan, key)
         if one["answered"] and (row := published.get(one["round"])) is not None
         if one["attempt"] == attempts_of(row) and one["sites"] != sorted(row["present"])
@@ -98,8 +96,7 @@ def sets_text(view: list[dict[str, Any]]) -> str:
     """Return a line for each of `sets`."""
     return "\n".join(
         f"{round_label(one['round'])}, attempt {one['attempt']}, "
-        f"{'answered' if one['answered'] else 'REFUSED'}: "
-        f"{', '.join(one['sites'])}"
+        f"{'answered' if one['answered'] else 'REFUSED'}: {', '.join(one['sites'])}"
         for one in view
     )
 

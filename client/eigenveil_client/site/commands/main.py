@@ -1,9 +1,8 @@
 """eigenveil-site: the program that runs beside a site's records.
 
-Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration;
-5 budget exhausted; 6 the site's policy forbids it; 7 too few records; 8 not found; 9 conflict;
-20 identity; 21 protocol; 23 version; 24 coordinator unreachable; 70 storage; 71 a bug;
-130 interrupted.
+Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration; 5 budget exhausted; 6
+the site's policy forbids it; 7 too few records; 8 not found; 9 conflict; 20 identity; 21 protocol; 23
+version; 24 coordinator unreachable; 70 storage; 71 a bug; 130 interrupted.
 """
 
 from __future__ import annotations

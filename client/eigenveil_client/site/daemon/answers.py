@@ -207,7 +207,7 @@ class MaskedReplies:
         attempt = stated.check(self._member.release_key)
         if not attempt.is_of(round_query):
             raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")
-        return VerifiedAttempt(attempt=attempt, signed=stated)
+        return VerifiedAttempt(attempt, stated)
 
     def _previous_answer(self, plan: Plan, attempt: Attempt) -> Contribution | None:
         """Return the answer sent for this attempt before; None if the attempt may be answered now."""
@@ -220,8 +220,7 @@ class MaskedReplies:
             raise PeerError(
                 Code.PROTOCOL,
                 f"attempt {number} at {round_label(attempt.round)} was answered for another set of sites; "
-                "both "
-                "signed statements are stored as evidence",
+                "both signed statements are stored as evidence",
             )
         sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None
         if sent is None and not max(answered, default=0) < number <= plan.study.attempts:

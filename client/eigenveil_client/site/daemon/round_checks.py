@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError, RequestError, round_label
-from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.key_cards import SiteKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
@@ -113,9 +113,8 @@ class SessionReplica:
         if not stated.release or pending is None or stated.query != pending.digest:
             raise PeerError(
                 Code.PROTOCOL,
-                f"the release of {round_label(stated.round)} does not belong to the query that follows "
-                "from the "
-                "plan and the earlier releases",
+                f"the release of {round_label(stated.round)} does not belong to the query that follows from "
+                "the plan and the earlier releases",
             )
         release = round_from_proto(message, stated)
         if not self._session.fits(release):
@@ -150,9 +149,8 @@ class SessionReplica:
         if (stated.round, stated.after) != (len(releases), after):
             raise PeerError(
                 Code.PROTOCOL,
-                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or "
-                "after another "
-                "release than the one here; was the coordinator restored from an old backup?",
+                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or after "
+                "another release than the one here; was the coordinator restored from an old backup?",
             )
         self._check_ledger(stated)
 
@@ -162,8 +160,7 @@ class SessionReplica:
             raise PeerError(
                 Code.PROTOCOL,
                 f"the coordinator signed two different releases of {round_label(stated.round)}; both are "
-                "stored "
-                "as evidence",
+                "stored as evidence",
             )
 
     def _verify(self, signed: pb.SignedRound) -> RoundStatement:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
@@ -83,7 +83,7 @@ class SiteWorker:
         self._engine = engine
         self._answers = RecordAnswers(policy, store, engine)
         self._decisions = PlanDecisions(member, policy, store, engine)
-        self._outgoing = store.outgoing.with_check(self._decisions.agreed)
+        self._outgoing = replace(store.outgoing, require=self._decisions.agreed)
         self._masked = MaskedReplies(member, store, self._outgoing, self._answers)
         self._sessions: dict[str, SessionReplica] = {}
 
@@ -93,44 +93,31 @@ class SiteWorker:
 
     def known_release_counts(self) -> dict[str, int]:
         """Return the known plans, oldest first, with the numbers of stored releases; 0 for declined plans.
+        One database query for all plans."""
+        return dict.fromkeys(self.known_plans(), 0) | self._release_counts(self._decisions.open_plans)
 
-        One database query for all plans.
-        """
-        stored = self.store.transcript.count_releases_of(
-            plan for plan in self._decisions.open_plans if plan not in self._sessions
-        )
-        return {
-            plan: stored.get(plan, 0)
-            if (session := self._sessions.get(plan)) is None
-            else session.release_count
-            for plan in self.known_plans()
-        }
-
-    def release_count(self, plan: str) -> int:
-        """Return the number of rounds of a plan with stored releases."""
-        session = self._sessions.get(plan)
-        return self.store.transcript.release_count(plan) if session is None else session.release_count
+    def _release_counts(self, plans: Sequence[str]) -> dict[str, int]:
+        stored = self.store.transcript.count_releases_of(set(plans) - self._sessions.keys())
+        in_memory = {plan: self._sessions[plan].release_count for plan in plans if plan in self._sessions}
+        return stored | in_memory
 
     def missing_rounds(self, response: pb.NextWorkResponse) -> range:
         """Return the rounds whose releases must be fetched before the query of `response` can be checked
-        [R21].
-
-        None for a study that is not accepted.
-        """
+        [R21]. None for a study that is not accepted."""
         plan = response.query.plan_digest.hex()
         if not response.HasField("query") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
-        return range(self.release_count(plan), min(response.query.round - inline, MAX_ROUNDS))
+        return range(
+            self._release_counts([plan]).get(plan, 0), min(response.query.round - inline, MAX_ROUNDS)
+        )
 
     def awaiting_approval(self) -> frozenset[str]:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
         statuses = self.store.studies.statuses(self._decisions.open_plans)
-        return frozenset(
-            plan for plan, (standing, _) in statuses.items() if standing is ConsentStatus.PENDING
-        )
+        return frozenset(plan for plan, (status, _) in statuses.items() if status is ConsentStatus.PENDING)
 
     def agreed(self) -> dict[str, bool]:
         """Return the plans that this site accepts now; True if a person decided.
@@ -140,9 +127,7 @@ class SiteWorker:
         """
         statuses = self.store.studies.statuses(self._decisions.open_plans)
         return {
-            plan: person
-            for plan, (standing, person) in statuses.items()
-            if standing is ConsentStatus.ACCEPTED
+            plan: person for plan, (status, person) in statuses.items() if status is ConsentStatus.ACCEPTED
         }
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:

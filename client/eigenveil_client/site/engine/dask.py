@@ -138,8 +138,7 @@ def _check_sums(queries: Iterable[Query]) -> None:
         raise RequestError(
             Code.POLICY,
             f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, "
-            "but the "
-            "site's engine (dask) stores them on several machines",
+            "but the site's engine (dask) stores them on several machines",
         )
 
 

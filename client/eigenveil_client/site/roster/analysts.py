@@ -15,27 +15,41 @@ from typing import Any
 
 from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS, SignedAuthorization, check_authorization
-from eigenveil_client.site.roster import roster
 from eigenveil_client.site.roster.pins import PinStatus, RosterContent, RosterKind
 from eigenveil_client.site.roster.roster import Roster, conflict_advice
 from eigenveil_common.doctor import Check, ok, warn
 
+UNSIGNED = {
+    "answered": "answered on the coordinator's word about the analyst, until a first key card is confirmed",
+    "refused": "refused",
+}
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    """Return how unsigned studies are treated: a key of `UNSIGNED`."""
+    return {"unsigned": "refused" if Roster(ANALYSTS, folder).content().ever_confirmed else "answered"}
+
+
 ANALYSTS: RosterKind[AnalystKeyCard] = RosterKind(
     entries="analysts",
     owner="analyst",
-    reader_name=lambda name: name,
+    reader="{}",
     read=SignedAnalystKeyCard,
     event="analyst-key-changed",
     change_effect="no study of this analyst is answered",
     without="If this analyst is not to be answered any more",
     duplicate_key_advice="two analysts cannot share a key. Ask both for new key cards",
     own=lambda folder: None,
+    header=_header,
+    heading=lambda view: f"unsigned studies: {UNSIGNED[view['unsigned']]}",
+    empty="no analyst's key card is here: eigenveil-site analysts import FILE",
+    changed="changed: their studies are refused until a person decides; see: eigenveil-site check",
+    confirmed=" Unsigned studies are refused from now on.",
+    resolved=" Unsigned studies are refused from now on.",
 )
-
-
 RULE = "signature"
 
 
@@ -63,20 +77,15 @@ def require(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: f
         _check_signature(folder, plan, signed, now)
     except RequestError as problem:
         if problem.code is Code.UNCONFIRMED and signed is not None:
-            _mark_changed(Roster(ANALYSTS, folder), signed.card.check(), now)
+            roster, key_card = Roster(ANALYSTS, folder), signed.card.check()
+            if not _signed_before(roster.content(), key_card, now):
+                roster.mark_changed(key_card.analyst, key_card.digest)
         raise
 
 
-def _mark_changed(roster: Roster[AnalystKeyCard], key_card: AnalystKeyCard, now: float) -> None:
-    """Mark the confirmed key card of an analyst as changed. A card removed so recently that studies signed by
-    it may still be open does not count as a change."""
-    if not _signed_before(roster.content(), key_card, now):
-        roster.mark_changed(key_card.analyst, key_card.digest)
-
-
 def _signed_before(content: RosterContent[AnalystKeyCard], key_card: AnalystKeyCard, now: float) -> bool:
-    """Return True if this card was confirmed here and removed, and signatures made before may still be
-    valid."""
+    """Return True if this card was confirmed here and removed so recently that studies signed by it before
+    may still be open: it does not count as a change."""
     return any(
         one.card == key_card
         and one.confirmed is not None
@@ -109,17 +118,22 @@ def _check_signature(folder: Path, plan: Plan, signed: SignedAuthorization | Non
     key_card = None if signed is None else check_authorization(signed, plan, now)
     content = Roster(ANALYSTS, folder).content()
     if not content.ever_confirmed:
-        return _unsigned_text(plan) if key_card is None else _unconfirmed_text(key_card)
+        if key_card is None:
+            return (
+                f"not signed: only the coordinator vouches for {plan.analyst}. Have {plan.analyst} make a "
+                "key, and confirm it: eigenveil-site analysts"
+            )
+        return (
+            "signed by a key that is not confirmed here: only the coordinator vouches for "
+            f"{key_card.analyst}. Have {key_card.analyst} send the key card, and confirm it: eigenveil-site "
+            "analysts"
+        )
     if key_card is None:
         raise RequestError(
             Code.UNSIGNED,
             f"this study is not signed by {plan.analyst}. Keys of analysts are confirmed here, so studies "
             "without a signature are refused",
         )
-    return _check_confirmed(content, key_card, now)
-
-
-def _check_confirmed(content: RosterContent[AnalystKeyCard], key_card: AnalystKeyCard, now: float) -> str:
     pin = content.pins.get(key_card.analyst)
     if pin is None or pin.card != key_card or pin.status is not PinStatus.CONFIRMED or pin.confirmed is None:
         raise RequestError(Code.UNCONFIRMED, _refusal_reason(content, key_card, now))
@@ -134,38 +148,18 @@ def _refusal_reason(content: RosterContent[AnalystKeyCard], key_card: AnalystKey
     if any(one.card == key_card for one in content.earlier):
         return (
             f"this study is signed by a key of {key_card.analyst} that was removed here. Have it signed "
-            "again, "
-            "with the key that is confirmed here"
+            "again, with the key that is confirmed here"
         )
     return (
         f"this study is signed by a key that is not confirmed here for {key_card.analyst}. Import the key "
-        "card "
-        f"(eigenveil-site analysts import FILE), telephone {key_card.analyst}, and type the digits that "
-        "you hear "
-        f"(eigenveil-site analysts confirm {key_card.analyst}). If this site decides by rules, the study "
-        "stays "
-        "declined: have it submitted again under another id"
-    )
-
-
-def _unsigned_text(plan: Plan) -> str:
-    return (
-        f"not signed: only the coordinator vouches for {plan.analyst}. Have {plan.analyst} make a key, and "
-        "confirm it: eigenveil-site analysts"
-    )
-
-
-def _unconfirmed_text(key_card: AnalystKeyCard) -> str:
-    return (
-        f"signed by a key that is not confirmed here: only the coordinator vouches for {key_card.analyst}. "
-        f"Have {key_card.analyst} send the key card, and confirm it: eigenveil-site analysts"
+        f"card (eigenveil-site analysts import FILE), telephone {key_card.analyst}, and type the digits that "
+        f"you hear (eigenveil-site analysts confirm {key_card.analyst}). If this site decides by rules, the "
+        "study stays declined: have it submitted again under another id"
     )
 
 
 class SignatureStatus(Enum):
-    """Status of the analyst's signature under a study.
-
-    The status is shown wherever the analyst's name is shown.
+    """Status of the analyst's signature under a study, shown wherever the analyst's name is shown.
 
     `none`: the study is not signed. `invalid`: the signature is invalid or has expired. `not-compared`: no
     key of this analyst is confirmed here. `changed`: the coordinator showed another key than the confirmed
@@ -240,33 +234,21 @@ def _signature_status(
     return SignatureStatus.NOT_COMPARED if pin is None or pin.confirmed is None else SignatureStatus.CHANGED
 
 
-UNSIGNED = {
-    "answered": "answered on the coordinator's word about the analyst, until a first key card is confirmed",
-    "refused": "refused",
-}
-
-
-def pin_rows(folder: Path) -> dict[str, Any]:
-    """Return the pins by analyst, the removed ones, and how unsigned studies are treated. Raises as
-    `Roster`."""
-    content = Roster(ANALYSTS, folder).content()
-    return {"unsigned": "refused" if content.ever_confirmed else "answered", **roster.pin_rows(content)}
-
-
 def check_analyst_keys(folder: Path) -> Check:
-    """Check if studies must be signed here. Raises as `pin_rows` and `Roster.check_unchanged`."""
+    """Check if studies must be signed here. Raises as `Roster.check_unchanged`."""
     roster, name = Roster(ANALYSTS, folder), "analysts' keys"
     roster.check_unchanged()
-    view = pin_rows(folder)
-    count = Counter(row["status"] for row in view["analysts"])
-    unconfirmed = count[PinStatus.IMPORTED.value]
-    text = (
-        f"confirmed: {count[PinStatus.CONFIRMED.value]}, not confirmed: {unconfirmed}; studies without "
-        f"a signature are {UNSIGNED[view['unsigned']]}"
+    unsigned, count = (
+        _header(folder)["unsigned"],
+        Counter(pin.status for pin in roster.content().pins.values()),
     )
-    if unconfirmed:
+    text = (
+        f"confirmed: {count[PinStatus.CONFIRMED]}, not confirmed: {count[PinStatus.IMPORTED]}; studies "
+        f"without a signature are {UNSIGNED[unsigned]}"
+    )
+    if count[PinStatus.IMPORTED]:
         return warn(name, text, "telephone each: eigenveil-site analysts confirm NAME")
-    if view["unsigned"] == "answered":
+    if unsigned == "answered":
         todo = "import an analyst's key card: eigenveil-site analysts import FILE, then confirm NAME"
         return warn(name, text, todo)
     return ok(name, text)

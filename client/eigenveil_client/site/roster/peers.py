@@ -1,6 +1,5 @@
-"""Key cards of this site and of other sites: private keys, rules for studies, and views for commands.
-
-The rules are on invited sites [R28] and on who may see this site's numbers [R29].
+"""Key cards of this site and of other sites: private keys, and rules on invited sites [R28] and on who may
+see this site's numbers [R29].
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from eigenveil.dictionary.site_rules import SEES, ForbiddenByRule, Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard, sign_site_card
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Trust
 from eigenveil_client.connection.identity import folder_identity
 from eigenveil_client.connection.key_files import KeyFile
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
-from eigenveil_client.site.roster import roster
 from eigenveil_client.site.roster.pins import PinStatus, RosterKind
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_common.doctor import Check, ok, warn
 from eigenveil_common.files import path_exists
 
 NAME = "peer.key"
+NO_KEYS = "this site has no key card yet; make it: eigenveil-site peers export --config site.toml"
 AGREEMENT, SIGNING = "agreement", "signing"
 KEYS_LOST_ADVICE = (
     "run `eigenveil-site peers export`: each other site must then confirm the new key card by telephone"
@@ -37,11 +36,10 @@ KEYS_LOST_ADVICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteKeys:
-    """Private keys of this site, and the key card for other sites.
+    """Private keys of this site, with which it masks its numbers, and the key card for other sites.
 
-    With these keys the site masks its numbers before the coordinator receives them. They are stored beside
-    the site's identity and stay the same when a certificate is renewed, because other sites have confirmed
-    them.
+    They are stored beside the site's identity and stay the same when a certificate is renewed, because other
+    sites have confirmed them.
     """
 
     agreement: X25519PrivateKey
@@ -53,33 +51,41 @@ class SiteKeys:
         """Return the keys in an identity's folder.
 
         Raises:
-            RequestError: code `not-found`, there are none yet; `bad-config`, the folder has no site's
-            identity,
-                or the file is a link, damaged, of another site, or readable by others.
+            RequestError: code `not-found`, there are none yet; or as `site_identity` and `KeyFile.read`.
         """
         file = _key_file(folder)
         if not file.made:
-            raise RequestError(
-                Code.NOT_FOUND,
-                "this site has no key card yet; make it: eigenveil-site peers export --config site.toml",
-            )
-        return _parse_keys(file)
+            raise RequestError(Code.NOT_FOUND, NO_KEYS)
+        raw = file.read()
+        try:
+            agreement = X25519PrivateKey.from_private_bytes(raw[AGREEMENT])
+            signing = Ed25519PrivateKey.from_private_bytes(raw[SIGNING])
+        except ValueError as problem:
+            raise file.damaged() from problem
+        card = SiteKeyCard(
+            federation=file.owner.federation,
+            site=file.owner.name,
+            agreement=agreement.public_key().public_bytes_raw(),
+            signing=signing.public_key().public_bytes_raw(),
+        )
+        return cls(agreement=agreement, signing=signing, card=card)
 
     @classmethod
     def make(cls, folder: Path) -> SiteKeys:
-        """Make keys if there are none, durable on return.
-
-        Raises:
-            RequestError: as `read`, and root in another user's folder.
-            InternalError: code `storage`.
-        """
-        _key_file(folder).make(_generate_keys)
+        """Return the keys; make them, durable on return, if there are none. Raises as `read` and
+        `KeyFile.make`."""
+        _key_file(folder).make(
+            lambda: {
+                AGREEMENT: X25519PrivateKey.generate().private_bytes_raw(),
+                SIGNING: Ed25519PrivateKey.generate().private_bytes_raw(),
+            }
+        )
         return cls.read(folder)
 
     @property
     def signed(self) -> SignedSiteKeyCard:
         """Signed key card for other sites; the same bytes each time."""
-        return sign_site_card(self.card, self.signing.sign)
+        return SignedSiteKeyCard.of(self.card, self.signing.sign)
 
     def secret_with(self, card: SiteKeyCard) -> bytes:
         """Return the raw X25519 secret shared with another site: 32 bytes, constant, the same at both ends.
@@ -90,11 +96,8 @@ class SiteKeys:
 
 
 def site_identity(folder: Path) -> Identity:
-    """Return the site's identity in `folder`, also if its certificate has expired.
-
-    Raises:
-        RequestError: code `bad-config`, the folder has no site's identity.
-    """
+    """Return the site's identity in `folder`, also if its certificate has expired; else raise code
+    `bad-config`."""
     owner = folder_identity(folder)
     if owner is None or owner.role is not Role.SITE:
         raise RequestError(
@@ -110,63 +113,61 @@ def has_keys(folder: Path) -> bool:
 
 
 def _key_file(folder: Path) -> KeyFile:
-    return KeyFile(
-        folder=folder,
-        name=NAME,
-        owner=site_identity(folder),
-        keys=(AGREEMENT, SIGNING),
-        recovery=KEYS_LOST_ADVICE,
-    )
+    keys, owner = (AGREEMENT, SIGNING), site_identity(folder)
+    return KeyFile(folder=folder, name=NAME, owner=owner, keys=keys, recovery=KEYS_LOST_ADVICE)
 
 
-def _generate_keys() -> dict[str, bytes]:
-    """Return new keys from the system's randomness."""
+def own_card(folder: Path) -> SiteKeyCard | None:
+    """Return this site's key card, if it has one. Raises as `SiteKeys.read`."""
+    return SiteKeys.read(folder).card if has_keys(folder) else None
+
+
+def card_row(card: SiteKeyCard) -> dict[str, Any]:
+    """Return this site's key card with the fingerprint to read out to other sites."""
     return {
-        AGREEMENT: X25519PrivateKey.generate().private_bytes_raw(),
-        SIGNING: Ed25519PrivateKey.generate().private_bytes_raw(),
+        "site": card.site,
+        "federation": card.federation,
+        "key_card": card.digest,
+        "fingerprint": card.fingerprint,
     }
 
 
-def _parse_keys(file: KeyFile) -> SiteKeys:
-    raw = file.read()
-    try:
-        agreement = X25519PrivateKey.from_private_bytes(raw[AGREEMENT])
-        signing = Ed25519PrivateKey.from_private_bytes(raw[SIGNING])
-    except ValueError as problem:
-        raise file.damaged() from problem
-    card = SiteKeyCard(
-        federation=file.owner.federation,
-        site=file.owner.name,
-        agreement=agreement.public_key().public_bytes_raw(),
-        signing=signing.public_key().public_bytes_raw(),
+def _header(folder: Path) -> dict[str, Any]:
+    own = own_card(folder)
+    return {"site_card": own and card_row(own)}
+
+
+def _heading(view: dict[str, Any]) -> str:
+    own = view["site_card"]
+    text = (
+        f"{own['fingerprint']}  ({own['site']})" if own else "none yet; make it: eigenveil-site peers export"
     )
-    return SiteKeys(agreement=agreement, signing=signing, card=card)
-
-
-def _site_fingerprint(folder: Path) -> str | None:
-    return SiteKeys.read(folder).card.fingerprint if has_keys(folder) else None
+    return f"this site's key card: {text}"
 
 
 PEERS: RosterKind[SiteKeyCard] = RosterKind(
     entries="peers",
     owner="site",
-    reader_name=lambda name: f"the people of {name}",
+    reader="the people of {}",
     read=SignedSiteKeyCard,
     event="peer-key-changed",
     change_effect="nothing more is sent",
     without="If nothing is to be answered together with it",
     duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: "
     "eigenveil-site peers export",
-    own=_site_fingerprint,
+    own=own_card,
+    header=_header,
+    heading=_heading,
+    empty="no other site's key card is here: eigenveil-site peers import FILE",
+    changed="changed: nothing is sent until a person decides; see eigenveil-site check",
+    confirmed="",
+    resolved=" Start the daemon again, if it ended.",
 )
-
-
 RULE = "peers"
 
 
 def verdicts(folder: Path, name: str, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
-    """Return the verdicts on `plan` by the roster in an identity's `folder`, for site `name`. Raises as
-    `Roster`."""
+    """Return the verdicts on `plan` by the roster in an identity's `folder`, for site `name`."""
     return (*_about_trust(folder, plan, secrecy), *_about_peers(folder, name, plan))
 
 
@@ -196,17 +197,14 @@ def _about_peers(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
     if not plan.masked:
         return ()
     if not has_keys(folder):
-        text = "this site has no key card yet; make it: eigenveil-site peers export --config site.toml"
-        return (Verdict(rule=RULE, passed=False, text=text),)
+        return (Verdict(rule=RULE, passed=False, text=NO_KEYS),)
     others = set(plan.study.federation.sites) - {name}
     missing = sorted(others - Roster(PEERS, folder).confirmed().keys())
-    if missing:
-        text = (
-            f"the key card of {', '.join(missing)} is not confirmed here: telephone each, then "
-            f"eigenveil-site peers confirm {missing[0]} --config site.toml"
-        )
-        return (Verdict(rule=RULE, passed=False, text=text),)
-    return (Verdict(rule=RULE, passed=True, text=f"the cards of {', '.join(sorted(others))} are confirmed"),)
+    text = f"the cards of {', '.join(sorted(others))} are confirmed" if not missing else (
+        f"the key card of {', '.join(missing)} is not confirmed here: telephone each, then "
+        f"eigenveil-site peers confirm {missing[0]} --config site.toml"
+    )  # fmt: skip
+    return (Verdict(rule=RULE, passed=not missing, text=text),)
 
 
 def require(folder: Path, name: str, plan: Plan) -> None:
@@ -228,22 +226,11 @@ def require_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> None:
     """
     for verdict in _about_trust(folder, plan, secrecy):
         if not verdict.passed:
-            raise ForbiddenByRule(
-                verdict.rule, f"the site's policy forbids this study ({verdict.rule}: {verdict.text})"
-            )
+            text = f"the site's policy forbids this study ({verdict.rule}: {verdict.text})"
+            raise ForbiddenByRule(verdict.rule, text)
 
 
 NO_STUDY = 'no study can be answered: site.toml allows trust = "secure-aggregation" alone'
-
-
-def site_card_row(card: SiteKeyCard) -> dict[str, Any]:
-    """Return this site's key card with the fingerprint to read out to other sites."""
-    return {
-        "site": card.site,
-        "federation": card.federation,
-        "key_card": card.digest,
-        "fingerprint": card.fingerprint,
-    }
 
 
 def export_text(card: SiteKeyCard, out: Path) -> str:
@@ -257,32 +244,24 @@ def export_text(card: SiteKeyCard, out: Path) -> str:
     )
 
 
-def pin_rows(folder: Path) -> dict[str, Any]:
-    """Return this site's key card, the pins by site, and the removed ones. Raises as `SiteKeys.read`,
-    `Roster`."""
-    site_card = site_card_row(SiteKeys.read(folder).card) if has_keys(folder) else None
-    return {"site_card": site_card, **roster.pin_rows(Roster(PEERS, folder).content())}
-
-
 def check_peers(folder: Path, secrecy: TrustRules) -> Check:
-    """Check if masked studies can be answered, and if others are answered.
-
-    Raises as `pin_rows` and `Roster.check_unchanged`."""
+    """Check if masked studies can be answered, and if others are answered. Raises as `own_card` and
+    `Roster.check_unchanged`."""
     roster = Roster(PEERS, folder)
     roster.check_unchanged()
-    view, ever = pin_rows(folder), roster.content().ever_confirmed
+    own, content = own_card(folder), roster.content()
     masked_only = secrecy.trust == (Trust.SECURE_AGGREGATION.value,)
-    if view["site_card"] is None and not view["peers"] and not ever:
+    if own is None and not content.pins and not content.ever_confirmed:
         if masked_only:
             return warn("peers", NO_STUDY, "make this site's key card: eigenveil-site peers export")
         return ok("peers", "no key card of this site or of others: the coordinator sees every answer")
-    count = Counter(row["status"] for row in view["peers"])
-    unconfirmed = count[PinStatus.IMPORTED.value]
-    text = f"cards of other sites: {count[PinStatus.CONFIRMED.value]} confirmed, {unconfirmed} not confirmed"
-    text += f"; {_answered_studies(secrecy, ever=ever)}"
-    if view["site_card"] is None:
+    count = Counter(pin.status for pin in content.pins.values())
+    unconfirmed = count[PinStatus.IMPORTED]
+    text = f"cards of other sites: {count[PinStatus.CONFIRMED]} confirmed, {unconfirmed} not confirmed"
+    text += f"; {_answered_studies(secrecy, ever=content.ever_confirmed)}"
+    if own is None:
         return warn("peers", f"{text}; this site has none", "make it: eigenveil-site peers export")
-    if masked_only and not view["peers"]:
+    if masked_only and not content.pins:
         return warn("peers", NO_STUDY, "import key cards of other sites: eigenveil-site peers import FILES")
     if unconfirmed:
         return warn("peers", text, "telephone each site: eigenveil-site peers confirm NAME")

@@ -1,26 +1,20 @@
-"""Key cards pinned at this site, with their confirmation, kinds of owners, and rules for import.
-
-The kinds of owners, other sites and analysts, differ in names and texts only. A roster's file has the pins.
-"""
+"""Key cards pinned at this site, the two kinds of their owners, and the rules for import."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Generic
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
+from eigenveil.key_cards import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
 
 
 class PinStatus(Enum):
-    """Status of a pinned key card.
-
-    `unconfirmed_pin`: not confirmed yet. `confirmed`: a person compared the fingerprint with its owner.
-    `changed`:
-    another card was shown in its place since, and no person has decided about it."""
+    """`imported`: not confirmed yet. `confirmed`: a person compared the fingerprint with its owner.
+    `changed`: another card was shown in its place since, and no person has decided about it."""
 
     IMPORTED = "imported"
     CONFIRMED = "confirmed"
@@ -63,24 +57,13 @@ class Pin(Generic[AnyCard]):
     def to_dict(self) -> dict[str, Any]:
         """Return the pin as plain values."""
         confirmed, conflict = self.confirmed, self.conflict
-        return card_to_dict(self.signed) | {
-            "confirmed": confirmed and {"by": confirmed.by, "at": confirmed.at},
-            "seen": conflict and {"digest": conflict.digest, "at": conflict.at},
-            "until": self.until,
-        }
-
-
-def unconfirmed_pin(signed: SignedKeyCard[AnyCard], conflict: ConflictingCard | None = None) -> Pin[AnyCard]:
-    """Return the pin of a card that is not confirmed yet. Raises PeerError, as `SignedKeyCard.check`."""
-    return Pin(signed=signed, card=signed.check(), conflict=conflict)
+        stated = {"confirmed": confirmed and asdict(confirmed), "seen": conflict and asdict(conflict)}
+        return card_to_dict(self.signed) | stated | {"until": self.until}
 
 
 def pin_from_dict(written: dict[str, Any], read: Callable[..., SignedKeyCard[AnyCard]]) -> Pin[AnyCard]:
-    """Return the pin of `Pin.to_dict`'s values; `read` makes the signed card.
-
-    Raises:
-        ValueError, KeyError, TypeError, PeerError: the values are invalid.
-    """
+    """Return the pin of `Pin.to_dict`'s values; `read` makes the signed card. Raises ValueError, KeyError,
+    TypeError or PeerError if they are invalid."""
     signed, until = card_from_dict(written, read), written["until"]
     confirmed, conflict = written["confirmed"], written["seen"]
     return Pin(
@@ -97,20 +80,28 @@ class RosterKind(Generic[AnyCard]):
     """Names and texts for the key cards of one kind of owner.
 
     `entries` names the file (entries.json), its list and the command. `owner` is the word for an owner,
-    `reader_name` for the person who reads out the fingerprint. `read` makes a signed card of its bytes.
-    `event` is logged when a card changes. `change_effect` is what a changed card stops; `without` introduces
-    the removal of a card. `duplicate_key_advice` applies if two owners have one key. `own` returns the
-    fingerprint of this site's own card, if it has one of this kind."""
+    `reader` (with the name) for the person who reads out the fingerprint. `read` makes a signed card of its
+    bytes. `event` is logged when a card changes. `change_effect` is what a changed card stops; `without`
+    introduces the removal of a card. `duplicate_key_advice` applies if two owners have one key. `own` returns
+    this site's own card in an identity's folder, if it has one of this kind. `header` returns plain values
+    about the folder, which head the list of cards, and `heading` their text. `empty` and `changed` are texts
+    below it; `confirmed` and `resolved` follow a confirmation, the latter if it resolved a change."""
 
     entries: str
     owner: str
-    reader_name: Callable[[str], str]
+    reader: str
     read: Callable[..., SignedKeyCard[AnyCard]]
     event: str
     change_effect: str
     without: str
     duplicate_key_advice: str
-    own: Callable[[Path], str | None]
+    own: Callable[[Path], AnyCard | None]
+    header: Callable[[Path], dict[str, Any]]
+    heading: Callable[[dict[str, Any]], str]
+    empty: str
+    changed: str
+    confirmed: str
+    resolved: str
 
     @property
     def file(self) -> str:
@@ -140,8 +131,7 @@ class RosterContent(Generic[AnyCard]):
 
     @classmethod
     def from_dict(cls, kind: RosterKind[AnyCard], written: dict[str, Any]) -> RosterContent[AnyCard]:
-        """Return the content of a file. Raises ValueError, KeyError, TypeError, PeerError if it is
-        invalid."""
+        """Return the content of a file. Raises as `pin_from_dict`."""
         pins, earlier = (
             [pin_from_dict(one, kind.read) for one in written[name]] for name in (kind.entries, "earlier")
         )
@@ -194,13 +184,17 @@ class RosterContent(Generic[AnyCard]):
         self._check_owner_and_keys(card, federation, site_card)
         pinned = self.pins.get(card.owner)
         if pinned is None:
-            return self.with_pin(unconfirmed_pin(signed)), ImportOutcome.NEW
+            return self.with_pin(Pin(signed=signed, card=card)), ImportOutcome.NEW
         if pinned.card == card:
             return self, ImportOutcome.KNOWN
         if pinned.confirmed is not None and not replacing:
-            raise _replaces_confirmed(pinned)
+            raise _import_refused(
+                f"this is another key card of {card.owner} than the confirmed one. Telephone {card.owner}, "
+                "at a number that did not come with the file. If there is a new card, import it with "
+                "--replace and confirm it; if not, the file is a forgery"
+            )
         # Only a confirmation resolves a marked change; an imported file does not.
-        successor = unconfirmed_pin(signed, conflict=pinned.conflict)
+        successor = Pin(signed=signed, card=card, conflict=pinned.conflict)
         return self.without(pinned, now).with_pin(successor), ImportOutcome.REPLACED
 
     def _check_owner_and_keys(self, card: AnyCard, federation: str, site_card: AnyCard | None) -> None:
@@ -212,21 +206,16 @@ class RosterContent(Generic[AnyCard]):
         if site_card is not None and card.owner == site_card.owner:
             raise _import_refused(
                 f"the key card in this site's name, {site_card.owner}, is not the one that this site made. "
-                "If it "
-                "is not an older one of yours, someone is impersonating this site: warn the other sites"
+                "If it is not an older one of yours, someone is impersonating this site: warn the other sites"
             )
         others = [one.card for one in self.pins.values() if one.card.owner != card.owner]
         for other in others if site_card is None else [site_card, *others]:
             if card.keys & other.keys:
-                raise _import_refused(
-                    f"the card of {card.owner} has the keys of {other.owner}: "
-                    f"{self.kind.duplicate_key_advice}"
-                )
+                advice = self.kind.duplicate_key_advice
+                raise _import_refused(f"the card of {card.owner} has the keys of {other.owner}: {advice}")
 
 
-def cards_by_owner(
-    cards: Iterable[SignedKeyCard[AnyCard]],
-) -> dict[str, SignedKeyCard[AnyCard]]:
+def cards_by_owner(cards: Iterable[SignedKeyCard[AnyCard]]) -> dict[str, SignedKeyCard[AnyCard]]:
     """Return the cards by owner. Raises as `Roster.import_cards`."""
     found: dict[str, SignedKeyCard[AnyCard]] = {}
     for signed in cards:
@@ -236,15 +225,6 @@ def cards_by_owner(
                 f"there are two key cards of {owner}: telephone {owner}, and import only the right one"
             )
     return found
-
-
-def _replaces_confirmed(pinned: Pin[AnyCard]) -> RequestError:
-    name = pinned.card.owner
-    return _import_refused(
-        f"this is another key card of {name} than the confirmed one. Telephone {name}, at a number that did "
-        "not come with the file. If there is a new card, import it with --replace and confirm it; if not, "
-        "the file is a forgery"
-    )
 
 
 def _import_refused(why: str) -> RequestError:

@@ -1,10 +1,8 @@
 """Roster of key card owners, one file of each kind beside this site's identity, and its views [R28] [R30].
 
 Commands write the file, also while the daemon runs; the daemon reads it at each use. Only a person replaces a
-confirmed card. Replaced and removed cards stay in the file as evidence.
-
-Views are plain values and texts for the site's commands. The fingerprint of an unconfirmed card is not shown:
-its owner reads it out by telephone, and it must not be copied from the screen.
+confirmed card. Replaced and removed cards stay in the file as evidence. Views do not show the fingerprint of
+an unconfirmed card: its owner reads it out by telephone, and it must not be copied from the screen.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any, Generic
 
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, typed_fingerprint
+from eigenveil.key_cards import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
 from eigenveil_client.site.roster.pins import (
     Confirmation,
@@ -93,16 +91,10 @@ class Roster(Generic[AnyCard]):
         return {name: one for name, one in self.content().pins.items() if one.status is PinStatus.CHANGED}
 
     def check_unchanged(self) -> None:
-        """Require that no pin is changed.
-
-        Raises:
-            RequestError: code `conflict`; the message states what to do.
-        """
-        changed = self.changed()
-        if changed:
-            raise RequestError(
-                Code.CONFLICT, " ".join(conflict_advice(self.kind, pin) for pin in changed.values())
-            )
+        """Require that no pin is changed; else raise code `conflict`, with what to do."""
+        if changed := self.changed():
+            advice = " ".join(conflict_advice(self.kind, pin) for pin in changed.values())
+            raise RequestError(Code.CONFLICT, advice)
 
     def mark_changed(self, name: str, seen_digest: str) -> None:
         """Record and log that a card of this digest was shown in place of the confirmed card of `name`.
@@ -154,31 +146,24 @@ class Roster(Generic[AnyCard]):
             pin = content.of(name)
             if typed != pin.card.fingerprint:
                 raise PeerError(Code.IDENTITY, f"{self._mismatch_reason(name, typed)}; nothing was confirmed")
-            removed_at = [
-                one.until for one in content.earlier if one.card == pin.card and one.until is not None
-            ]
-            at = max(self._now(), *(until + 1 for until in removed_at)) if removed_at else self._now()
+            same = [one.until for one in content.earlier if one.card == pin.card]
+            at = max([self._now(), *(until + 1 for until in same if until is not None)])
             pin = replace(pin, confirmed=Confirmation(by=by, at=at), conflict=None)
             write(content.with_pin(pin))
         return pin
 
     def _mismatch_reason(self, name: str, typed: str) -> str:
-        if typed == self.kind.own(self._path.parent):
-            reader_name = self.kind.reader_name(name)
-            return (
-                f"these are the digits of this site's own key card: type the digits that {reader_name} read"
-            )
+        own = self.kind.own(self._path.parent)
+        if own is not None and typed == own.fingerprint:
+            reader = self.kind.reader.format(name)
+            return f"these are the digits of this site's own key card: type the digits that {reader} read"
         return (
             f"these are not the digits of the card of {name} that is here: have them read once more. If they "
             f"differ again, get the file of {name} once more, by another way, and import it"
         )
 
     def remove(self, name: str) -> None:
-        """Remove the card of `name`; it stays in the file as evidence.
-
-        Raises:
-            RequestError: code `not-found`, no such card.
-        """
+        """Remove the card of `name`; it stays in the file as evidence. Raises as `RosterContent.of`."""
         with self._writing() as (content, write):
             write(content.without(content.of(name), self._now()))
 
@@ -201,11 +186,11 @@ def conflict_advice(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
     name, command = pin.card.owner, kind.command
     return (
         f"The coordinator showed another key card of {name} than the one that is pinned here, so it may be "
-        f"forging the identity of {name}; {kind.change_effect}. Telephone {name}, at a number that you "
-        "know. If the "
-        f"digits are those of the pinned card: {command} confirm {name} --config site.toml, and speak to the "
-        f"coordinator's operator. If there is a new card, get its file: {command} import FILE --replace "
-        f"--config site.toml, and confirm that. {kind.without}: {command} remove {name} --config site.toml."
+        f"forging the identity of {name}; {kind.change_effect}. Telephone {name}, at a number that you know. "
+        f"If the digits are those of the pinned card: {command} confirm {name} --config site.toml, and speak "
+        f"to the coordinator's operator. If there is a new card, get its file: {command} import FILE "
+        f"--replace --config site.toml, and confirm that. {kind.without}: {command} remove {name} --config "
+        "site.toml."
     )
 
 
@@ -219,41 +204,31 @@ OUTCOME_TEXT = {
 
 def import_outcomes(outcomes: Mapping[str, ImportOutcome], content: RosterContent[AnyCard]) -> dict[str, Any]:
     """Return the result for each card, and the present status of its owner's pin."""
-    pins = {name: content.pins.get(name) for name in outcomes}
+    owner, pins = content.kind.owner, content.pins
     return {
         "cards": [
-            {
-                content.kind.owner: name,
-                "outcome": outcomes[name].value,
-                "status": one and one.status.value,
-            }
-            for name, one in pins.items()
+            {owner: name, "outcome": one.value, "status": pins[name].status.value if name in pins else None}
+            for name, one in outcomes.items()
         ]
     }
 
 
 def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Path) -> str:
     """Return the same as text, with the commands to run next."""
-    rows = view["cards"]
-    lines = [
-        f"{row[kind.owner]}: {OUTCOME_TEXT[ImportOutcome(row['outcome'])]}{_status_text(row['standing'])}"
-        for row in rows
-    ]
-    unconfirmed = [row[kind.owner] for row in rows if row["status"] not in (None, PinStatus.CONFIRMED.value)]
-    if unconfirmed:
-        call = "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
-        command = (*kind.command.split(), "confirm")
-        lines += [
-            call,
-            *(f"  {shell_command(*command, name, '--config', config_file)}" for name in unconfirmed),
-        ]
-    return "\n".join(lines)
-
-
-def _status_text(stated: str | None) -> str:
-    if stated is None:
-        return ""
-    return ", not confirmed yet" if stated == PinStatus.IMPORTED.value else f", {stated}"
+    statuses = {None: "", PinStatus.IMPORTED.value: ", not confirmed yet"}
+    lines, todo = [], []
+    for row in view["cards"]:
+        name, status = row[kind.owner], row["status"]
+        outcome = OUTCOME_TEXT[ImportOutcome(row["outcome"])]
+        lines.append(f"{name}: {outcome}{statuses.get(status, f', {status}')}")
+        if status not in (None, PinStatus.CONFIRMED.value):
+            confirm = (*kind.command.split(), "confirm", name, "--config", config_file)
+            todo.append(f"  {shell_command(*confirm)}")
+    if todo:
+        lines.append(
+            "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
+        )
+    return "\n".join(lines + todo)
 
 
 def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
@@ -271,10 +246,10 @@ def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
     }
 
 
-def pin_rows(content: RosterContent[AnyCard]) -> dict[str, Any]:
-    """Return the pins by name, and the removed ones."""
-    kind = content.kind
-    return {
-        kind.entries: [pin_row(kind, content.pins[name]) for name in sorted(content.pins)],
-        "earlier": [pin_row(kind, one) for one in content.earlier],
-    }
+def pin_rows(kind: RosterKind[AnyCard], folder: Path) -> dict[str, Any]:
+    """Return the header of the roster in an identity's `folder`, the pins by name, and the removed ones.
+    Raises as `Roster` and `RosterKind.header`."""
+    content = Roster(kind, folder).content()
+    pins = [pin_row(kind, content.pins[name]) for name in sorted(content.pins)]
+    earlier = [pin_row(kind, one) for one in content.earlier]
+    return {**kind.header(folder), kind.entries: pins, "earlier": earlier}

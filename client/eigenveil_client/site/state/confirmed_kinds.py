@@ -1,20 +1,17 @@
-"""Kinds of key cards ever confirmed at this site, and digests of confirmed cards that were removed [R30]
-[R31].
+"""Kinds of key cards ever confirmed at this site, and digests of removed confirmed cards [R30] [R31].
 
-The cards are in files beside the identity, which can be lost or restored from an old backup. Without them a
-site would accept unsigned and central studies again; with older ones a removed, stolen key would be accepted
-again. So both facts are in the ledger's database, too.
+The cards are in files beside the identity. Without them a site would accept unsigned and central studies
+again; with older ones, a removed, stolen key. So both facts are in the ledger's database, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.peers import PEERS
-from eigenveil_client.site.roster.pins import Pin, RosterKind
+from eigenveil_client.site.roster.pins import RosterKind
 from eigenveil_client.site.roster.roster import RESTORE_ADVICE, Roster, RosterUnusable
 from eigenveil_common.storage.database import Database
 
@@ -64,8 +61,13 @@ class ConfirmedKinds:
             content = Roster(kind, folder).content()
             if content.ever_confirmed:
                 self.note(kind)
-            removed = ((one.card.digest, one.until) for one in content.earlier if one.confirmed is not None)
-            self._note_removed({(kind.entries, card, at) for card, at in removed if at is not None})
+            self._note_removed(
+                {
+                    (kind.entries, one.card.digest, one.until)
+                    for one in content.earlier
+                    if one.confirmed is not None and one.until is not None
+                }
+            )
 
     def _note_removed(self, rows: set[tuple[str, str, int]]) -> None:
         if new := rows - self._noted_removals:
@@ -89,16 +91,12 @@ class ConfirmedKinds:
                     f"key cards of {kind.entries} were confirmed here, and {folder / kind.file} has none: "
                     f"nothing is answered. {RESTORE_ADVICE}",
                 )
-            self._require_not_removed(kind, folder, content.pins.values())
-
-    def _require_not_removed(self, kind: RosterKind[Any], folder: Path, pins: Collection[Pin[Any]]) -> None:
-        rows = self._database.rows("SELECT card, at FROM removed_cards WHERE kind = ?", (kind.entries,))
-        until = {row["card"]: row["at"] for row in rows}
-        for pin in pins:
-            if pin.confirmed is not None and pin.confirmed.at <= until.get(pin.card.digest, -1):
-                name = pin.card.owner
-                raise RosterUnusable(
-                    f"{folder / kind.file} is from an older backup: the key card of {name}, confirmed in it, "
-                    "was removed since. Nothing is answered. Remove the card again: "
-                    f"{kind.command} remove {name} --config site.toml; then start the daemon again"
-                )
+            rows = self._database.rows("SELECT card, at FROM removed_cards WHERE kind = ?", (kind.entries,))
+            until = {row["card"]: row["at"] for row in rows}
+            for name, pin in content.pins.items():
+                if pin.confirmed is not None and pin.confirmed.at <= until.get(pin.card.digest, -1):
+                    raise RosterUnusable(
+                        f"{folder / kind.file} is from an older backup: the key card of {name}, confirmed in "
+                        "it, was removed since. Nothing is answered. Remove the card again: "
+                        f"{kind.command} remove {name} --config site.toml; then start the daemon again"
+                    )

@@ -1,6 +1,6 @@
-"""Coordinator's signed statements about each round, as this site received them, and the attempts it answered.
+"""Coordinator's signed statements about each round, and the attempts that this site answered or refused.
 
-Signed statements and attempts stay as evidence [R21] [R29]. The bytes sent are stored for the latest attempt.
+Both stay as evidence [R21] [R29]. The bytes sent are stored for the latest attempt.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,21 @@ from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-ATTEMPTS_SCHEMA = """
+SCHEMA = """
+CREATE TABLE rounds (
+  plan TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  query TEXT NOT NULL,
+  release TEXT NOT NULL,
+  followed INTEGER NOT NULL,
+  message BLOB NOT NULL,
+  digest TEXT NOT NULL,
+  PRIMARY KEY (plan, round, query, release, followed)
+) STRICT;
+CREATE TRIGGER a_stated_round_never_changes BEFORE UPDATE ON rounds
+  BEGIN SELECT RAISE(ABORT, 'a stated round never changes'); END;
+CREATE TRIGGER a_stated_round_is_never_deleted BEFORE DELETE ON rounds
+  BEGIN SELECT RAISE(ABORT, 'a stated round is never deleted'); END;
 CREATE TABLE attempts (
   plan TEXT NOT NULL,
   round INTEGER NOT NULL,
@@ -59,8 +73,7 @@ PIECE_BYTES = 2**20  # in a row: SQLite copies a value under the interpreter's l
 MOST_REFUSED_ATTEMPTS = 4  # of one round: a coordinator may sign any number, and a few are proof enough
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedAttempt:
+class VerifiedAttempt(NamedTuple):
     """Attempt with the coordinator's verified signature."""
 
     attempt: Attempt
@@ -68,12 +81,11 @@ class VerifiedAttempt:
 
 
 class Attempts:
-    """Answered and refused attempts in `database` (whose schema includes `ATTEMPTS_SCHEMA`).
+    """Answered and refused attempts in `database` (whose schema includes `SCHEMA`).
 
     Each attempt of a masked round has one set of sites and one answer, for ever [R29]. The charged bytes are
     stored and sent again unchanged: new bytes, or a second set, would reveal the same numbers twice under
-    different noise. The bytes are deleted when a later attempt is answered or the study ends. Signed
-    statements stay.
+    different noise. They are deleted when a later attempt is answered or the study ends.
     """
 
     def __init__(self, database: Database) -> None:
@@ -106,11 +118,8 @@ class Attempts:
         change.execute("DELETE FROM masked_answers WHERE plan = ?", (plan,))
 
     def sent(self, attempt: Attempt, site: str) -> Contribution | None:
-        """Return the answer of `site` to an attempt; None if a later attempt was answered since.
-
-        Raises:
-            InternalError: code `storage`, the stored bytes were changed.
-        """
+        """Return the answer of `site` to an attempt; None if a later attempt was answered since. Raises
+        InternalError, code `storage`, if the stored bytes were changed."""
         where = (attempt.plan, attempt.round, attempt.number)
         (row,) = self._database.rows("SELECT * FROM attempts WHERE (plan, round, number) = (?, ?, ?)", where)
         data, at = np.empty(row["bytes"], dtype=np.uint8), 0
@@ -158,37 +167,14 @@ class Attempts:
         """Return the signed attempts of a study that were answered here, or those that were `refused`."""
         table = "refused_attempts" if refused else "attempts"
         statement = f"SELECT signed_json, signature FROM {table} WHERE plan = ? ORDER BY round, rowid"
-        return [
-            SignedAttempt(signed_json=row["signed_json"], signature=row["signature"])
-            for row in self._database.rows(statement, (plan,))
-        ]
+        return [SignedAttempt(**dict(row)) for row in self._database.rows(statement, (plan,))]
 
     def check_whole(self) -> None:
         """Check each attempt against its digest. Raises InternalError, code `storage`."""
         for row in self._database.rows("SELECT plan, digest, signed_json FROM attempts"):
             if Attempt.read(row["signed_json"]).digest != row["digest"]:
-                where = f"study {row['plan'][:12]}"
-                raise InternalError(
-                    Code.STORAGE, f"an attempt at a round of {where} was changed here; restore the state"
-                )
-
-
-STATEMENTS_SCHEMA = """
-CREATE TABLE rounds (
-  plan TEXT NOT NULL,
-  round INTEGER NOT NULL,
-  query TEXT NOT NULL,
-  release TEXT NOT NULL,
-  followed INTEGER NOT NULL,
-  message BLOB NOT NULL,
-  digest TEXT NOT NULL,
-  PRIMARY KEY (plan, round, query, release, followed)
-) STRICT;
-CREATE TRIGGER a_stated_round_never_changes BEFORE UPDATE ON rounds
-  BEGIN SELECT RAISE(ABORT, 'a stated round never changes'); END;
-CREATE TRIGGER a_stated_round_is_never_deleted BEFORE DELETE ON rounds
-  BEGIN SELECT RAISE(ABORT, 'a stated round is never deleted'); END;
-"""
+                what = f"an attempt at a round of study {row['plan'][:12]}"
+                raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
 
 
 MOST_REFUSED_STATEMENTS = 4  # of one round; a published document has two at most: a query and its release
@@ -205,7 +191,7 @@ class VerifiedStatement:
 
 
 class Transcript:
-    """Statements in `database` (whose schema includes `STATEMENTS_SCHEMA`).
+    """Statements in `database` (whose schema includes `SCHEMA`).
 
     From the releases that it followed, a site computes the next query itself. Queries and releases are
     evidence: the release key signed them, so a document with other ones contradicts its own signature. Of
@@ -219,27 +205,17 @@ class Transcript:
     def save(self, stated: Iterable[VerifiedStatement], change: Connection) -> None:
         """Store statements once each, within the transaction `change`. Contradicting statements are both
         stored; of the refused ones at most `MOST_REFUSED_STATEMENTS` of a round."""
+        refused = "SELECT COUNT(*) FROM rounds WHERE (plan, round, followed) = (?, ?, 0)"
         for one in stated:
-            round_statement = one.statement
-            if not one.followed and self._refused(round_statement, change) >= MOST_REFUSED_STATEMENTS:
-                continue
-            named = (
-                round_statement.plan,
-                round_statement.round,
-                round_statement.query,
-                round_statement.release,
-                int(one.followed),
-            )
-            message = one.message.SerializeToString()
-            change.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*named, message, _digest(named, message)),
-            )
-
-    @staticmethod
-    def _refused(round_statement: RoundStatement, change: Connection) -> int:
-        statement = "SELECT COUNT(*) FROM rounds WHERE (plan, round, followed) = (?, ?, 0)"
-        return int(change.execute(statement, (round_statement.plan, round_statement.round))[0][0])
+            of = one.statement
+            count = 0 if one.followed else change.execute(refused, (of.plan, of.round))[0][0]
+            if count < MOST_REFUSED_STATEMENTS:
+                named = (of.plan, of.round, of.query, of.release, int(one.followed))
+                message = one.message.SerializeToString()
+                change.execute(
+                    "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (*named, message, _digest(named, message)),
+                )
 
     def releases(self, plan: str) -> list[pb.SealedRound]:
         """Return the release of each round that the site followed, the first round first."""
@@ -247,11 +223,6 @@ class Transcript:
             "SELECT message FROM rounds WHERE plan = ? AND release != '' AND followed ORDER BY round", (plan,)
         )
         return [pb.SealedRound.FromString(row["message"]) for row in rows]
-
-    def release_count(self, plan: str) -> int:
-        """Return the number of stored releases of a plan."""
-        statement = "SELECT COUNT(*) FROM rounds WHERE plan = ? AND release != '' AND followed"
-        return int(self._database.rows(statement, (plan,))[0][0])
 
     def count_releases_of(self, plans: Iterable[str]) -> dict[str, int]:
         """Return the number of stored releases by plan, for plans with any; one query."""
@@ -263,16 +234,13 @@ class Transcript:
         return {row["plan"]: row["held"] for row in rows}
 
     def check_whole(self) -> None:
-        """Check each statement against its digest, since signatures cover no values. Raises InternalError,
-        code `storage`."""
+        """Check each statement against its digest, since signatures cover no values, as `Attempts`."""
         for (key,) in self._database.rows("SELECT rowid FROM rounds"):  # one at a time: they may be large
             (row,) = self._database.rows("SELECT * FROM rounds WHERE rowid = ?", (key,))
             *named, message, digest = row
             if _digest(named, message) != digest:
-                where = f"{round_label(named[1])} of study {named[0][:12]}"
-                raise InternalError(
-                    Code.STORAGE, f"the statement on {where} was changed here; restore the state"
-                )
+                what = f"the statement on {round_label(named[1])} of study {named[0][:12]}"
+                raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
 
     def log(self, plan: str) -> RoundLog:
         """Return every statement about a study in order, queries included."""

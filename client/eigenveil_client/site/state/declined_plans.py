@@ -9,11 +9,11 @@ that ended before a decision and without a message from this site is stored like
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from eigenveil.errors import Code
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Connection, Database, Row
 
 SCHEMA = """
 CREATE TABLE declined (
@@ -39,25 +39,11 @@ MOST_OPEN = 1024  # in one request for work; poll.py accepts 4,096 plans in all
 UNANSWERED = "ended-unanswered"  # in place of a rule: the study ended before this site answered anything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclinedPlan:
-    """Plan that the rules declined, or that ended before a decision. `reason` is the error code of the
-    refusal; `ended`: the coordinator stated that its study is over."""
+class DeclinedPlan(NamedTuple):
+    """Code of the refusal of a plan, and if the coordinator stated that its study is over."""
 
-    plan: str
     reason: Code
     ended: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclineCount:
-    """Number of plans of one analyst (or `OTHERS`) that one rule declined on one day. A rule is a key of
-    site.toml or an error code."""
-
-    day: str
-    analyst: str
-    rule: str
-    plans: int
 
 
 class DeclinedPlans:
@@ -69,18 +55,13 @@ class DeclinedPlans:
 
     def get(self, digest: str) -> DeclinedPlan | None:
         """Return a declined plan if it is among the latest `MOST_DIGESTS`."""
-        rows = self._database.rows("SELECT plan, reason, ended FROM declined WHERE plan = ?", (digest,))
-        if not rows:
-            return None
-        row = rows[0]
-        return DeclinedPlan(plan=row["plan"], reason=Code(row["reason"]), ended=bool(row["ended"]))
+        rows = self._database.rows("SELECT reason, ended FROM declined WHERE plan = ?", (digest,))
+        return DeclinedPlan(Code(rows[0]["reason"]), bool(rows[0]["ended"])) if rows else None
 
     def with_prefix(self, prefix: str) -> list[str]:
         """Return the digests that begin with `prefix`, in hexadecimal digits."""
-        rows = self._database.rows(
-            "SELECT plan FROM declined WHERE substr(plan, 1, ?) = ?", (len(prefix), prefix)
-        )
-        return [row["plan"] for row in rows]
+        found = "SELECT plan FROM declined WHERE substr(plan, 1, ?) = ?"
+        return [row["plan"] for row in self._database.rows(found, (len(prefix), prefix))]
 
     def not_ended(self) -> list[str]:
         """Return the latest `MOST_OPEN` plans whose studies have not ended, oldest first."""
@@ -91,8 +72,8 @@ class DeclinedPlans:
         self, plan: str, reason: Code, change: Connection, *, analyst: str, rule: str, ended: bool = False
     ) -> None:
         """Store a digest and count its plan within the transaction `change`; drop rows over the limits."""
-        row = {"plan": plan, "reason": reason.value, "at": self._clock(), "ended": int(ended)}
-        change.insert("declined", row)
+        at = self._clock()
+        change.insert("declined", {"plan": plan, "reason": reason.value, "at": at, "ended": int(ended)})
         change.execute(
             "DELETE FROM declined WHERE number <= (SELECT MAX(number) FROM declined) - ?", (MOST_DIGESTS,)
         )
@@ -100,12 +81,8 @@ class DeclinedPlans:
 
     def _count(self, analyst: str, rule: str, change: Connection) -> None:
         day = f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}"
-        named = {
-            (row["analyst"], row["rule"])
-            for row in change.execute(
-                "SELECT analyst, rule FROM decline_counts WHERE day = ? AND analyst <> ?", (day, OTHERS)
-            )
-        }
+        of_day = "SELECT analyst, rule FROM decline_counts WHERE day = ? AND analyst <> ?"
+        named = {(row["analyst"], row["rule"]) for row in change.execute(of_day, (day, OTHERS))}
         full = len(named) >= MOST_OF_A_DAY and (analyst, rule) not in named
         change.execute(
             "INSERT INTO decline_counts VALUES (?, ?, ?, 1) ON CONFLICT (day, analyst, rule) "
@@ -122,7 +99,7 @@ class DeclinedPlans:
         """Record that the study of a declined plan is over."""
         change.execute("UPDATE declined SET ended = 1 WHERE plan = ?", (digest,))
 
-    def counts(self) -> list[DeclineCount]:
-        """Return every stored count, the oldest day first."""
-        rows = self._database.rows("SELECT * FROM decline_counts ORDER BY day, analyst, rule")
-        return [DeclineCount(**dict(row)) for row in rows]
+    def counts(self) -> list[Row]:
+        """Return the number of plans by day, analyst (or `OTHERS`) and rule (a key of site.toml, or an error
+        code), the oldest day first."""
+        return self._database.rows("SELECT * FROM decline_counts ORDER BY day, analyst, rule")

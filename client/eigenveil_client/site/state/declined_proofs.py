@@ -8,14 +8,9 @@ made it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.study_authorization import authorization_from_proto
-from eigenveil_client.site.state.received_plans import ReceivedPlan, matches_digest
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_common.storage.database import Connection, Database
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
 CREATE TABLE declined_proofs (
@@ -32,62 +27,15 @@ CREATE TABLE declined_proofs (
 """
 MOST_PROOFS, MOST_OF_NAME = 16, 2
 MOST_PROOF_BYTES = 4 * 2**20
+RECEIVED = ("plan", "plan_json", "signature", "authorization", "at")
 STORED = (
-    "SELECT COUNT(*) AS plans, "
-    "COALESCE(SUM(LENGTH(plan_json) + LENGTH(signature) + LENGTH(authorization)), 0) AS bytes "
-    "FROM declined_proofs"
+    "SELECT COUNT(*) AS plans, COALESCE(SUM(LENGTH(plan_json) + LENGTH(signature) + LENGTH(authorization)), "
+    "0) AS bytes FROM declined_proofs"
 )
 DISPLACED = (
     "DELETE FROM declined_proofs WHERE plan = "
     "(SELECT plan FROM declined_proofs WHERE named = 0 ORDER BY at DESC, plan LIMIT 1) RETURNING plan"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclinedProof:
-    """Declined plan of study `name` under the name of `analyst`, signed by the release key.
-
-    `named`: the analyst is known here. `authorization` is the analyst's signature as received, empty for
-    none. `reason` is the error code of the decline, `at` the Unix time of receipt."""
-
-    plan: str
-    name: str
-    analyst: str
-    named: bool
-    plan_json: bytes
-    signature: bytes
-    authorization: bytes
-    reason: Code
-    at: int
-
-    @property
-    def size(self) -> int:
-        return len(self.plan_json) + len(self.signature) + len(self.authorization)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the analyst's name, the plan and the signed bytes as plain values."""
-        return {
-            "study": self.plan,
-            "name": self.name,
-            "analyst": self.analyst,
-            "reason": self.reason.value,
-            "at": self.at,
-            "plan": self.plan_json.decode(),
-            "signature": self.signature.hex(),
-            "authorization": self._authorization(),
-        }
-
-    def _authorization(self) -> dict[str, str] | None:
-        """Return the fields as received: nothing of an invalid signature is parsed."""
-        if not self.authorization:
-            return None
-        authorization = authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
-        return {
-            "signed_json": authorization.signed_json.hex(),
-            "signature": authorization.signature.hex(),
-            "key_card_json": authorization.card.signed_json.hex(),
-            "key_card_signature": authorization.card.signature.hex(),
-        }
 
 
 class DeclinedProofs:
@@ -96,40 +44,35 @@ class DeclinedProofs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(
-        self, received: ReceivedPlan, reason: Code, change: Connection, *, analyst: str, named: bool
-    ) -> None:
-        """Store a plan within the transaction `change`, unless it is stored already or exceeds the limits."""
-        proof = DeclinedProof(
-            plan=received.plan, name=received.name, analyst=analyst, named=named,
-            plan_json=received.plan_json,
-            signature=received.signature, authorization=received.authorization, reason=reason, at=received.at,
-        )  # fmt: skip
-        same = change.execute("SELECT plan FROM declined_proofs WHERE analyst = ?", (analyst,))
+    def add(self, proof: ReceivedPlan, reason: Code, change: Connection, *, named: bool) -> None:
+        """Store a plan within the transaction `change`, unless it is stored already or exceeds the limits.
+        `named`: its analyst is known here."""
+        same = change.execute("SELECT plan FROM declined_proofs WHERE analyst = ?", (proof.analyst,))
         if len(same) >= MOST_OF_NAME or proof.plan in [row["plan"] for row in same]:
             return
         while not (fits := _fits(proof, change)) and named and change.execute(DISPLACED, ()):
             pass
         if fits:
-            row = asdict(proof) | {"reason": reason.value, "named": int(named)}
-            change.insert("declined_proofs", row)
+            stated = {"name": proof.name, "analyst": proof.analyst, "reason": reason.value}
+            received = {name: getattr(proof, name) for name in RECEIVED}
+            change.insert("declined_proofs", stated | received | {"named": int(named)})
 
-    def all(self) -> list[DeclinedProof]:
-        """Return every proof, the oldest first."""
-        rows = self._database.rows("SELECT * FROM declined_proofs ORDER BY at, plan")
+    def all(self) -> list[ReceivedPlan]:
+        """Return every proof, with the error code of its decline, the oldest first."""
+        columns = ", ".join(RECEIVED)
         return [
-            DeclinedProof(**dict(row) | {"reason": Code(row["reason"]), "named": bool(row["named"])})
-            for row in rows
+            ReceivedPlan(status=ConsentStatus.DECLINED, **dict(row))
+            for row in self._database.rows(f"SELECT {columns}, reason FROM declined_proofs ORDER BY at, plan")
         ]
 
     def check_whole(self) -> None:
         """Check every plan against its digest. Raises InternalError, code `storage`."""
         for one in self.all():
-            if not matches_digest(one.plan_json, one.plan):
+            if not one.is_intact:
                 what = f"study {one.plan[:12]}, stored as proof,"
                 raise InternalError(Code.STORAGE, f"the plan of {what} was changed here; restore the state")
 
-    def forget(self, wanted: str) -> DeclinedProof:
+    def forget(self, wanted: str) -> ReceivedPlan:
         """Delete and return the proof whose digest begins with `wanted` (at least 6 characters).
 
         Raises:
@@ -147,6 +90,7 @@ class DeclinedProofs:
         return found[0]
 
 
-def _fits(proof: DeclinedProof, change: Connection) -> bool:
+def _fits(proof: ReceivedPlan, change: Connection) -> bool:
     (stored,) = change.execute(STORED, ())
-    return bool(stored["plans"] < MOST_PROOFS and stored["bytes"] + proof.size <= MOST_PROOF_BYTES)
+    size = len(proof.plan_json) + len(proof.signature) + len(proof.authorization)
+    return bool(stored["plans"] < MOST_PROOFS and stored["bytes"] + size <= MOST_PROOF_BYTES)

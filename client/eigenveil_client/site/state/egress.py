@@ -1,12 +1,9 @@
 """Egress ledger: one hash-chained row for every answer, refusal and readiness message that leaves a site.
 
-The row is written before the message is sent. So it may name a message that a crash stopped, and never misses
-one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the query and the numbers. A
-plain hash would let a reader find a count by trying the likely values. A digest of the numbers alone would be
-equal in every study with the same count. The ledger may be shown to anyone.
-
-The query that a row answers is stored under its digest. So the answer can be explained and, while the records
-are unchanged, computed again. Greetings and requests for work are counted in `traffic`.
+The row is written before the message is sent, so it may name a message that a crash stopped, and never misses
+one. `contribution` is a keyed digest of the query and the numbers: a plain hash would let a reader find a
+count by trying the likely values. The ledger may be shown to anyone. The query that a row answers is stored
+under its digest. Greetings and requests for work are counted in `traffic`.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import hmac
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -67,11 +64,11 @@ class EgressMessage:
     study: str
     round: int
     kind: str
-    bytes: int
-    contribution: str
-    query: str
-    attempt: str
     meaning: str
+    bytes: int = 0
+    contribution: str = ""
+    query: str = ""
+    attempt: str = ""
 
     @property
     def answers(self) -> bool:
@@ -94,9 +91,6 @@ class EgressRow(EgressMessage):
     digest: str
 
 
-COLUMNS = tuple(f.name for f in fields(EgressRow))
-
-
 class EgressLedger:
     """Egress rows and their queries in `database` (whose schema includes `SCHEMA`)."""
 
@@ -107,18 +101,9 @@ class EgressLedger:
     def append(self, sent: EgressMessage, change: Connection) -> None:
         """Add a row within the transaction `change`."""
         rows = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1')
-        body = {
-            **asdict(sent),
-            "index": rows[0]["index"] + 1 if rows else 0,
-            "at": self._clock(),
-            "previous": rows[0]["digest"] if rows else GENESIS,
-        }
-        body["digest"] = digest("egress", body)
-        names = ", ".join(f'"{name}"' for name in COLUMNS)
-        placeholders = ", ".join("?" * len(COLUMNS))
-        change.execute(
-            f"INSERT INTO egress ({names}) VALUES ({placeholders})", tuple(body[name] for name in COLUMNS)
-        )
+        index, previous = (rows[0]["index"] + 1, rows[0]["digest"]) if rows else (0, GENESIS)
+        body = asdict(sent) | {"index": index, "at": self._clock(), "previous": previous}
+        change.insert("egress", body | {"digest": digest("egress", body)})
 
     def has_rows(self, study: str, change: Connection) -> bool:
         """Return True if a message left this site for a study, as of the transaction `change`."""
@@ -126,32 +111,25 @@ class EgressLedger:
 
     def save_query(self, round_query: RoundQuery, change: Connection) -> None:
         """Store a query once, within the transaction `change`."""
-        message = query_to_proto(round_query).SerializeToString(deterministic=True)
-        change.execute(
-            "INSERT INTO queries VALUES (?, ?) ON CONFLICT DO NOTHING", (round_query.digest, message)
-        )
+        row = round_query.digest, query_to_proto(round_query).SerializeToString(deterministic=True)
+        change.execute("INSERT INTO queries VALUES (?, ?) ON CONFLICT DO NOTHING", row)
 
     def query_of(self, row: EgressRow) -> RoundQuery:
-        """Return the query that `row` answered.
-
-        Raises:
-            InternalError: it was changed or removed.
-        """
+        """Return the query that `row` answered. Raises InternalError if it was changed or removed."""
+        changed = f"the query of row {row.index} of the egress ledger was changed or removed"
         found = self._database.rows("SELECT message FROM queries WHERE digest = ?", (row.query,))
-        if found:
-            try:
-                query = query_from_proto(pb.Query.FromString(found[0]["message"]))
-            except (EigenveilError, DecodeError) as problem:
-                raise _query_changed(row) from problem
-            if query.digest == row.query:
-                return query
-        raise _query_changed(row)
+        try:
+            query = query_from_proto(pb.Query.FromString(found[0]["message"])) if found else None
+        except (EigenveilError, DecodeError) as problem:
+            raise InternalError(Code.STORAGE, changed) from problem
+        if query is None or query.digest != row.query:
+            raise InternalError(Code.STORAGE, changed)
+        return query
 
     def check_queries(self, rows: list[EgressRow]) -> None:
         """Check that the query of each answer is stored. Raises as `query_of`."""
-        for row in rows:
-            if row.query:
-                self.query_of(row)
+        for row in filter(lambda row: row.query, rows):
+            self.query_of(row)
 
     def head(self) -> str:
         """Return the digest of the last row."""
@@ -162,10 +140,7 @@ class EgressLedger:
         """Return every row after checking the chain and the charges.
 
         Each charged round or attempt must have a row, as both are written together; an accepted loss
-        (`rollback`) has none. Each query was checked when the state was opened.
-
-        Raises:
-            InternalError: something was changed, removed or put in.
+        (`rollback`) has none. Each query was checked when the state was opened. Raises as `rows`.
         """
         rows = self.rows()
         answers = {(row.study, row.round, row.attempt) for row in rows if row.answers}
@@ -179,27 +154,21 @@ class EgressLedger:
             study, round = missing[0]
             raise InternalError(
                 Code.STORAGE,
-                f"{len(missing)} charged rounds have no row in the egress ledger, such "
-                f"as {round_label(round)} of study {study[:12]}: rows are missing at its end",
+                f"{len(missing)} charged rounds have no row in the egress ledger, such as "
+                f"{round_label(round)} of study {study[:12]}: rows are missing at its end",
             )
         return rows
 
     def rows(self) -> list[EgressRow]:
-        """Return every row, oldest first, after checking the chain.
-
-        Raises:
-            InternalError: a row was changed, removed or put in.
-        """
-        rows = [
-            EgressRow(**dict(row)) for row in self._database.rows('SELECT * FROM egress ORDER BY "index"')
-        ]
-        previous = GENESIS
+        """Return every row, oldest first, after checking the chain. Raises InternalError if a row was
+        changed, removed or put in."""
+        stored = self._database.rows('SELECT * FROM egress ORDER BY "index"')
+        rows, previous = [EgressRow(**dict(row)) for row in stored], GENESIS
         for index, row in enumerate(rows):
             body = {name: value for name, value in asdict(row).items() if name != "digest"}
             if (row.index, row.previous, row.digest) != (index, previous, digest("egress", body)):
-                raise InternalError(
-                    Code.STORAGE, f"row {index} of the egress ledger does not continue the chain"
-                )
+                what = f"row {index} of the egress ledger does not continue the chain"
+                raise InternalError(Code.STORAGE, what)
             previous = row.digest
         return rows
 
@@ -207,10 +176,8 @@ class EgressLedger:
 class KeyedDigests:
     """Keyed digests of a site's records and answers, which cannot be found by trial without the key.
 
-    HMAC-SHA-256 (hex) with the key at `path`, which is created together with the database.
-
-    Raises:
-        RequestError: code `bad-config`, the key is missing or readable by others.
+    HMAC-SHA-256 (hex) with the key at `path`, which is created together with the database. Raises
+    RequestError, code `bad-config`, if the key is missing or readable by others.
     """
 
     def __init__(self, path: Path, database: Path) -> None:
@@ -237,9 +204,3 @@ class KeyedDigests:
         state = hmac.new(self._key, f"{what}\n{about}\n".encode(), sha256)
         state.update(data)
         return state.hexdigest()
-
-
-def _query_changed(row: EgressRow) -> InternalError:
-    return InternalError(
-        Code.STORAGE, f"the query of row {row.index} of the egress ledger was changed or removed"
-    )

@@ -1,15 +1,15 @@
 """Messages about to leave a site, recorded before they are sent, the rounds answered, and the next cost.
 
-The charge, the query and the egress row of a message are one transaction, durable before the message is sent.
-After a crash the same query gets the same answer at no further charge, and no other query is answered for
-that round. That transaction is the one sync of a round [P27]. A central round is answered and charged once; a
-masked round is answered and charged once for each attempt.
+The charge, the query and the egress row of a message are one transaction, the one sync of a round [P27],
+durable before the message is sent. After a crash the same query gets the same answer at no further charge,
+and no other query is answered for that round. A central round is answered and charged once; a masked round
+once for each attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.aggregation import Contribution
@@ -57,30 +57,24 @@ class AnsweredRounds:
             self.mark_answered(study, round)
 
     def check_order(self, round_query: RoundQuery, may_miss: bool) -> None:
-        """Require that a query repeats the last answered one or is later.
+        """Require that a query repeats the last answered one or is later; else raise PeerError.
 
         Earlier rounds are refused: a coordinator restored to an earlier round would draw new noise for each
-        repeated query, and publish several noisy answers for one charge.
-
-        `may_miss`: the study can continue without this site, so missed rounds may be skipped.
-
-        Raises:
-            PeerError: another query for an answered round, an earlier round, or a skipped round.
+        repeated query, and publish several noisy answers for one charge. `may_miss`: the study can continue
+        without this site, so missed rounds may be skipped.
         """
-        due = self._due.get(round_query.plan_digest, 0)
-        known = self._store.ledger.charged.get((round_query.plan_digest, round_query.round))
-        if known == round_query.digest and round_query.round == due - 1:
+        round, due = round_query.round, self._due.get(round_query.plan_digest, 0)
+        known = self._store.ledger.charged.get((round_query.plan_digest, round))
+        if known == round_query.digest and round == due - 1:
             return
         if known not in (None, round_query.digest):
+            what = f"{round_label(round)} was answered for another query; this query is refused"
+            raise PeerError(Code.PROTOCOL, what)
+        if round < due or (round > due and not may_miss):
             raise PeerError(
                 Code.PROTOCOL,
-                f"{round_label(round_query.round)} was answered for another query; this query is refused",
-            )
-        if round_query.round < due or (round_query.round > due and not may_miss):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"the coordinator asks for {round_label(round_query.round)}, and {round_label(due)} is due; "
-                "was it restored from an old copy?",
+                f"the coordinator asks for {round_label(round)}, and {round_label(due)} is due; was it "
+                "restored from an old copy?",
             )
 
     def cost(self, plan: Plan, round_query: RoundQuery) -> Cost:
@@ -109,10 +103,7 @@ class AnsweredRounds:
     def charge_pass(self, plan: Plan, round_query: RoundQuery, cost: Cost, change: Connection) -> None:
         """Require that the study's guarantee covers this answer unless it is charged already, and record the
         pass that it charges. Runs within the transaction `change` that charges `cost`, before the answer
-        counts as given.
-
-        Raises:
-            RequestError: as `budget.check_composition`.
+        counts as given. Raises as `check_composition`.
         """
         ledger = self._store.ledger
         if plan.masked or (round_query.plan_digest, round_query.round) not in ledger.charged:
@@ -156,10 +147,6 @@ class Outgoing:
     transcript: Transcript
     require: Callable[[str], object] = lambda study: None
 
-    def with_check(self, require: Callable[[str], object]) -> Outgoing:
-        """Return a copy with this check of the rules, which is called with the digest of the plan."""
-        return replace(self, require=require)
-
     def answer(
         self,
         plan: Plan,
@@ -185,11 +172,13 @@ class Outgoing:
     def ready(self, round_query: RoundQuery, stated: Sequence[VerifiedStatement]) -> None:
         """Record a message that this site's answer is computed; it costs nothing."""
         checkpoint = self.checkpoints.unsaved()
-        text = (
-            f"an answer is computed and waits for the other sites of its attempt: {round_query.query.meaning}"
-        )
+        text = "an answer is computed and waits for the other sites of its attempt"
+        sent = EgressMessage(
+            study=round_query.plan_digest, round=round_query.round, kind=READY, query=round_query.digest,
+            meaning=f"{text}: {round_query.query.meaning}",
+        )  # fmt: skip
         with self.database.transaction() as change:
-            self._write(round_query, _egress_message(round_query, READY, text), stated, checkpoint, change)
+            self._write(round_query, sent, stated, checkpoint, change)
             failpoint("ready-storing")
         failpoint("ready-stored")
         self.checkpoints.mark_saved(checkpoint)
@@ -213,8 +202,7 @@ class Outgoing:
                 raise RequestError(
                     Code.CONFLICT,
                     f"another process of this site answered {round_label(round_query.round)} of this study "
-                    "meanwhile; "
-                    "run only one daemon for a state",
+                    "meanwhile; run only one daemon for a state",
                 )
             known()
             self._write(round_query, sent, stated, checkpoint, change)
@@ -240,11 +228,8 @@ class Outgoing:
         self, plan_digest: str, round: int, reason: str, stated: Sequence[VerifiedStatement] = ()
     ) -> None:
         """Record a refusal before it is sent."""
-        sent = EgressMessage(
-            study=plan_digest, round=round, kind=DECLINE, bytes=0, contribution="", query="",
-            attempt="", meaning=f"this site declines: {reason}",
-        )  # fmt: skip
-        checkpoint = self.checkpoints.unsaved()
+        meaning, checkpoint = f"this site declines: {reason}", self.checkpoints.unsaved()
+        sent = EgressMessage(study=plan_digest, round=round, kind=DECLINE, meaning=meaning)
         with self.database.transaction() as change:
             self.checkpoints.save(checkpoint, change)
             self.egress.append(sent, change)
@@ -256,10 +241,16 @@ class Outgoing:
     def _message(
         self, round_query: RoundQuery, values: bytes | memoryview, attempt: str = ""
     ) -> EgressMessage:
-        meaning = f"{round_query.query.meaning}; {MASKED}" if attempt else round_query.query.meaning
-        keyed_digest = self.keyed_digests.of_answer(round_query, values)
-        return _egress_message(
-            round_query, NAMES[type(round_query.query)], meaning, len(values), keyed_digest, attempt
+        query = round_query.query
+        return EgressMessage(
+            study=round_query.plan_digest,
+            round=round_query.round,
+            kind=NAMES[type(query)],
+            meaning=f"{query.meaning}; {MASKED}" if attempt else query.meaning,
+            bytes=len(values),
+            contribution=self.keyed_digests.of_answer(round_query, values),
+            query=round_query.digest,
+            attempt=attempt,
         )
 
     def _write(
@@ -280,13 +271,3 @@ class Outgoing:
     def _mark_sent(self, round_query: RoundQuery, checkpoint: VerifiedCheckpoint | None) -> None:
         self.checkpoints.mark_saved(checkpoint)
         self.rounds.mark_answered(round_query.plan_digest, round_query.round)
-
-
-def _egress_message(
-    round_query: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "", attempt: str = ""
-) -> EgressMessage:
-    return EgressMessage(
-        study=round_query.plan_digest, round=round_query.round, kind=kind, bytes=size,
-        contribution=contribution,
-        query=round_query.digest, attempt=attempt, meaning=meaning,
-    )  # fmt: skip

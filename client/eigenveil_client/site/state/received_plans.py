@@ -10,6 +10,7 @@ from enum import Enum
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
 from eigenveil_client.site.state.declined_plans import DeclinedPlans
 from eigenveil_common.files import failpoint
@@ -44,8 +45,7 @@ CREATE TABLE submissions (
 
 
 class ConsentStatus(Enum):
-    """Consent status of a study: `pending` waits for a person, `accepted` is answered, the others never
-    are."""
+    """Consent status of a study: `pending` waits for a person, `accepted` is answered, no other ever is."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -55,9 +55,7 @@ class ConsentStatus(Enum):
 
 
 TRANSITIONS: dict[ConsentStatus, frozenset[ConsentStatus]] = {
-    ConsentStatus.PENDING: frozenset(
-        {ConsentStatus.ACCEPTED, ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
-    ),
+    ConsentStatus.PENDING: frozenset(ConsentStatus) - {ConsentStatus.PENDING},
     ConsentStatus.ACCEPTED: frozenset({ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}),
     ConsentStatus.DECLINED: frozenset({ConsentStatus.ENDED}),
     ConsentStatus.WITHDRAWN: frozenset({ConsentStatus.ENDED}),
@@ -75,11 +73,8 @@ REFUSED_TRANSITION = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonDecision:
     """Decision of a person: the name, and for a decline the reason. `text` stays at this site, unless `told`:
-    site.toml allowed sending such texts when it was written.
-
-    Raises:
-        RequestError: code `bad-argument`, name or text cannot be shown as they are.
-    """
+    site.toml allowed sending such texts when it was written. Raises RequestError, code `bad-argument`, for a
+    name or text that cannot be shown as it is."""
 
     by: str
     reason_code: DeclineReason | None = None
@@ -95,11 +90,11 @@ class PersonDecision:
 class ReceivedPlan:
     """Plan with a verified signature, and the analyst's `authorization` (as received, empty for none).
 
-    `standing` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
-    digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person`
-    is the last status that a person set, also after the end (empty: only the rules decided, or no decision
-    yet), `decided_by` that person's name and `decided_at` the time. `word` and `text` are the reason of a
-    decline; `told` is true if the text may be sent to the analyst.
+    `status` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
+    digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
+    the last status that a person set, also after the end (empty: none yet, or the rules decided).
+    `decided_by` is that person's name and `decided_at` the time. `reason_code` and `text` are the reason of a
+    decline; `text_disclosed` is true if the text may be sent to the analyst.
     """
 
     plan: str
@@ -124,11 +119,18 @@ class ReceivedPlan:
             return None
         return authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
 
+    def read_plan(self) -> Plan:
+        """Return the validated plan. Raises as `plan_from_json`."""
+        return plan_from_json(self.plan_json)
+
     @property
     def submission_key(self) -> tuple[str, str]:
         """Analyst and submission id; a site runs each pair once."""
-        stated = json.loads(self.plan_json)
-        return str(stated["analyst"]), str(stated["submission"])
+        return self.analyst, str(json.loads(self.plan_json)["submission"])
+
+    @property
+    def analyst(self) -> str:
+        return str(json.loads(self.plan_json)["analyst"])
 
     @property
     def name(self) -> str:
@@ -137,15 +139,10 @@ class ReceivedPlan:
     @property
     def is_intact(self) -> bool:
         """True if the plan has its digest."""
-        return matches_digest(self.plan_json, self.plan)
-
-
-def matches_digest(plan_json: bytes, digest: str) -> bool:
-    """Return True if a stored plan has this digest."""
-    try:
-        return sha256("plan", json.loads(plan_json)) == digest
-    except ValueError:
-        return False
+        try:
+            return sha256("plan", json.loads(self.plan_json)) == self.plan
+        except ValueError:
+            return False
 
 
 class ReceivedPlans:
@@ -176,8 +173,8 @@ class ReceivedPlans:
 
     def statuses(self, digests: Iterable[str]) -> dict[str, tuple[ConsentStatus, bool]]:
         """Return the present status of each of these plans, and if a person set it; one query."""
-        statement = "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
-        rows = self._database.rows(statement, (json.dumps(list(digests)),))
+        given = "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+        rows = self._database.rows(given, (json.dumps(list(digests)),))
         return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
     def find(self, wanted: str) -> ReceivedPlan:
@@ -187,10 +184,8 @@ class ReceivedPlans:
             RequestError: code `not-found`, none or several.
         """
         every = self.all()
-        starts = [
-            received for received in every if len(wanted) >= 6 and received.plan.startswith(wanted.lower())
-        ]
-        found = starts or [received for received in every if received.name == wanted]
+        starts = [one for one in every if len(wanted) >= 6 and one.plan.startswith(wanted.lower())]
+        found = starts or [one for one in every if one.name == wanted]
         if not found and self._declined_matches(wanted):
             raise RequestError(
                 Code.NOT_FOUND,
@@ -206,16 +201,15 @@ class ReceivedPlans:
         return found[0]
 
     def digest_of(self, wanted: str) -> str:
-        """Return the digest of the plan of `find`, or of the one declined plan with this prefix. Raises as
-        `find`."""
+        """Return the digest of the plan of `find`, or of the one declined plan with this prefix."""
         declined = self._declined_matches(wanted)
         return declined[0] if len(declined) == 1 else self.find(wanted).plan
 
     def _declined_matches(self, wanted: str) -> list[str]:
         return self._declined.with_prefix(wanted.lower()) if len(wanted) >= 6 else []
 
-    def forget_undecided(self, digest: str, change: Connection, clock: int) -> bytes | None:
-        """Delete a plan without a person's decision, within the transaction `change`; return it if deleted.
+    def forget_undecided(self, digest: str, change: Connection, clock: int) -> list[ReceivedPlan]:
+        """Delete a plan without a person's decision, within the transaction `change`; return the deleted.
 
         Its submission id stays used until its signature expires by the `clock`, so that the plan cannot come
         again. Without a signature the id is free, since ids of unsigned plans are easily invented.
@@ -228,14 +222,13 @@ class ReceivedPlans:
             used = "UPDATE submissions SET until = ? WHERE (analyst, submission, plan) = (?, ?, ?)"
             change.execute(used, (until, *received.submission_key, digest))
             change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))
-        return rows[0].plan_json if rows else None
+        return rows
 
     def decide(
         self,
         received: ReceivedPlan,
-        standing: ConsentStatus,
+        status: ConsentStatus,
         change: Connection,
-        *,
         person: PersonDecision | None = None,
     ) -> None:
         """Store a new plan that was not declined, or change the status of a pending one; else as
@@ -247,72 +240,57 @@ class ReceivedPlans:
         if self.get(received.plan) is None:
             failpoint("plan-storing")
             self._claim_submission(received, change)
-            change.insert("studies", asdict(received) | {"status": standing.value})
+            change.insert("studies", asdict(received) | {"status": status.value})
         else:
-            self.set_status(received.plan, standing, change, person=person)
+            self.set_status(received.plan, status, change, person=person)
 
     @staticmethod
     def _claim_submission(received: ReceivedPlan, change: Connection) -> None:
         """Claim the submission id of a plan, for ever if a message left or a person decided."""
+        analyst, submission = received.submission_key
         used = "SELECT 1 FROM submissions WHERE (analyst, submission) = (?, ?)"
         if change.execute(used, received.submission_key):
-            analyst, submission = received.submission_key
             raise RequestError(
                 Code.CONFLICT,
                 f"submission id {submission} of {analyst} was used here for another plan; submit the changed "
                 "study under another id",
             )
-        analyst, submission = received.submission_key
         change.insert("submissions", {"analyst": analyst, "submission": submission, "plan": received.plan})
 
     def set_status(
         self,
         digest: str,
-        standing: ConsentStatus,
+        status: ConsentStatus,
         change: Connection,
         reason: str = "",
-        *,
         person: PersonDecision | None = None,
     ) -> None:
-        """Set the status of a plan within the transaction `change`; `person` decided, if given.
-
-        Raises:
-            RequestError: as `check_transition`.
-        """
-        check_transition(digest, self._status(digest, change), standing)
-        change.execute("UPDATE studies SET status = ? WHERE plan = ?", (standing.value, digest))
+        """Set the status of a plan within the transaction `change`; `person` decided, if given. Raises as
+        `check_transition`."""
+        check_transition(digest, self._status(digest, change), status)
+        change.execute("UPDATE studies SET status = ? WHERE plan = ?", (status.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
-            by, word = (standing.value, person.by, self._clock()), person.reason_code or ""
             columns = (
                 "(person, decided_by, decided_at, reason_code, text, text_disclosed) = (?, ?, ?, ?, ?, ?)"
             )
-            values = (*by, word, person.text, person.text_disclosed, digest)
+            stated = (person.reason_code or "", person.text, person.text_disclosed)
+            values = (status.value, person.by, self._clock(), *stated, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
-    def require(self, digest: str, standing: ConsentStatus, change: Connection) -> None:
-        """Require a consent status of a plan, within the transaction `change`.
-
-        Raises:
-            RequestError: code `site-policy`, the status has changed.
-        """
-        now = self._status(digest, change)
-        if now is not standing:
+    def require(self, digest: str, status: ConsentStatus, change: Connection) -> None:
+        """Require a consent status of a plan, within the transaction `change`; else raise code
+        `site-policy`."""
+        if (now := self._status(digest, change)) is not status:
             raise RequestError(Code.POLICY, f"this study is {now.value} here")
 
     def check_whole(self) -> None:
-        """Check every plan against its digest.
-
-        Raises:
-            InternalError: code `storage`.
-        """
-        for received in self.all():
-            if not received.is_intact:
-                raise InternalError(
-                    Code.STORAGE,
-                    f"the plan of study {received.plan[:12]} was changed here; restore the state",
-                )
+        """Check every plan against its digest. Raises InternalError, code `storage`."""
+        for one in self.all():
+            if not one.is_intact:
+                what = f"the plan of study {one.plan[:12]} was changed here; restore the state"
+                raise InternalError(Code.STORAGE, what)
 
     @staticmethod
     def _status(digest: str, change: Connection) -> ConsentStatus:
@@ -327,13 +305,9 @@ class ReceivedPlans:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 
 
-def check_transition(digest: str, now: ConsentStatus, standing: ConsentStatus) -> None:
-    """Require that the transition of a plan's status is allowed.
-
-    Raises:
-        RequestError: code `conflict`, the present status does not allow it.
-    """
-    if standing not in TRANSITIONS[now]:
+def check_transition(digest: str, now: ConsentStatus, status: ConsentStatus) -> None:
+    """Require that the present status of a plan allows this transition; else raise code `conflict`."""
+    if status not in TRANSITIONS[now]:
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} {REFUSED_TRANSITION[now]}")
 
 

@@ -66,17 +66,13 @@ class CheckpointStore:
         return b"" if row is None else bytes.fromhex(row["digest"])
 
     def size(self, place: str = LATEST) -> int:
-        """Return the number of rows of the coordinator's ledger in a durable checkpoint; 0 if there is
-        none."""
+        """Return the number of rows of the coordinator's ledger in a durable checkpoint; 0 without one."""
         row = self._row(place)
         return 0 if row is None else int(row["size"])
 
     def check(self) -> None:
-        """Require that no refused checkpoint waits for the operator's decision.
-
-        Raises:
-            RequestError: code `conflict`.
-        """
+        """Require that no refused checkpoint waits for the operator's decision; else raise code
+        `conflict`."""
         if self._row(REFUSED) is not None:
             raise RequestError(Code.CONFLICT, self._rollback_text())
 
@@ -103,7 +99,7 @@ class CheckpointStore:
             return
         with self._database.transaction() as change:
             self.save(self.unsaved(), change)
-            _store(REFUSED, (signed, checkpoint), change)
+            self._store(REFUSED, (signed, checkpoint), change)
         log_error("ledger-backwards", here=self.size(), there=checkpoint.size)
         raise RequestError(Code.CONFLICT, self._rollback_text())
 
@@ -118,11 +114,21 @@ class CheckpointStore:
         with self._lock:
             return None if self._saved else self._latest
 
-    @staticmethod
-    def save(verified: VerifiedCheckpoint | None, change: Connection) -> None:
+    def save(self, verified: VerifiedCheckpoint | None, change: Connection) -> None:
         """Store an unsaved checkpoint within the transaction `change`; a longer one stays."""
         if verified is not None:
-            _store(LATEST, verified, change)
+            self._store(LATEST, verified, change)
+
+    @staticmethod
+    def _store(place: str, verified: VerifiedCheckpoint, change: Connection) -> None:
+        """Store a checkpoint. Two threads may do so: the one with more rows is the later one."""
+        signed, checkpoint = verified
+        change.execute(
+            "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET head = "
+            "excluded.head, signature = excluded.signature, size = excluded.size, digest = excluded.digest "
+            "WHERE excluded.size > checkpoints.size OR checkpoints.place = ?",
+            (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest, REFUSED),
+        )
 
     def mark_saved(self, verified: VerifiedCheckpoint | None) -> None:
         """Record that the transaction is durable."""
@@ -131,18 +137,14 @@ class CheckpointStore:
 
     def flush(self) -> None:
         """Make the checkpoint durable. Raises InternalError, code `storage`."""
-        verified = self.unsaved()
-        if verified is not None:
+        if (verified := self.unsaved()) is not None:
             with self._database.transaction() as change:
                 self.save(verified, change)
             self.mark_saved(verified)
 
     def accept(self) -> tuple[int, int]:
-        """Accept the refused checkpoint by the operator's decision; return the rows before and now.
-
-        Raises:
-            RequestError: code `not-found`, no checkpoint was refused.
-        """
+        """Accept the refused checkpoint by the operator's decision; return the rows before and now. Raises
+        RequestError, code `not-found`, if no checkpoint was refused."""
         before = self.size()
         if self._row(REFUSED) is None:
             raise RequestError(Code.NOT_FOUND, "no checkpoint of the coordinator's ledger was refused here")
@@ -161,18 +163,6 @@ class CheckpointStore:
             "rows that it showed before: it was restored from an old copy, or another server took its place. "
             "Speak to its operator; to accept it: eigenveil-site accept-checkpoint --config site.toml"
         )
-
-
-def _store(place: str, verified: VerifiedCheckpoint, change: Connection) -> None:
-    """Store a checkpoint. Two threads may do so: the one with more rows is the later one."""
-    signed, checkpoint = verified
-    change.execute(
-        "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
-        "head = excluded.head, signature = excluded.signature, "
-        "size = excluded.size, digest = excluded.digest "
-        "WHERE excluded.size > checkpoints.size OR checkpoints.place = ?",
-        (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest, REFUSED),
-    )
 
 
 def _may_follow(checkpoint: Checkpoint, stored: Checkpoint) -> bool:
@@ -198,9 +188,8 @@ class NotedPosition:
     @classmethod
     def of(cls, ledger: Ledger) -> NotedPosition:
         """Return the present position of a ledger."""
-        return cls(
-            size=ledger.size, digest=ledger.head, committed=ledger.committed(), gaussian=ledger.gaussian
-        )
+        committed = ledger.committed()
+        return cls(size=ledger.size, digest=ledger.head, committed=committed, gaussian=ledger.gaussian)
 
     def is_in(self, store: LedgerStore) -> bool:
         """Return True if the ledger in `store` contains this position."""
@@ -218,11 +207,11 @@ class NotedPosition:
 
 
 class RollbackGuard:
-    """File of the noted position in the identity's folder. Several processes of a site may write it.
+    """File of the noted position beside the identity, outside of the ledger's file. Several processes of a
+    site may write it.
 
-    The last known position of this site's ledger is noted beside its identity and outside of the ledger's
-    file. The noted position is never ahead of the ledger. No answer leaves before the row that reserved its
-    study's cost is noted; the answer's own row is noted within a second.
+    The noted position is never ahead of the ledger. No answer leaves before the row that reserved its study's
+    cost is noted; the answer's own row is noted within a second.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -239,11 +228,10 @@ class RollbackGuard:
             return None
         try:
             stored = json.loads(read_secret(self._path))
-            committed = Cost(micro_rho=int(stored["micro_rho"]), atto_delta=int(stored["atto_delta"]))
             return NotedPosition(
                 size=int(stored["size"]),
                 digest=str(stored["digest"]),
-                committed=committed,
+                committed=Cost(micro_rho=int(stored["micro_rho"]), atto_delta=int(stored["atto_delta"])),
                 gaussian=stored.get("gaussian") is True,  # absent in old files: any noise possible
             )
         except (ValueError, KeyError, TypeError) as problem:
@@ -280,11 +268,8 @@ class RollbackGuard:
         write_secret(self._path, json.dumps(stored, sort_keys=True).encode())
 
     def lost(self, store: LedgerStore) -> NotedPosition:
-        """Return the noted position that is missing in the ledger.
-
-        Raises:
-            RequestError: code `conflict`, nothing is lost.
-        """
+        """Return the noted position that is missing in the ledger. Raises RequestError, code `conflict`, if
+        nothing is lost."""
         noted = self.noted()
         if noted is None or noted.is_in(store):
             raise RequestError(Code.CONFLICT, "the ledger is complete; there is no loss to accept")
@@ -304,9 +289,10 @@ class RollbackGuard:
         study = loss_id(noted)
         if study not in store.ledger.spent_by_study:
             had, spent = noted.committed, store.ledger.spent
-            micro_rho = max(0, had.micro_rho - spent.micro_rho)
-            atto_delta = max(0, had.atto_delta - spent.atto_delta)
-            cost = Cost(micro_rho=micro_rho, atto_delta=atto_delta)
+            cost = Cost(
+                micro_rho=max(0, had.micro_rho - spent.micro_rho),
+                atto_delta=max(0, had.atto_delta - spent.atto_delta),
+            )
             store.restore_reservation(study, cost, gaussian=noted.gaussian)
         if study in store.ledger.reserved:
             store.charge(study, 0, study, store.ledger.reserved[study])  # no query: the loss names itself

@@ -1,7 +1,7 @@
 """Store of a site: its budget, the received plans, and one row for every message that left.
 
-Messages are recorded before they leave (`outgoing`). Everything is in one file, so that related changes are
-one transaction."""
+Messages are recorded before they leave (`outgoing`). Related changes are one transaction: all is in one
+file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eigenveil.accounting.ledger import EntryKind, Ledger
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.policy_sections import YearlyLimit
 from eigenveil_client.site.state import (
@@ -51,21 +51,10 @@ from eigenveil_common.storage.sqlite import SqliteDatabase
 
 VERSION = 11  # the base: older versions cannot be read
 MIGRATIONS: Migrations = ()
-SCHEMA = "".join(
-    (
-        ledger_store.SCHEMA,
-        egress.SCHEMA,
-        traffic.SCHEMA,
-        received_plans.SCHEMA,
-        declined_plans.SCHEMA,
-        declined_proofs.SCHEMA,
-        rollback.SCHEMA,
-        coordinator_statements.STATEMENTS_SCHEMA,
-        outgoing.SCHEMA,
-        coordinator_statements.ATTEMPTS_SCHEMA,
-        confirmed_kinds.SCHEMA,
-    )
-)
+OF_LEDGERS = ledger_store.SCHEMA + egress.SCHEMA + traffic.SCHEMA
+OF_PLANS = received_plans.SCHEMA + declined_plans.SCHEMA + declined_proofs.SCHEMA
+OF_ROUNDS = rollback.SCHEMA + coordinator_statements.SCHEMA + outgoing.SCHEMA
+SCHEMA = OF_LEDGERS + OF_PLANS + OF_ROUNDS + confirmed_kinds.SCHEMA
 UPGRADE_ADVICE = (
     "move it and egress.key away, store both as evidence, and run eigenveil-site "
     "accept-loss --config site.toml, which charges what was spent"
@@ -76,12 +65,8 @@ TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables wi
 
 class SiteStore:
     """Durable state of a site in one SQLite file, with the key of its digests beside it. `guard` notes the
-    position of its ledger, too.
-
-    Raises:
-        InternalError: code `storage`; the process must end.
-        RequestError: code `bad-config`, the key is missing or readable by others.
-    """
+    position of its ledger, too. Raises InternalError, code `storage`: the process must end; or as
+    `KeyedDigests`."""
 
     def __init__(
         self,
@@ -139,16 +124,13 @@ class SiteStore:
         plan: Plan,
         received: ReceivedPlan,
         yearly: YearlyLimit | None,
-        *,
         person: PersonDecision | None = None,
     ) -> None:
-        """Reserve the study's whole cost and accept `plan`, new or pending, in one transaction.
-
-        `person` decided; None: the rules alone.
+        """Reserve the study's whole cost and accept `plan`, new or pending, in one transaction. `person`
+        decided; None: the rules alone.
 
         Raises:
-            RequestError: code `budget-exhausted`, or `conflict` if it was decided before; nothing was
-            changed.
+            RequestError: code `budget-exhausted`, or `conflict` if it was decided before; nothing changed.
         """
 
         def also(change: Connection) -> None:
@@ -161,14 +143,12 @@ class SiteStore:
 
     def note_ledger(self) -> None:
         """Note the ledger's position outside of the database."""
-        now = self.ledger.read(NotedPosition.of)
-        if now != self._last_noted:
+        if (now := self.ledger.read(NotedPosition.of)) != self._last_noted:
             self._guard.note(now)
             self._last_noted = now
 
     async def note_periodically(self) -> None:
         """Note the ledger's position and save the last checkpoint every second and at the end, in a thread.
-
         Raises InternalError, code `storage`."""
         try:
             while True:
@@ -186,7 +166,6 @@ class SiteStore:
         return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))
 
     def _of_year(self, yearly: YearlyLimit, ledger: Ledger) -> int:
-        """Return the same; the caller holds the ledger's lock."""
         kinds = ", ".join(f"'{kind.value}'" for kind in EntryKind if kind.spends)
         statement = f"SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind IN ({kinds}) AND at >= ?"
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
@@ -196,8 +175,8 @@ class SiteStore:
         """Check the yearly limit within the reserving transaction, which holds the ledger's lock."""
         if yearly is None:
             return
-        ledger = self.ledger.ledger
-        committed, left = self._of_year(yearly, ledger), self._left_of_year(plan, yearly, ledger)
+        committed = self._of_year(yearly, self.ledger.ledger)
+        left = self._left_of_year(plan, yearly, self.ledger.ledger)
         if plan.cost.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
@@ -215,28 +194,24 @@ class SiteStore:
 
     def decline(self, received: ReceivedPlan, reason: Code, *, person: PersonDecision) -> None:
         """Record that `person` declined a pending plan. Raises as `ReceivedPlans.set_status`."""
+        declined = ConsentStatus.DECLINED
         with self.database.transaction() as change:
-            self.studies.set_status(
-                received.plan, ConsentStatus.DECLINED, change, reason.value, person=person
-            )
+            self.studies.set_status(received.plan, declined, change, reason.value, person)
 
     def decline_by_rule(
         self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None, named: bool = False
     ) -> None:
-        """Store the digest of a new plan that `rule` declined, and count it. The plan is not stored, unless
-        it is `proof` of what the coordinator signed. `named`: its analyst is known here."""
+        """Store the digest of a new plan that `rule` declined, and count it. The plan is stored only as
+        `proof` of what the coordinator signed. `named`: its analyst is known here."""
         with self.database.transaction() as change:
             self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
             if proof is not None:
-                self.proofs.add(proof, reason, change, analyst=plan.analyst, named=named)
+                self.proofs.add(proof, reason, change, named=named)
             failpoint("plan-declining")
 
     def withdraw(self, digest: str, person: PersonDecision) -> Cost:
-        """Withdraw from a study by a person's decision; free its reservation and return it.
-
-        Raises:
-            RequestError: code `conflict`, it was declined or withdrawn before, or has ended.
-        """
+        """Withdraw from a study by a person's decision; free its reservation and return it. Raises
+        RequestError, code `conflict`, if it was declined or withdrawn before, or has ended."""
         freed = self._close(digest, ConsentStatus.WITHDRAWN, Code.POLICY.value, person)
         self.note_ledger()
         return freed
@@ -251,10 +226,9 @@ class SiteStore:
         Its digest and a count stay."""
         if self.egress.has_rows(digest, change):
             return
-        plan_json = self.studies.forget_undecided(digest, change, self.clock_time())
-        if plan_json is not None:
-            analyst = plan_from_json(plan_json).analyst
-            self.declined.add(digest, Code.PROTOCOL, change, analyst=analyst, rule=UNANSWERED, ended=True)
+        for gone in self.studies.forget_undecided(digest, change, self.clock_time()):
+            named = {"analyst": gone.read_plan().analyst, "rule": UNANSWERED}
+            self.declined.add(digest, Code.PROTOCOL, change, **named, ended=True)
 
     def end(self, digest: str) -> Cost:
         """Settle a study; free the uncharged part of its reservation and return it. The plan stays if a
@@ -272,16 +246,12 @@ class SiteStore:
             InternalError: code `storage`.
         """
         loss = loss_id(self._guard.lost(self.ledger))
+        operator = PersonDecision(by="", reason_code=DeclineReason.UNSTATED)
         for study in self.ledger.ledger.reserved.keys() - {loss}:
             if self.studies.get(study) is None:  # another loss, whose charge was interrupted
                 self.ledger.settle(study)
             else:
-                self._close(
-                    study,
-                    ConsentStatus.WITHDRAWN,
-                    Code.POLICY.value,
-                    PersonDecision(by="", reason_code=DeclineReason.UNSTATED),
-                )
+                self._close(study, ConsentStatus.WITHDRAWN, Code.POLICY.value, operator)
         return self._guard.accept_loss(self.ledger)
 
     def _close(
@@ -291,7 +261,7 @@ class SiteStore:
 
         def also(change: Connection) -> None:
             nonlocal freed
-            self.studies.set_status(digest, status, change, reason, person=person)
+            self.studies.set_status(digest, status, change, reason, person)
             self.attempts.forget(digest, change)
             if status is ConsentStatus.ENDED:
                 self._forget_unanswered(digest, change)
@@ -302,16 +272,12 @@ class SiteStore:
         return freed
 
     def pin_records(self, plan: Plan, file: bytes) -> None:
-        """Pin the records of a study by their digest, and require the pinned ones.
+        """Pin the records of a study by their digest, and require the pinned ones; else raise BadRecords.
 
         The digest covers all columns, so that no choice of columns reveals which record was changed. It
         covers the rows too, in case a file changes while it is read.
-
-        Raises:
-            BadRecords: the records have changed since.
         """
-        digest = self.keyed_digests.of_records(plan.digest, file)
-        received = self.studies.get(plan.digest)
+        digest, received = self.keyed_digests.of_records(plan.digest, file), self.studies.get(plan.digest)
         if received is None or received.records == digest:
             return
         if received.records:

@@ -43,12 +43,7 @@ def open_site_store(config: SiteConfig) -> Iterator[SiteStore]:
 
 
 def accept_loss(config: SiteConfig) -> Cost:
-    """Accept a ledger that lost rows; charge what they had spent or reserved, and return the charge.
-
-    Raises:
-        RequestError: code `conflict`, nothing is lost or the daemon is serving; the budget is too small.
-        InternalError: code `storage`.
-    """
+    """Accept a ledger that lost rows, while no daemon serves, as `SiteStore.accept_loss`."""
     check_owner(config.state.parent)
     check_trusted([config.state.parent, *database_files(config.state)])
     guard = RollbackGuard(config.identity)
@@ -58,11 +53,8 @@ def accept_loss(config: SiteConfig) -> Cost:
 
 @contextmanager
 def exclusive_lock(state: Path) -> Iterator[None]:
-    """Hold the lock that only one daemon on a state can have; the system frees it at exit.
-
-    Raises:
-        RequestError: code `conflict`, another process serves this state.
-    """
+    """Hold the lock that only one daemon on a state can have; the system frees it at exit. Raises
+    RequestError, code `conflict`, if another process serves this state."""
     lock = try_lock(state.with_name("serve.lock"))
     if lock is None:
         raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first")

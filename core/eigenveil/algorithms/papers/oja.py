@@ -8,10 +8,10 @@ g, and candidates are scored by a private Rayleigh quotient: the variance along 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
+from eigenveil.algorithms.shared.standardised import changed_queries
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import (
     eigenvalues,
@@ -20,14 +20,12 @@ from eigenveil.numerics.linalg import (
     single_blas_thread,
     start_directions,
 )
-from eigenveil.protocol.estimate import StepsTo
+from eigenveil.protocol.estimate import Outcome, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import Batch, Gradient, GradientQuery, ShuffledRecord
 from eigenveil.queries.gradients import pass_key
 from eigenveil.study.study import Extraction
-
-Answer = TypeVar("Answer")
 
 
 class RoundCounter:
@@ -36,16 +34,13 @@ class RoundCounter:
     def __init__(self) -> None:
         self.started = 0
 
-    def through(self, steps: StepsTo[Answer]) -> StepsTo[Answer]:
+    def through(self, steps: StepsTo[Outcome]) -> StepsTo[Outcome]:
         """Run `steps` and count their queries."""
-        try:
-            priced_query = next(steps)
-            while True:
-                self.started += 1
-                priced_query = steps.send((yield priced_query))
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
+        return changed_queries(steps, self._count)
+
+    def _count(self, priced_query: PricedQuery) -> PricedQuery:
+        self.started += 1
+        return priced_query
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,24 +61,23 @@ class BatchPass:
         self, query: GradientQuery, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
     ) -> PricedQuery:
         """Return `query` about the next batch; the first one has the cost of the pass [P9]."""
-        return self._priced(replace(query, batch=self._batch()), noise_distribution)
+        batched = replace(query, batch=self._batch())
+        return PricedQuery(
+            query=batched,
+            micro_rho=self.micro_rho,
+            atto_delta=self.atto_delta,
+            distribution=noise_distribution,
+        )
 
     def about_record(self, query: Gradient) -> PricedQuery:
         """Return the query for the gradient of the next record in the secret order."""
-        return self._priced(
-            ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._batch()),
-            NoiseDistribution.GAUSSIAN,
-        )
+        shuffled = ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._batch())
+        return PricedQuery(query=shuffled, micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
     def _batch(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
         return Batch(first_round=self.first, index=self.next - 1, batches=self.size, key=key)
-
-    def _priced(self, query: GradientQuery, noise_distribution: NoiseDistribution) -> PricedQuery:
-        return PricedQuery(
-            query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, distribution=noise_distribution
-        )
 
 
 def orthonormalise_against(w: FloatArray, found: FloatArray) -> FloatArray:
@@ -165,13 +159,10 @@ def oja(
     if rates is None:
         longest = float((rows**2).sum(axis=1).max(initial=0.0))
         rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
-    if rank is Extraction.BLOCK:
-        return fix_signs(_oja_pass(rows, start_directions(d, k), np.zeros((d, 0)), rates)).T
-    found = np.zeros((d, 0))
-    for _ in range(k):
-        found = np.hstack(
-            [found, _oja_pass(rows, start_directions(d, found.shape[1] + 1)[:, -1:], found, rates)]
-        )
+    found, columns = np.zeros((d, 0)), k if rank is Extraction.BLOCK else 1
+    while found.shape[1] < k:
+        start = start_directions(d, found.shape[1] + columns)[:, -columns:]
+        found = np.hstack([found, _oja_pass(rows, start, found, rates)])
     return fix_signs(found).T
 
 

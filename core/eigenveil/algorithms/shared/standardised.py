@@ -20,16 +20,15 @@ from eigenveil.algorithms.shared.column_scales import (
     scale_shares,
     scale_warnings,
 )
-from eigenveil.algorithms.shared.preparation import share_of
+from eigenveil.algorithms.shared.preparation import cost_of_share
 from eigenveil.algorithms.shared.stated_error import scale_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Outcome, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.queries import GradientQuery, Query
 from eigenveil.queries.gradients import pass_key
-from eigenveil.study.composition import Composition
 from eigenveil.study.grid import S
 from eigenveil.study.study import Scaling
 
@@ -45,30 +44,36 @@ def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
     Cost: the whole budget; the algorithm's rounds and two more.
     """
     scales = yield from column_scales(plan)
-    steps = algorithm(remaining_plan(plan))
-    try:
-        priced_query = next(steps)
-        while True:
-            priced_query = steps.send((yield _through_frame(plan, priced_query, scales)))
-    except StopIteration as end:
-        return in_units(plan, scales, end.value)
+
+    def in_frame(priced_query: PricedQuery) -> PricedQuery:
+        return replace(priced_query, query=_later(plan, priced_query.query), frame=scales.frame)
+
+    found = yield from changed_queries(algorithm(remaining_plan(plan)), in_frame)
+    return in_units(plan, scales, found)
+
+
+def changed_queries(
+    steps: StepsTo[Outcome], change: Callable[[PricedQuery], PricedQuery]
+) -> StepsTo[Outcome]:
+    """Run `steps` with each of their queries changed."""
+    release = None
+    while True:
+        try:
+            priced_query = next(steps) if release is None else steps.send(release)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        release = yield change(priced_query)
 
 
 def remaining_plan(plan: Plan) -> Plan:
     """Return the plan after the scales: scaling by the frame's bounds, with the rest of the budget."""
-    share = 1 - scale_shares(plan).both
-    basic = plan.composition is Composition.BASIC
-    left = share_of(plan.micro_rho, (share * (1 - 1e-9)) ** 2 if basic else share)
+    left = cost_of_share(plan, 1 - scale_shares(plan).both)
     return replace(plan, study=replace(plan.study, scaling=Scaling.BOUNDS), micro_rho=left)
 
 
-def _through_frame(plan: Plan, priced_query: PricedQuery, scales: ColumnScales) -> PricedQuery:
-    """Return a query of the algorithm in the frame, SCALE_ROUNDS rounds later."""
-    return replace(priced_query, query=_later(plan, priced_query.query), frame=scales.frame)
-
-
 def _later(plan: Plan, query: Query) -> Query:
-    """Return the same query; the key of a pass depends on its first round."""
+    """Return the same query SCALE_ROUNDS rounds later; the key of a pass depends on its first round."""
     if not isinstance(query, GradientQuery) or query.batch is None:
         return query
     first, batches = query.batch.first_round + SCALE_ROUNDS, query.batch.batches

@@ -51,7 +51,10 @@ def load_kernels() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumpyChunk:
-    """Chunk of centred records. Shape: z (m, d), integer-valued."""
+    """Chunk of records z minus a public centre, integer-valued, and their exact products [P1].
+
+    Shape: z (m, d).
+    """
 
     z: FloatArray
 
@@ -59,28 +62,32 @@ class NumpyChunk:
         return len(self.z)
 
     def wide(self) -> FloatArray:
+        """Return z as float64; the caller may overwrite it."""
         return self.z
 
     def squared_norms(self) -> FloatArray:
+        """Return ||z||^2 <= 4 S^2 d, exact. Shape: (m,)."""
         return np.asarray(np.vecdot(self.z, self.z))
 
     def project(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return z W and ||z||^2, exact where no sum of absolute products reaches 2**53 units of W.
+
+        Shape: W (d, k) -> (m, k) in column-major order, and (m,).
+        """
         return np.asfortranarray(self.z @ matrix), self.squared_norms()
 
     def weighted_sum(self, b: FloatArray) -> FloatArray:
+        """Return b^T z, exact under the same condition. Shape: b (m, k) -> (k, d)."""
         return np.asarray(b.T @ self.z)
 
     def coefficients(
-        self,
-        a: FloatArray,
-        z_offset: FloatArray | None,
-        norm2: FloatArray,
-        offset2: float,
-        radius: int,
+        self, a: FloatArray, z_offset: FloatArray | None, norm2: FloatArray, offset2: float, radius: int
     ) -> tuple[FloatArray, FloatArray | None]:
+        """Return `clipping.gradient_coefficients` of z."""
         return gradient_coefficients(a, z_offset, np.sqrt(norm2), norm2, offset2, radius)
 
     def clipped(self, radius: int) -> FloatArray:
+        """Return `clipping.clip_rows` of z. Shape: (m, d)."""
         return clip_rows(self.z, self.squared_norms().astype(np.int64), radius)
 
 
@@ -157,7 +164,7 @@ class CompiledChunkBuffer:
 
 
 class CompiledChunk:
-    """Chunk of centred records. Shape: rows (m, d) as stored, contiguous.
+    """The same as `NumpyChunk` in C. Shape: rows (m, d) as stored, contiguous.
 
     Shapes are checked before the arrays are passed to C, which checks nothing.
     """
@@ -206,12 +213,7 @@ class CompiledChunk:
         return total[:, : self._buffer.d]
 
     def coefficients(
-        self,
-        a: FloatArray,
-        z_offset: FloatArray | None,
-        norm2: FloatArray,
-        offset2: float,
-        radius: int,
+        self, a: FloatArray, z_offset: FloatArray | None, norm2: FloatArray, offset2: float, radius: int
     ) -> tuple[FloatArray, FloatArray | None]:
         shapes = {a.shape, a.shape if z_offset is None else z_offset.shape, (*norm2.shape, a.shape[1])}
         if len(shapes) > 1:
@@ -219,16 +221,11 @@ class CompiledChunk:
         columns, norm2, norm = np.ascontiguousarray(a.T), np.ascontiguousarray(norm2), np.sqrt(norm2)
         offset_products = None if z_offset is None else np.ascontiguousarray(z_offset.T)
         b, u = np.empty_like(columns), None if offset_products is None else np.empty_like(norm)
-        (m, k), limits = (
-            a.shape,
-            (clipping.certain_bound(radius, offset2), clipping.TINY, clipping.SAFE, OFFSET_STEPS),
-        )
-        arrays = [
-            0 if one is None else _address(one) for one in (columns, offset_products, norm, norm2, b, u)
-        ]
-        self._buffer.kernels.eigenveil_coefficients(
-            ctypes.byref(_CoefficientArguments(m, k, radius, offset2, *limits, *arrays))
-        )
+        limits = clipping.certain_bound(radius, offset2), clipping.TINY, clipping.SAFE, OFFSET_STEPS
+        given = (columns, offset_products, norm, norm2, b, u)
+        arrays = (0 if one is None else _address(one) for one in given)
+        arguments = _CoefficientArguments(*a.shape, radius, offset2, *limits, *arrays)
+        self._buffer.kernels.eigenveil_coefficients(ctypes.byref(arguments))
         return b.T, u
 
     def clipped(self, radius: int) -> FloatArray:
@@ -244,3 +241,14 @@ class CompiledChunk:
 def _address(array: NDArray[Any]) -> int:
     address: int = array.__array_interface__["data"][0]  # faster than `ctypes.data`, which makes objects
     return address
+
+
+Chunk = NumpyChunk | CompiledChunk
+
+
+def chunk_buffer(size: int, centre: IntArray, unit: int) -> NumpyChunkBuffer | CompiledChunkBuffer:
+    """Return the buffer of a pass in chunks of at most `size` rows, compiled where possible."""
+    kernels = load_kernels()
+    if kernels is None:
+        return NumpyChunkBuffer(size, centre, unit)
+    return CompiledChunkBuffer(kernels, size, centre, unit)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eigenveil.study_authorization import ReleaseAnalyst
 from eigenveil_client.analyst.profile import SigningKey
-from eigenveil_client.analyst.release_files import current_key_statement, signed_by_current_key
+from eigenveil_client.analyst.release_files import CURRENT_KEY, signed_by_current_key
 from tests.client.site.support import FEDERATION, Authority, store_identity
 
 
@@ -38,6 +38,6 @@ def test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_with
 
 
 def test_the_words_say_which(tmp_path: Path) -> None:
-    assert current_key_statement(None) == ""
-    assert "your present key" in current_key_statement(True)
-    assert "NOT signed by your present key" in current_key_statement(False)
+    assert CURRENT_KEY[None] == ""
+    assert "your present key" in CURRENT_KEY[True]
+    assert "NOT signed by your present key" in CURRENT_KEY[False]

@@ -19,7 +19,6 @@ from eigenveil_client.records.column_quality import PlausibleRange
 from eigenveil_client.records.genotype_table import MISSING
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.records.genotypes.support import (
@@ -32,6 +31,7 @@ from tests.client.records.genotypes.support import (
     table,
     vcf_zarr,
 )
+from tests.client.records.recoding.support import open_table
 
 Writer = Callable[[Path, Counts], Path]
 PERSON_DECLINES, VARIANTS = 23, 11

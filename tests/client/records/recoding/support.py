@@ -11,11 +11,16 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.records.recoding.gather import blocks
 from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.sources.view import open_table
+from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.source import Headers
+from eigenveil_client.records.tables.source import Headers, RecordsConfig, Source
 
 Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
+
+
+def open_table(path: Path) -> Source:
+    """The source at `path`, with default settings."""
+    return open_source(RecordsConfig(source=path))
 
 
 def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> Made:

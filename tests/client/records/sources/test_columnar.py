@@ -9,8 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil_client.records.sources import columnar
-from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables.source import BadRecords
+from tests.client.records.recoding.support import open_table
 
 
 def write(path: Path, **columns: list[object]) -> None:

@@ -16,8 +16,9 @@ import xlsxwriter
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.records import read
-from eigenveil_client.records.sources.view import open_source, open_table
+from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig
+from tests.client.records.recoding.support import open_table
 from tests.client.site.support import a_study
 
 # Person, and what it has; in the order of persons, which a SELECT gives.

@@ -83,7 +83,7 @@ SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new i
         ("egress", ['DELETE FROM egress WHERE "index" = 1']),
         ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
         ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
-        ("egress", ["DELETE FROM questions WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
+        ("egress", ["DELETE FROM queries WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
         ("egress", ["UPDATE questions SET message = substr(message, 1, 30)"]),
         ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
         ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),

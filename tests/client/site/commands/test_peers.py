@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
-from eigenveil.key_cards.owners import SignedAnalystKeyCard, SignedSiteKeyCard
+from eigenveil.key_cards import SignedAnalystKeyCard, SignedSiteKeyCard, cards_from_file, cards_to_file
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.command_line import check_row, site, written

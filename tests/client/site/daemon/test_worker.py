@@ -144,7 +144,7 @@ def test_refusal_ignores_numbers_chosen_by_the_study(stage: Stage) -> None:
             assert isinstance(answer, Contribution) == (most == 100_000)
             worker.work(ended(plan))
         assert {seen.reason for seen in store.studies.all()} == {""}
-        assert {one.rule: one.plans for one in store.declined.counts()} == {
+        assert {one["rule"]: one["plans"] for one in store.declined.counts()} == {
             "minimum_records": 5,
             "maximum_records": 4,
         }

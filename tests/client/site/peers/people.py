@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.key_cards.key_card import cards_to_file
-from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard, cards_to_file
 from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.support import FEDERATION, Stage

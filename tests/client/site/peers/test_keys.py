@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SignedSiteKeyCard, SiteKeyCard, sign_site_card
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.round_checks import PeerSecrets
 from eigenveil_client.site.roster.peers import NAME, PEERS, SiteKeys, has_keys
@@ -167,9 +167,9 @@ def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
     made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
     if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
         return SignedSiteKeyCard(
-            signed_json=made.signed_json, signature=signing(7).sign(SITE_CARD_SIGNED + made.signed_json)
+            signed_json=made.signed_json, signature=signing(7).sign(SiteKeyCard.prefix + made.signed_json)
         )
-    return sign_site_card(made, signing(9).sign)
+    return SignedSiteKeyCard.of(made, signing(9).sign)
 
 
 def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:

@@ -84,7 +84,7 @@ def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Pa
     refusal = peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason == pb.DECLINE_REASON_POLICY
-    assert [(one.rule, one.plans) for one in store.declined.counts()] == [("peers", 1)]
+    assert [(one["rule"], one["plans"]) for one in store.declined.counts()] == [("peers", 1)]
     assert store.ledger.ledger.size == 0
     store.close()
 

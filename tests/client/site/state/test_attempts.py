@@ -48,9 +48,7 @@ def kept(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
         values=frozen(values), attempt=attempt.digest,
     )  # fmt: skip
     with store.database.transaction() as change:
-        store.attempts.save(
-            VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)), sent, change
-        )
+        store.attempts.save(VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign)), sent, change)
     return sent
 
 
@@ -125,7 +123,7 @@ def test_of_what_was_refused_a_few_are_kept_and_each_once(peers: Peers, store: S
     attempts = Attempts(store.database)
     for cards in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
         attempt = peers.attempt(FIRST, cards=cards)
-        attempts.refuse(VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)))
+        attempts.refuse(VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign)))
     assert held(store, "refused_attempts") == MOST_REFUSED_ATTEMPTS
 
 
@@ -209,7 +207,7 @@ def test_ledger_refuses_attempt_of_other_noise_or_query(
             answered(worker, FIRST, peers.attempt(FIRST))
             paid = FIRST.priced.micro_rho
         attempt = peers.attempt(asked, 2)
-        proved = VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
+        proved = VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign))
         answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
         with refused(code, words):
             store.outgoing.masked(PLAN, asked, proved, answer, (), lambda: None)

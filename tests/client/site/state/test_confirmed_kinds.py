@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
-from eigenveil.key_cards.key_card import cards_to_file
+from eigenveil.key_cards import cards_to_file
 from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal

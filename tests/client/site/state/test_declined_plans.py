@@ -61,7 +61,7 @@ def test_a_plan_that_the_rules_decline_leaves_a_digest_and_a_count_and_no_byte_o
             declined(closed, worker, plan(number))
         assert store.studies.all() == []
         (count,) = store.declined.counts()
-    assert (count.analyst, count.rule, count.plans) == (plan(0).analyst, "analysts", 3)
+    assert (count["analyst"], count["rule"], count["plans"]) == (plan(0).analyst, "analysts", 3)
     assert MARK.encode() not in disk(closed)
 
 
@@ -74,7 +74,7 @@ def test_a_decline_is_repeated_alike_after_a_restart_also_under_other_rules(clos
         assert worker.known_plans() == [plan(1).digest]
         assert declined(closed, worker, plan(1)) == first
         assert [row.meaning for row in store.egress.rows()] == 2 * meaning
-        assert [one.plans for one in store.declined.counts()] == [1], "a repetition is not counted"
+        assert [one["plans"] for one in store.declined.counts()] == [1], "a repetition is not counted"
 
 
 def test_digests_and_counts_are_bounded_and_the_latest_stay(closed: Stage, monkeypatch: Patch) -> None:
@@ -86,7 +86,7 @@ def test_digests_and_counts_are_bounded_and_the_latest_stay(closed: Stage, monke
         named = {number: plan(number, analyst=f"analyst-{number}").digest for number in range(5)}
         stored = [number for number, digest in named.items() if store.declined.get(digest)]
         assert stored == [2, 3, 4]
-        assert [one.analyst for one in store.declined.counts()] == ["analyst-3", "analyst-4"]
+        assert [one["analyst"] for one in store.declined.counts()] == ["analyst-3", "analyst-4"]
 
 
 def test_a_question_for_work_names_the_latest_declined_plans_alone(closed: Stage, monkeypatch: Patch) -> None:
@@ -124,7 +124,7 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
         assert store.studies.all() == []
         assert store.ledger.ledger.reserved == {}
         (count,) = store.declined.counts()
-        assert (count.rule, count.plans) == ("ended-unanswered", 1)
+        assert (count["rule"], count["plans"]) == ("ended-unanswered", 1)
 
 
 def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_ane
     with closed.process() as (store, worker):
         assert (store.declined.get(plan(1).digest), store.declined.counts()) == (None, [])
         declined(closed, worker, plan(1))
-        assert [one.plans for one in store.declined.counts()] == [1]
+        assert [one["plans"] for one in store.declined.counts()] == [1]
 
 
 def test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends(tmp_path: Path) -> None:

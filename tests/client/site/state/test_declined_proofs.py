@@ -79,7 +79,7 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: C
         told = consent.studies(stage.config, store)["proofs"]
     key = load_identity(stage.config.identity).release_key
     assert verify_plan(proof.plan_json, proof.signature, key) == one
-    assert proof.reason is reason
+    assert proof.reason == reason.value
     signed = signing(one)
     assert proof.authorization == (b"" if signed is None else signed.to_proto().SerializeToString())
     (row,) = json.loads(json.dumps(told))
@@ -100,7 +100,7 @@ def test_oversized_signature_hides_no_plan_and_is_not_stored(stage: Stage, store
     sent.authorization.key_card_json = bytes(MOST_SENT)
     assert isinstance(stage.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
     (proof,) = store.proofs.all()
-    assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL, b"")
+    assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL.value, b"")
 
 
 def put_aside(stage: Stage, days: float, *, confirmed: bool = True) -> None:
@@ -173,7 +173,7 @@ def test_first_proofs_stay_in_bounded_room(stage: Stage, monkeypatch: Patch, sto
     first = {one.digest for one in plans[:2]}
     assert {one.plan for one in store.proofs.all()} == first
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 9)
-    size = sum(one.size for one in store.proofs.all())
+    size = sum(len(one.plan_json + one.signature + one.authorization) for one in store.proofs.all())
     monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
     declined(stage, store, plans[4])
     assert {one.plan for one in store.proofs.all()} == first
@@ -232,7 +232,7 @@ def test_another_key_is_stored_as_proof_where_a_person_decides(tmp_path: Path) -
     stage.know_analyst()
     with closing(stage.store()) as store:
         declined(stage, store, a_plan(submission="lie"), by_another_key)
-        assert [one.reason for one in store.proofs.all()] == [Code.UNCONFIRMED]
+        assert [one.reason for one in store.proofs.all()] == [Code.UNCONFIRMED.value]
 
 
 def test_invented_names_are_counted_together_by_day(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -244,6 +244,6 @@ def test_invented_names_are_counted_together_by_day(tmp_path: Path, monkeypatch:
         for number in range(6):
             declined(stage, store, a_plan(analyst=f"invented-{number}"))
         declined(stage, store, a_plan(submission="again", analyst="invented-0"))
-        first, *second = [(one.analyst, one.plans) for one in store.declined.counts()]
+        first, *second = [(one["analyst"], one["plans"]) for one in store.declined.counts()]
     assert first == ("ada", 1)
     assert second == [("", 3), ("invented-0", 2), ("invented-1", 1), ("invented-2", 1)]

@@ -161,7 +161,7 @@ def test_an_identity_is_not_believed_that_others_can_change(stage: Stage, name: 
     assert str(path) in found.text
 
 
-FULL = "CREATE TRIGGER full BEFORE INSERT ON chatter BEGIN SELECT RAISE(ABORT, 'full'); END"
+FULL = "CREATE TRIGGER full BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'full'); END"
 DAY = "2027-01-15"  # of the stage's clock
 
 
