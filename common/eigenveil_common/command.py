@@ -88,11 +88,7 @@ def run(group: click.Command, extra: str) -> int:
 
 @contextmanager
 def require_extra(extra: str) -> Iterator[None]:
-    """Turn a missing library within the block into an error that names `extra`, or several after commas.
-
-    Raises:
-        RequestError: code `bad-config`, a library is not installed.
-    """
+    """Turn a missing library within the block into an error that names `extra`, or several after commas."""
     try:
         yield
     except ModuleNotFoundError as problem:

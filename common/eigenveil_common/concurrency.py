@@ -28,9 +28,6 @@ def try_lock(path: Path) -> IO[bytes] | None:
     """Return the locked file at `path`, created if missing; None if another process holds the lock.
 
     Closing the file releases the lock.
-
-    Raises:
-        InternalError: code `storage`.
     """
     try:
         return os.fdopen(_acquire(path, wait=False), "r+b")
@@ -64,11 +61,7 @@ def _acquire(path: Path, *, wait: bool) -> int:
 
 
 def _lock_handle(handle: int, *, wait: bool) -> None:
-    """Lock the whole file; on Windows its first byte.
-
-    Raises:
-        BlockingIOError: another process holds the lock, and `wait` is False.
-    """
+    """Lock the whole file; on Windows its first byte."""
     if HAS_FILE_OWNERS:
         import fcntl  # not on Windows
 

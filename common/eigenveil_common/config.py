@@ -49,11 +49,7 @@ def section(default: Any = MISSING) -> Any:
 
 
 def ensure(holds: object, message: str) -> None:
-    """Raise an error with `message` if a condition on a configuration is not met.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    """Raise an error with `message` if a condition on a configuration is not met."""
     if not holds:
         raise _bad_config(message)
 

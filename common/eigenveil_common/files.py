@@ -72,11 +72,7 @@ def storage_errors(act: str, path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder and its parents; an existing folder is not changed.
-
-    Raises:
-        InternalError: code `storage`.
-    """
+    """Make a folder and its parents; an existing folder is not changed."""
     with storage_errors("make", path):
         path.mkdir(mode=mode, parents=True, exist_ok=True)
 
@@ -196,11 +192,7 @@ def _check_secret(path: Path, found: os.stat_result) -> None:
 
 
 def check_owner(folder: Path) -> None:
-    """Refuse to run as root in another user's folder: files made there would lock the daemon out.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    """Refuse to run as root in another user's folder: files made there would lock the daemon out."""
     owner = folder.stat().st_uid
     if HAS_FILE_OWNERS and os.geteuid() == 0 != owner:
         name = user_name(owner)
@@ -238,11 +230,7 @@ def read(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        RequestError: it cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file."""
     try:
         return read(path).decode()
     except UnicodeDecodeError as problem:

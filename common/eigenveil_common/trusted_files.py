@@ -76,11 +76,7 @@ def trust_problems(paths: Iterable[Path]) -> Iterator[TrustProblem]:
 
 
 def check_trusted(paths: Iterable[Path]) -> None:
-    """Check that others cannot change `paths`.
-
-    Raises:
-        RequestError: code `bad-config`, naming the first problem and the command that fixes it.
-    """
+    """Check that others cannot change `paths`."""
     for one in trust_problems(paths):
         raise RequestError(Code.BAD_CONFIG, str(one))
 

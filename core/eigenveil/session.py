@@ -67,8 +67,7 @@ class Session:
             raise PeerError(
                 Code.PROTOCOL,
                 f"the query of {round_label(round_query.round)} does not follow from the plan and the "
-                "releases "
-                f"so far, which give {due}",
+                f"releases so far, which give {due}",
             )
         self._check_reach(round_query)
         self.pending = round_query

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -29,6 +31,41 @@ def check_signature(public: bytes, signature: bytes, signed: bytes, refusal: str
         Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
     except (InvalidSignature, ValueError) as problem:
         raise PeerError(Code.IDENTITY, refusal) from problem
+
+
+Statement = TypeVar("Statement", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedStatement(Generic[Statement]):
+    """Canonical JSON of a statement, and the Ed25519 signature of the release key over it."""
+
+    prefix: ClassVar[bytes]  # first bytes that the signature covers
+    noun: ClassVar[str]
+    most_bytes: ClassVar[int]
+
+    signed_json: bytes
+    signature: bytes
+
+    def check(self, release_key: bytes) -> Statement:
+        """Return the statement, if the federation's release key (raw Ed25519) signed its exact bytes.
+
+        Raises:
+            PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
+        """
+        if len(self.signed_json) > self.most_bytes:
+            raise PeerError(Code.PROTOCOL, f"{self.noun} is too long: {len(self.signed_json)} bytes")
+        refusal = f"{self.noun} is not signed by this federation; it was rejected"
+        check_signature(release_key, self.signature, self.prefix + self.signed_json, refusal)
+        return self.read()
+
+    def read(self) -> Statement:
+        """Return the statement without a check of its signature.
+
+        Raises:
+            PeerError: code `protocol`, it is not a statement.
+        """
+        raise NotImplementedError
 
 
 # All exceptions that reading an external certificate or request may raise.

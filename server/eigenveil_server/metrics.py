@@ -50,11 +50,7 @@ class MetricsListener:
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     async def open(self, host: str, port: int) -> None:
-        """Start to listen.
-
-        Raises:
-            RequestError: the address is taken.
-        """
+        """Start to listen."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MOST_BYTES)
         except OSError as problem:

@@ -50,7 +50,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "        self._of.pop(caller, None)",
        f"{REPLIES}::test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to"),
     of("TM18", f"{SERVER}/rpc/interceptor.py",
-       "                    self._replies.add_unread(caller, reply.ByteSize())\n", "",
+       "                self._replies.add_unread(caller, reply.ByteSize())\n", "",
        f"{REPLIES}::test_what_a_caller_does_not_take_counts_against_its_next_reply"),
     of("TM11", f"{SERVER}/console/listener.py", "near > MOST_OF_ADDRESS or ", "",
        f"{LISTENER}::test_one_certificate_or_address_has_no_more_than_its_share"),
@@ -100,7 +100,8 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "1 <= self.number < MAX_ATTEMPTS",
        "tests/core/secure_aggregation/test_attempts.py"
        "::test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have"),
-    of("R29", f"{SERVER}/rounds/masked_round.py", "        stage._before |= self._before\n", "",
+    of("R29", f"{SERVER}/rounds/round.py", "(*self._attempts, attempt)",
+       "(*self._attempts[-1:], attempt)",
        "tests/server/masked/test_masked_rounds.py"
        "::test_every_attempt_before_is_known_as_one_that_has_passed"),
     of("R28", f"{SITE}/daemon/round_checks.py", "digests = keys.card.digest, card.digest",
@@ -116,7 +117,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "            else self",
        "tests/core/dictionary/test_rules.py"
        "::test_a_site_statement_shown_to_an_analyst_omits_other_analysts"),
-    of("R10", f"{SERVER}/rounds/open_round.py",
+    of("R10", f"{SERVER}/rounds/round.py",
        "                self._partly_added = True  # stays set, whatever is added later\n", "",
        "tests/server/studies/test_study_run.py"
        "::test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to_its_end"),
@@ -139,7 +140,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "                if rows != file.metadata.num_rows:\n", "                if False:\n",
        "tests/client/records/sources/test_columnar.py"
        "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
-    of("R10", f"{SERVER}/rounds/open_round.py",
+    of("R10", f"{SERVER}/rounds/round.py",
        "        self._stored.update(sites)\n        self._update_ready()",
        "        self._stored.update(sites)",
        "tests/server/studies/test_study_run.py"

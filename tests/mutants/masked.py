@@ -13,7 +13,7 @@ AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_t
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_satisfy_the_privacy_of_the_study"
 SERVER = "server/eigenveil_server"
-DRIVER = f"{SERVER}/rounds/masked_driver.py"
+DRIVER = f"{SERVER}/rounds/drivers.py"
 GONE_ON = (
     "tests/server/masked/test_masked_restarts.py"
     "::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"
@@ -45,8 +45,8 @@ OF_MASKED: tuple[Mutant, ...] = (
        f"{AT_SITE}::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),
     of("P33", DRIVER, "self.repository.ledger.attempt(last.round_query, due, write)",
        "self.repository.ledger.write_alongside(write)", GONE_ON),
-    of("P33", f"{SERVER}/rounds/driver.py", "ledger.attempt(one.opened.round_query, one.due, one.write)",
-       "ledger.write_alongside(one.write)", GONE_ON),
+    of("P33", DRIVER, "ledger.attempt(session.pending, due, write)",
+       "ledger.write_alongside(write)", GONE_ON),
     of("P33", DRIVER, "            study_writes.store_attempt(change, attempt, at)\n", "", GONE_ON),
     of("P31", f"{SERVER}/studies/contributions.py", "validate(round_query, contribution, records, attempt)",
        "validate(round_query, contribution, records, contribution.attempt)",

@@ -104,14 +104,11 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- masked rounds
     of("R29", "secure_aggregation/masking.py", "if written != attempt_json:", "if False:",
        f"{ATTEMPTS}::test_an_attempt_has_one_canonical_form"),
-    of("R29", "secure_aggregation/masking.py", ("(self.plan, self.round, self.query) == (\n"
-                                               "            round_query.plan_digest,\n"
-                                               "            round_query.round,\n"
-                                               "            round_query.digest,\n"
-                                               "        )"),
-       "(self.plan, self.query) == (round_query.plan_digest, round_query.digest)", f"{ATTEMPTS}"
+    of("R29", "secure_aggregation/masking.py",
+       "place = (round_query.plan_digest, round_query.round, round_query.digest)",
+       "place = (round_query.plan_digest, self.round, round_query.digest)", f"{ATTEMPTS}"
        "::test_an_attempt_matches_only_its_own_query_round_and_plan"),
-    of("R29", "secure_aggregation/masking.py", "if len(self.signed_json) > MOST_BYTES:", "if False:",
+    of("R29", "signatures.py", "if len(self.said) > self.most_bytes:", "if False:",
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
@@ -135,10 +132,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),
     of("R21", "protocol/rounds.py", " and bool(self.after) == (self.round > 0)", "", FORM),
     of("R21", "protocol/rounds.py", "self.size >= 1 and ", "", FORM),
-    of("R21", "protocol/rounds.py", "            ROUND_SIGNED + self.signed_json,",
-       ("            self.statement_json,"),
+    of("R21", "signatures.py", "self.prefix + self.said, refusal", "self.said, refusal",
        f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
-    of("R21", "protocol/rounds.py", "if len(self.signed_json) > MOST_BYTES:", "if False:", SIGNED),
+    of("R21", "signatures.py", "if len(self.said) > self.most_bytes:", "if False:", SIGNED),
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place

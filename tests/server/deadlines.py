@@ -9,31 +9,31 @@ from collections.abc import Callable
 
 import pytest
 
-from eigenveil_server.rounds import driver
-from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds import sealing
+from eigenveil_server.rounds.round import Round
 from tests.server.rig import DEADLINE
 
 Place = tuple[int, int]  # a round and an attempt at it, which is 0 where there is none
 
 
-def pass_when(monkeypatch: pytest.MonkeyPatch, over: Callable[[OpenRound], bool]) -> None:
+def pass_when(monkeypatch: pytest.MonkeyPatch, over: Callable[[Round], bool]) -> None:
     """A round is waited for until this is so, whatever time that takes."""
-    real = OpenRound.complete
+    real = Round.complete
 
-    async def complete(self: OpenRound, seconds: float) -> bool:
+    async def complete(self: Round, seconds: float) -> bool:
         if seconds != DEADLINE:  # some other wait
             return await real(self, seconds)
         while not (self.ready.is_set() or over(self)):
             await sleep(0.005)
         return self.ready.is_set()
 
-    monkeypatch.setattr(OpenRound, "complete", complete)
+    monkeypatch.setattr(Round, "complete", complete)
 
 
 def pass_without(monkeypatch: pytest.MonkeyPatch, silent: Callable[[str, Place], bool]) -> None:
     """Until everybody has said what is wanted, but those who are `silent`."""
 
-    def over(opened: OpenRound) -> bool:
+    def over(opened: Round) -> bool:
         wanted = [site for site in opened.absent() if opened.awaits(site)]
         return all(silent(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
 
@@ -45,7 +45,7 @@ class Tick:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._due, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(driver, "wait_for_tick", self._wait)
+        monkeypatch.setattr(sealing, "wait_for_tick", self._wait)
 
     def _wait(self) -> None:
         self._due.set()

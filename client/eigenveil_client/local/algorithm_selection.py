@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import isgeneratorfunction
 from pathlib import Path
 from types import ModuleType
@@ -26,13 +27,13 @@ from eigenveil.study.composition import affordable
 from eigenveil.study.study import Study
 from eigenveil_common.files import read
 
+_refused = partial(RequestError, Code.BAD_ARGUMENT)
 MAX_NAME_LENGTH = 63  # of a study's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSelection:
-    """Selected algorithms: those that apply, those refused with the reason, the reference without privacy,
-    and a custom algorithm."""
+    """Selected algorithms: those that apply, those refused, the reference, and a custom one."""
 
     runnable: tuple[Prediction, ...]
     refused: tuple[Prediction, ...]
@@ -53,36 +54,25 @@ def select_algorithms(
     references = () if private else (Algorithm.OJA,)
     known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, *references)}
     requested = list(known) if names is None else [name.strip() for name in names.split(",")]
-    for name in requested:
-        if name not in known:
-            raise RequestError(
-                Code.BAD_ARGUMENT, f"--algorithms: {name!r} is unknown; there are: {', '.join(known)}"
-            )
-    assumed_spectrum = default_spectrum(study.dimension, study.components)
-    requested_algorithms = [
-        known[name] for name in dict.fromkeys(requested) if known[name] is not Algorithm.OJA
-    ]
-    predictions = [
-        _predicted(study, algorithm, assumed_spectrum, private) for algorithm in requested_algorithms
-    ]
+    unknown = [name for name in requested if name not in known]
+    if unknown:
+        raise _refused(f"--algorithms: {unknown[0]!r} is unknown; there are: {', '.join(known)}")
+    algorithms = dict.fromkeys(known[name] for name in requested)
+    oja, spectrum = Algorithm.OJA in algorithms, default_spectrum(study.dimension, study.components)
+    algorithms.pop(Algorithm.OJA, None)
+    predictions = [_predicted(study, one, spectrum, private) for one in algorithms]
     runnable = tuple(one for one in predictions if one.refused is None)
-    if not runnable and own is None and Algorithm.OJA.value not in requested:
+    if not runnable and own is None and not oja:
         reasons = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
         raise RequestError(Code.BAD_STUDY, f"none of these algorithms can run this study: {reasons}")
-    return AlgorithmSelection(
-        runnable=runnable,
-        refused=tuple(one for one in predictions if one.refused is not None),
-        oja=Algorithm.OJA.value in requested,
-        own=own,
-    )
+    refused = tuple(one for one in predictions if one.refused is not None)
+    return AlgorithmSelection(runnable=runnable, refused=refused, oja=oja, own=own)
 
 
-def _predicted(
-    study: Study, algorithm: Algorithm, assumed_spectrum: AssumedSpectrum, private: bool
-) -> Prediction:
+def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum, private: bool) -> Prediction:
     if private and algorithm.properties.single_records:
         return Prediction(algorithm=algorithm, refused=f"{algorithm.value} runs in simulations only")
-    return predict(study, algorithm, assumed_spectrum)
+    return predict(study, algorithm, spectrum)
 
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
@@ -95,9 +85,9 @@ def cost_text(study: Study, algorithms: Sequence[Algorithm]) -> str:
     """Return the total cost as a phrase."""
     cost = total_cost(study, algorithms)
     if study.delta > 0:
+        gaussian = all(algorithm.properties.gaussian for algorithm in algorithms)
         delta = study.delta + cost.atto_delta / ATTO
-        all_gaussian = all(algorithm.properties.gaussian for algorithm in algorithms)
-        epsilon = reported_epsilon(cost.micro_rho, study.delta, gaussian_only=all_gaussian)
+        epsilon = reported_epsilon(cost.micro_rho, study.delta, gaussian_only=gaussian)
         meaning = f"together ({shown_up(epsilon)}, {shown_up(delta, 2)})-differential privacy"
     else:
         meaning = f"together an epsilon of {shown_up(study.epsilon * len(algorithms))}"
@@ -127,19 +117,17 @@ def load(argument: str) -> CustomAlgorithm:
         file, name = argument, ""
     path = Path(file)
     found = _algorithms(path, _run(path))
+    if name and name not in found:
+        available = f"it has: {', '.join(found)}" if found else HELP
+        raise _refused(f"{path} has no generator function {name!r}; {available}")
     if name:
-        if name not in found:
-            available = f"it has: {', '.join(found)}" if found else HELP
-            raise _refused(f"{path} has no generator function {name!r}; {available}")
         return found[name]
     public = {one: algorithm for one, algorithm in found.items() if not one.startswith("_")}
     if not public:
         raise _refused(f"{path} has no generator function; {HELP}")
     if len(public) > 1:
-        raise _refused(
-            f"{path} has several generator functions, {' and '.join(public)}: name one, such as "
-            f"{path}:{next(iter(public))}, or start the names of helpers with _"
-        )
+        todo = f"name one, such as {path}:{next(iter(public))}, or start the names of helpers with _"
+        raise _refused(f"{path} has several generator functions, {' and '.join(public)}: {todo}")
     return next(iter(public.values()))
 
 
@@ -193,7 +181,3 @@ def _located_error(path: Path, problem: Exception) -> RequestError:
     if isinstance(problem, RequestError):
         return RequestError(problem.code, f"{where}: {problem}")
     return _refused(f"{where}: {type(problem).__name__}: {problem}")
-
-
-def _refused(why: str) -> RequestError:
-    return RequestError(Code.BAD_ARGUMENT, why)

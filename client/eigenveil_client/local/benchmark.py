@@ -47,9 +47,11 @@ def exact_components(rows: GridRows, study: Study) -> FloatArray:
     Shape: rows (n, d) -> (k, d).
     """
     x = analysis_rows(rows, study)
-    covariance = x.T @ x / max(1, len(x))
-    _, vectors = eigenpairs(np.asarray(covariance))
+    _, vectors = eigenpairs(np.asarray(x.T @ x / max(1, len(x))))
     return vectors[:, : study.components].T
+
+
+Step = tuple[str, Callable[[], ComparisonRow]]  # a name, and the run of an algorithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,19 +76,14 @@ def make_benchmark(
     """Return the input of all runs, with the exact answer. Shape: rows (n, d)."""
     centred = analysis_rows(rows, study)
     return Benchmark(
-        study=study,
-        parts=parts,
-        centred=centred,
-        truth=exact_components(rows, study),
-        covariance=centred.T @ centred / max(1, len(centred)),
-        repeat=repeat,
-        seed=seed,
-    )
+        study=study, parts=parts, centred=centred, truth=exact_components(rows, study),
+        covariance=centred.T @ centred / max(1, len(centred)), repeat=repeat, seed=seed,
+    )  # fmt: skip
 
 
-def steps(benchmark: Benchmark, chosen: AlgorithmSelection) -> list[tuple[str, Callable[[], ComparisonRow]]]:
-    """Return the runs in order: a name and a function each."""
-    out: list[tuple[str, Callable[[], ComparisonRow]]] = [
+def steps(benchmark: Benchmark, chosen: AlgorithmSelection) -> list[Step]:
+    """Return the runs in order."""
+    out: list[Step] = [
         (each.algorithm.value, partial(measure, benchmark, each.algorithm)) for each in chosen.runnable
     ]
     if chosen.own is not None:
@@ -106,14 +103,14 @@ def refusals(chosen: AlgorithmSelection) -> list[ComparisonRow]:
 
 def measure(benchmark: Benchmark, algorithm: Algorithm | CustomAlgorithm) -> ComparisonRow:
     """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one."""
-    trusted, masked = algorithm.properties.trusted, benchmark.study.masked
-    runs, times = [], []
+    study, custom = benchmark.study, None
     if isinstance(algorithm, CustomAlgorithm):
-        study, custom = benchmark.study, algorithm
-        empty_row = ComparisonRow(algorithm=algorithm.name, custom=True, trusted=trusted, masked=masked)
+        name, custom = algorithm.name, algorithm
     else:
-        study, custom = benchmark.study.with_algorithm(algorithm), None
-        empty_row = ComparisonRow(algorithm=algorithm.value, trusted=trusted, masked=masked)
+        name, study = algorithm.value, study.with_algorithm(algorithm)
+    trusted, own = algorithm.properties.trusted, custom is not None
+    empty_row = ComparisonRow(algorithm=name, custom=own, trusted=trusted, masked=study.masked)
+    runs, times = [], []
     try:
         with ThreadPoolExecutor(CORES) as threads:
             for i in range(benchmark.repeat):
@@ -132,10 +129,8 @@ def _summarise(
     released = [run.estimate for run in runs if run.estimate.declined is None]
     sines = [sin_angle(benchmark.truth, estimate.components) for estimate in released]
     matrices = [estimate.covariance for estimate in released if estimate.covariance is not None]
-    size = float(np.linalg.norm(benchmark.covariance))
-    matrix_errors = [
-        float(np.linalg.norm(matrix - benchmark.covariance)) / max(size, 1e-300) for matrix in matrices
-    ]
+    size = max(float(np.linalg.norm(benchmark.covariance)), 1e-300)
+    matrix_errors = [float(np.linalg.norm(matrix - benchmark.covariance)) / size for matrix in matrices]
     stated = [estimate.sin_error for estimate in released if estimate.sin_error is not None]
     return replace(
         empty_row,
@@ -151,18 +146,14 @@ def _summarise(
         rounds=len(runs[-1].releases),
         bytes_per_site=runs[-1].bytes_per_site,
         seconds=statistics.median(times),
-        outcome=_declined(runs, len(released)),
+        outcome=_declined(runs),
     )
 
 
-def _declined(runs: list[Simulation], released: int) -> str:
-    if released == len(runs):
-        return ""
-    why = next(run.estimate.declined for run in runs if run.estimate.declined is not None)
-    frequency = (
-        "no release" if len(runs) == 1 else f"no release in {len(runs) - released} of {len(runs)} runs"
-    )
-    return f"{frequency}: {why}"
+def _declined(runs: list[Simulation]) -> str:
+    reasons = [run.estimate.declined for run in runs if run.estimate.declined is not None]
+    some = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} runs"
+    return f"no release{some}: {reasons[0]}" if reasons else ""
 
 
 def run_oja(benchmark: Benchmark) -> ComparisonRow:

@@ -147,14 +147,14 @@ def simulate(
         check_output(out / "simulation.json", study, data)
     rows = load(data, parsed_study)
     parts = simulated.divide(rows, parsed_study, split)
-    failures = simulated.SimulatedFailures(
-        drop_outs=simulated.parse_drop_outs(drop_outs, parsed_study),
-        lost=simulated.parse_lost(lost, parsed_study),
-        colluding=colluders,
-    )
-    true_components = exact_components(rows, parsed_study) if truth else None
+    missing = simulated.parse_drop_outs(drop_outs, parsed_study)
+    failing = simulated.parse_lost(lost, parsed_study)
+    exact = exact_components(rows, parsed_study) if truth else None
     with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
-        runs = simulated.repeat_study(parsed_study, parts, repeat, seed, failures, true_components, hold)
+        runs = simulated.repeat_study(
+            parsed_study, parts, repeat, seed, exact,
+            drop_outs=missing, lost=failing, colluding=colluders, hold=hold,
+        )  # fmt: skip
     result = simulated.runs_summary(runs)
     if out is not None:
         result |= simulated.write_simulation(runs, out)
@@ -231,19 +231,19 @@ def compare(
     from eigenveil_client.local.simulate import with_sites
     from eigenveil_client.local.tables import as_csv
 
-    check_picture(plot, file, *([] if data is None else [data]))
+    inputs = [file] if data is None else [file, data]
+    check_picture(plot, *inputs)
     resolved = read_study(file, profile)
     print_overrides(resolved)
     study = parse_study(resolved.text)
     if out is not None:
-        check_output(out, file, *([] if data is None else [data]))
+        check_output(out, *inputs)
     if federation:
         if own is not None:
             raise RequestError(Code.BAD_ARGUMENT, "--with is for simulations only; leave out --federation")
         if sites is not None or seed is not None or repeat > 1:
-            raise RequestError(
-                Code.BAD_ARGUMENT, "--sites, --seed and --repeat are for simulations: leave out --federation"
-            )
+            why = "--sites, --seed and --repeat are for simulations: leave out --federation"
+            raise RequestError(Code.BAD_ARGUMENT, why)
         rows, whole = comparison.run_federated(study, data, algorithms, profile, yes=yes, as_json=as_json)
     else:
         if data is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from eigenveil_client.local.algorithm_selection import (
     select_algorithms,
 )
 from eigenveil_client.local.algorithm_selection import load as load_own
-from eigenveil_client.local.benchmark import exact_components, make_benchmark, refusals, steps
+from eigenveil_client.local.benchmark import Step, exact_components, make_benchmark, refusals, steps
 from eigenveil_client.local.simulate import divide
 from eigenveil_client.local.tables import TRUST, ComparisonRow, comparison_table, ordered, remarks
 from eigenveil_client.records.isolated.reader import load
@@ -45,7 +45,7 @@ from eigenveil_common.command import console, errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-def run_all(steps: Sequence[tuple[str, Callable[[], ComparisonRow]]]) -> tuple[list[ComparisonRow], bool]:
+def run_all(steps: Sequence[Step]) -> tuple[list[ComparisonRow], bool]:
     """Return the rows of all steps in order and True; on Ctrl-C the rows so far and False."""
     rows: list[ComparisonRow] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -87,13 +87,6 @@ def consent(study: Study, chosen: AlgorithmSelection, *, yes: bool, as_json: boo
     click.confirm(f"This would be {cost}. Continue?", abort=True, err=True)
 
 
-def federated_steps(
-    comparison: FederatedComparison, chosen: AlgorithmSelection
-) -> list[tuple[str, Callable[[], ComparisonRow]]]:
-    """Return the studies to run, in order: a name and a function each."""
-    return [(one.algorithm.value, partial(run_study, comparison, one)) for one in chosen.runnable]
-
-
 def run_study(comparison: FederatedComparison, prediction: Prediction) -> ComparisonRow:
     """Submit one study, watch it to its end and fetch its release.
 
@@ -124,7 +117,8 @@ async def _submit_and_watch(
     begin, last = time.perf_counter(), pb.StudyEvent()
     async with Analyst(comparison.identity) as analyst:
         submission = await analyst.submission_id(study)
-        plan, _ = await analyst.submit(study_to_toml(study), submission, notify=_print_summary)
+        show_summary = partial(errors.print, markup=False, soft_wrap=True)
+        plan, _ = await analyst.submit(study_to_toml(study), submission, notify=show_summary)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event
@@ -136,15 +130,10 @@ async def _submit_and_watch(
     return _released_row(comparison, replace(ended, seconds=seconds), release)
 
 
-def _print_summary(summary: str) -> None:
-    errors.print(summary, markup=False, soft_wrap=True)
-
-
 def _released_row(
     comparison: FederatedComparison, row: ComparisonRow, release: SignedRelease
 ) -> ComparisonRow:
-    result, guarantee = release.result, release.document["guarantee"]
-    sine = None
+    result, guarantee, sine = release.result, release.document["guarantee"], None
     if result.declined is None:
         comparison.found[row.algorithm] = result.components
         sine = None if comparison.truth is None else sin_angle(comparison.truth, result.components)
@@ -200,7 +189,8 @@ def run_federated(
     truth = None if data is None else exact_components(load(data, study), study)
     comparison = FederatedComparison(identity=load_profile(profile), study=study, truth=truth)
     consent(study, chosen, yes=yes, as_json=as_json)
-    rows, whole = run_all(federated_steps(comparison, chosen))
+    studies = [(one.algorithm.value, partial(run_study, comparison, one)) for one in chosen.runnable]
+    rows, whole = run_all(studies)
     return [*add_reference_distances(comparison, rows), *refusals(chosen)], whole
 
 
@@ -217,23 +207,14 @@ def run_simulated(
 
 def _warn_not_private(study: Study, chosen: AlgorithmSelection) -> None:
     algorithms = [one.algorithm for one in chosen.runnable]
-    custom_name = (
-        "" if chosen.own is None else f" {chosen.own.name} is a custom algorithm, which no federation runs."
-    )
-    errors.print(
-        "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a "
-        f"federation these would be {cost_text(study, algorithms)}.{custom_name}",
-        style="yellow",
-        markup=False,
-    )
+    own = "" if chosen.own is None else f" {chosen.own.name} is a custom algorithm, which no federation runs."
+    text = "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a"
+    cost = f"federation these would be {cost_text(study, algorithms)}.{own}"
+    errors.print(f"{text} {cost}", style="yellow", markup=False)
 
 
 def draw(path: Path, study: Study, rows: Sequence[ComparisonRow]) -> None:
-    """Draw the rows that have an error, if any.
-
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    """Draw the rows that have an error, if any."""
     from eigenveil_client.local.tables import draw_comparison, rows_with_error
 
     if rows_with_error(rows):
@@ -244,11 +225,7 @@ def draw(path: Path, study: Study, rows: Sequence[ComparisonRow]) -> None:
 
 def show(study: Study, rows: Sequence[ComparisonRow], whole: bool, as_json: bool) -> None:
     if as_json:
-        value = {
-            "study": study.name,
-            "complete": whole,
-            "rows": [asdict(row) for row in ordered(rows)],
-        }
+        value = {"study": study.name, "complete": whole, "rows": [asdict(row) for row in ordered(rows)]}
         click.echo(json.dumps(value, sort_keys=True))
         return
     console.print(comparison_table(rows))

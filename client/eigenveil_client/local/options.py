@@ -39,17 +39,10 @@ class Epsilons(click.ParamType[tuple[float, ...]]):
             points = int(parts[2]) if len(parts) == 3 else DEFAULT_POINTS
         except ValueError:
             ends, points = [], 0
-        is_valid = (
-            bool(ends) and ends[0] > 0 and ends[-1] < math.inf and (len(ends) == 1 or ends[0] < ends[1])
-        )
-        if not is_valid or len(parts) > 3 or not MIN_POINTS <= points <= MAX_POINTS:
-            self.fail(
-                f"{value!r}: write LOW:HIGH, such as 0.25:8, or LOW:HIGH:POINTS with {MIN_POINTS} to "
-                f"{MAX_POINTS} "
-                "points",
-                param,
-                ctx,
-            )
+        rising = bool(ends) and ends[0] > 0 and ends[-1] < math.inf and sorted({*ends}) == ends
+        if not rising or len(parts) > 3 or not MIN_POINTS <= points <= MAX_POINTS:
+            many = f"LOW:HIGH:POINTS with {MIN_POINTS} to {MAX_POINTS} points"
+            self.fail(f"{value!r}: write LOW:HIGH, such as 0.25:8, or {many}", param, ctx)
         if len(ends) == 1:
             return (ends[0],)
         steps = [(ends[1] / ends[0]) ** (i / (points - 1)) for i in range(points - 1)]
@@ -83,21 +76,15 @@ def check_picture(path: Path | None, *inputs: Path) -> None:
     if path is None:
         return
     if path.suffix.lower() not in SAVE_OPTIONS:
-        raise RequestError(
-            Code.BAD_ARGUMENT,
-            f"--plot {path}: the name must end in one of {', '.join(SAVE_OPTIONS)}",
-        )
+        endings = ", ".join(SAVE_OPTIONS)
+        raise RequestError(Code.BAD_ARGUMENT, f"--plot {path}: the name must end in one of {endings}")
     if find_spec("matplotlib") is None:
         raise RequestError(Code.BAD_ARGUMENT, '--plot needs matplotlib: pip install "eigenveil[analyst]"')
     check_output(path, *inputs)
 
 
 def write_figure(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a figure of `size` inches that `paint` draws.
-
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    """Write a figure of `size` inches that `paint` draws."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown, shown_up
@@ -21,12 +20,13 @@ from eigenveil.planning.error_models.assumed_records import (
     sample_spectrum,
     stated_spectrum,
 )
+from eigenveil.planning.error_models.perturbation import PredictedError
 from eigenveil.planning.predict import EpsilonPrediction, Prediction, epsilons_around, predict_all, sweep
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study, Trust
 from eigenveil_client.local.options import write_figure
-from eigenveil_client.local.tables import TRUST, seconds_text, sine_text, size_text, trust_label
+from eigenveil_client.local.tables import TRUST, plain_table, seconds_text, sine_text, size_text, trust_label
 from eigenveil_client.records.isolated.reader import load
 from eigenveil_common.command import console
 
@@ -37,25 +37,24 @@ if TYPE_CHECKING:
 def sweep_values(found: Sequence[EpsilonPrediction]) -> list[dict[str, Any]]:
     """Return the predictions as plain values, with the same keys as those of the algorithms."""
     return [
-        {
-            "epsilon": one.epsilon,
-            "algorithm": one.algorithm.value,
-            "sin_angle": one.error.median,
-            "sin_angle_10": one.error.low,
-            "sin_angle_90": one.error.high,
-            "rounds": one.rounds,
-        }
+        {"epsilon": one.epsilon, "algorithm": one.algorithm.value, **_sines(one.error), "rounds": one.rounds}
         for one in found
     ]
 
 
+SINES = ("sin_angle", "sin_angle_10", "sin_angle_90")
+
+
+def _sines(error: PredictedError | None) -> dict[str, float | None]:
+    numbers = (None,) * 3 if error is None else (error.median, error.low, error.high)
+    return dict(zip(SINES, numbers, strict=True))
+
+
 def sweep_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return the predictions as a printed table."""
-    out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("epsilon", "algorithm", "error", "10 %", "90 %", "rounds"):
-        out.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
+    out = plain_table(("epsilon", "algorithm", "error", "10 %", "90 %", "rounds"))
     for row in rows:
-        sines = (sine_text(row[key]) for key in ("sin_angle", "sin_angle_10", "sin_angle_90"))
+        sines = (sine_text(row[key]) for key in SINES)
         out.add_row(shown_up(row["epsilon"]), row["algorithm"], *sines, str(row["rounds"]))
     return out
 
@@ -103,9 +102,8 @@ def read_assumed_spectrum(study: Study, sample: Path | None, spectrum: str | Non
     try:
         return stated_spectrum([float(part) for part in spectrum.split(",")], d, k)
     except ValueError as problem:
-        raise RequestError(
-            Code.BAD_ARGUMENT, f"--spectrum {spectrum!r}: write numbers, largest first, such as 5,2,1"
-        ) from problem
+        todo = "write numbers, largest first, such as 5,2,1"
+        raise RequestError(Code.BAD_ARGUMENT, f"--spectrum {spectrum!r}: {todo}") from problem
 
 
 def plan_values(study: Study, assumed_spectrum: AssumedSpectrum) -> dict[str, Any]:
@@ -130,13 +128,10 @@ def plan_values(study: Study, assumed_spectrum: AssumedSpectrum) -> dict[str, An
 
 
 def _algorithm(one: Prediction) -> dict[str, Any]:
-    error = one.error
     return {
         "algorithm": one.algorithm.value,
         "refused": one.refused,
-        "sin_angle": None if error is None else error.median,
-        "sin_angle_10": None if error is None else error.low,
-        "sin_angle_90": None if error is None else error.high,
+        **_sines(one.error),
         "rounds": one.rounds,
         "bytes_per_site": one.bytes_per_site,
         "seconds": one.seconds,
@@ -158,10 +153,8 @@ def predict_sweep(
     found = sweep(study, requested, spectrum=assumed_spectrum)
     if plot is not None:
         draw_sweep(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
-    result: dict[str, Any] = {
-        "sweep": sweep_values(found),
-        "too_small": sorted(requested - {one.epsilon for one in found}),
-    }
+    too_small = sorted(requested - {one.epsilon for one in found})
+    result: dict[str, Any] = {"sweep": sweep_values(found), "too_small": too_small}
     return result if plot is None else result | {"plot": str(plot)}
 
 
@@ -191,15 +184,11 @@ def print_plan(result: dict[str, Any]) -> None:
 
 
 def _table(result: dict[str, Any]) -> Table:
-    sweep_table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("", "algorithm", "error", "10 %", "90 %", "rounds", "bytes", "time", "trust"):
-        sweep_table.add_column(
-            name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True
-        )
+    table = plain_table(("", "algorithm", "error", "10 %", "90 %", "rounds", "bytes", "time", "trust"))
     for one in result["algorithms"]:
         if one["refused"] is None and one["rounds"] is not None:
-            sines = [one[key] for key in ("sin_angle", "sin_angle_10", "sin_angle_90")]
-            sweep_table.add_row(
+            sines = [one[key] for key in SINES]
+            table.add_row(
                 "->" if one["algorithm"] == result["recommended"] else "",
                 one["algorithm"],
                 *(("?", "", "") if sines[0] is None else map(sine_text, sines)),
@@ -208,4 +197,4 @@ def _table(result: dict[str, Any]) -> Table:
                 seconds_text(one["seconds"] or 0.0),
                 trust_label(one["trusted"], result["trust"] == Trust.SECURE_AGGREGATION.value),
             )
-    return sweep_table
+    return table

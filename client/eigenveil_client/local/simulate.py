@@ -10,8 +10,9 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from eigenveil.numerics.linalg import sin_angle, single_blas_thread
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
-from eigenveil.secure_aggregation.simulated import CoalitionView
 from eigenveil.simulated_sites import ContributionSum, Mask, SumFactory, aggregate_groups, sum_contributions
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
@@ -32,6 +32,7 @@ from eigenveil_client.connection.cluster import Cluster, ClusterAddress
 from eigenveil_common.concurrency import CORES
 from eigenveil_common.files import write_durably
 
+DROP_OUT_PATTERN = re.compile(r"(?P<round>0*[1-9]\d*)(?P<attempt>):(?P<site>.+)")
 LOST_PATTERN = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
 NOT_PRIVATE = (
     "NOT PRIVATE: this result contains the exact answer computed from the records. "
@@ -96,62 +97,46 @@ def _weights(split: str, number: int) -> list[float]:
     except ValueError:
         weights = []
     if len(weights) != number or not all(0 < weight < float("inf") for weight in weights):
-        raise RequestError(
-            Code.BAD_ARGUMENT,
-            f"--split {split!r}: write even, uneven, or {number} weights above 0 such as 5,3,2",
-        )
+        todo = f"write even, uneven, or {number} weights above 0 such as 5,3,2"
+        raise RequestError(Code.BAD_ARGUMENT, f"--split {split!r}: {todo}")
     return weights
 
 
 def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
-    """Return the sites that miss each round (from 0), parsed from ROUND:SITE (rounds from 1).
-
-    Raises:
-        RequestError: invalid form, or an unknown site.
-    """
+    """Return the sites that miss each round (from 0), parsed from ROUND:SITE (rounds from 1)."""
     out: dict[int, list[str]] = {}
-    for item in given:
-        round_text, _, site = item.partition(":")
-        if not round_text.isdigit() or int(round_text) < 1 or site not in study.federation.sites:
-            known = ", ".join(study.federation.sites)
-            raise RequestError(
-                Code.BAD_ARGUMENT,
-                f"--drop-out {item!r}: write ROUND:SITE, with a round from 1 and a site of: {known}",
-            )
-        out.setdefault(int(round_text) - 1, []).append(site)
+    form = "--drop-out", "ROUND:SITE, with a round from 1"
+    for round, _, site in _failures(given, study, DROP_OUT_PATTERN, *form):
+        out.setdefault(round, []).append(site)
     return out
 
 
 def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]:
     """Return the sites that fail in each attempt at each round (from 0).
 
-    Parsed from ROUND:SITE (first attempt) or ROUND.ATTEMPT:SITE (both from 1).
+    Parsed from ROUND:SITE (first attempt) or ROUND.ATTEMPT:SITE (both from 1)."""
+    out: dict[int, list[list[str]]] = {}
+    numbers = f"with a round from 1, an attempt from 1 to {MAX_ATTEMPTS}"
+    form = "--lost", f"ROUND:SITE or ROUND.ATTEMPT:SITE, {numbers}"
+    for round, attempt, site in _failures(given, study, LOST_PATTERN, *form):
+        out.setdefault(round, [[] for _ in range(MAX_ATTEMPTS)])[attempt].append(site)
+    return out
+
+
+def _failures(
+    given: Sequence[str], study: Study, pattern: re.Pattern[str], option: str, form: str
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the round and the attempt, both from 0, and the site of each text.
 
     Raises:
         RequestError: invalid form, or an unknown site.
     """
-    out: dict[int, list[list[str]]] = {}
     for item in given:
-        matched = LOST_PATTERN.fullmatch(item)
+        matched = pattern.fullmatch(item)
         if matched is None or matched["site"] not in study.federation.sites:
-            known = ", ".join(study.federation.sites)
-            raise RequestError(
-                Code.BAD_ARGUMENT,
-                f"--lost {item!r}: write ROUND:SITE or ROUND.ATTEMPT:SITE, with a round from 1, an attempt "
-                f"from 1 to {MAX_ATTEMPTS} and a site of: {known}",
-            )
-        attempts = out.setdefault(int(matched["round"]) - 1, [[] for _ in range(MAX_ATTEMPTS)])
-        attempts[int(matched["attempt"] or 1) - 1].append(matched["site"])
-    return out
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedFailures:
-    """Failures and collusion of a simulated study: see `eigenveil.simulate`."""
-
-    drop_outs: dict[int, list[str]]
-    lost: dict[int, list[list[str]]]
-    colluding: tuple[str, ...]
+            todo = f"write {form} and a site of: {', '.join(study.federation.sites)}"
+            raise RequestError(Code.BAD_ARGUMENT, f"{option} {item!r}: {todo}")
+        yield int(matched["round"]) - 1, int(matched["attempt"] or 1) - 1, matched["site"]
 
 
 def repeat_study(
@@ -159,25 +144,15 @@ def repeat_study(
     parts: dict[str, FloatArray],
     repeat: int,
     seed: int | None,
-    failures: SimulatedFailures,
     truth: FloatArray | None,
-    sum_factory: SumFactory | None = None,
+    **settings: Any,
 ) -> SimulationRuns:
-    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `sum_factory` as in `simulate`."""
+    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `settings` as of `simulate`."""
     simulations, angles = [], []
     with ThreadPoolExecutor(CORES) as threads:
         for i in range(repeat):
             one = None if seed is None else seed + i
-            run = run_study(
-                study,
-                parts,
-                seed=one,
-                drop_outs=failures.drop_outs,
-                lost=failures.lost,
-                colluding=failures.colluding,
-                apply=threads.map,
-                sum_factory=sum_factory,
-            )
+            run = run_study(study, parts, seed=one, apply=threads.map, **settings)
             simulations.append(run)
             angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
     return SimulationRuns(simulations=tuple(simulations), sin_angles=tuple(angles))
@@ -196,24 +171,21 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "result": last["result"],
     }
     if run.plan.masked:
-        value |= {
-            "attempts": run.attempts,
-            "seen": [_coalition_values(one, run.queries) for one in run.coalition_views],
-        }
+        seen = [
+            {
+                "round": one.round,
+                "attempt": one.attempt,
+                "kind": NAMES[type(run.queries[one.round].query)],
+                "honest": one.honest,
+                "values": one.values.tolist(),
+            }
+            for one in run.coalition_views
+        ]
+        value |= {"attempts": run.attempts, "seen": seen}
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
     return value
-
-
-def _coalition_values(one: CoalitionView, queries: Sequence[RoundQuery]) -> dict[str, Any]:
-    return {
-        "round": one.round,
-        "attempt": one.attempt,
-        "kind": NAMES[type(queries[one.round].query)],
-        "honest": one.honest,
-        "values": one.values.tolist(),
-    }
 
 
 def write_simulation(runs: SimulationRuns, folder: Path) -> dict[str, str]:
@@ -228,11 +200,7 @@ def write_simulation(runs: SimulationRuns, folder: Path) -> dict[str, str]:
 
 
 def draw_last(runs: SimulationRuns, path: Path) -> dict[str, str]:
-    """Draw all pictures of the last run as one figure, unless it released no components.
-
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    """Draw all pictures of the last run as one figure, unless it released no components."""
     from eigenveil_client.local.tables import draw_overview  # drawing takes a second to import
 
     if not len(runs.simulations[-1].result.components):
@@ -276,9 +244,6 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-Share = dict[str, Site]
-
-
 @contextmanager
 def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
     """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster.
@@ -287,17 +252,14 @@ def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
         RequestError: code `bad-config`, a library or a file is missing.
         PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone.
     """
-    cluster = Cluster(address)
-    try:
-        yield lambda sites, plan: _scatter_sites(cluster, sites, plan)
-    finally:
-        cluster.close()
+    with closing(Cluster(address)) as cluster:
+        yield partial(_scatter_sites, cluster)
 
 
 def _scatter_sites(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
-    names = sorted(sites)
-    sites_per_worker = -(-len(names) // max(1, cluster.workers().threads))
-    shares = [names[first : first + sites_per_worker] for first in range(0, len(names), sites_per_worker)]
+    names, threads = sorted(sites), max(1, cluster.workers().threads)
+    size = -(-len(names) // threads)
+    shares = [names[first : first + size] for first in range(0, len(names), size)]
     futures = [cluster.scatter({name: sites[name] for name in share}) for share in shares]
     max_records = plan.study.max_records
 
@@ -305,17 +267,10 @@ def _scatter_sites(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> C
         round_query: RoundQuery, present: Sequence[str], mask: Mask | None = None
     ) -> IntArray:
         round_query.digest  # noqa: B018 - computed here once, and sent along
-        present_names = set(present)
+        there = [[name for name in share if name in set(present)] for share in shares]
         sums = [
-            cluster.submit(
-                _answer,
-                future,
-                max_records,
-                round_query,
-                [name for name in share if name in present_names],
-                mask,
-            )
-            for future, share in zip(futures, shares, strict=True)
+            cluster.submit(_answer, future, max_records, round_query, names, mask)
+            for future, names in zip(futures, there, strict=True)
         ]
         return aggregate_groups(round_query, cluster.results(sums, sums, lambda done, of: None))
 
@@ -323,7 +278,7 @@ def _scatter_sites(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> C
 
 
 def _answer(
-    share: Share, max_records: int, round_query: RoundQuery, present: Sequence[str], mask: Mask | None
+    share: dict[str, Site], max_records: int, query: RoundQuery, present: Sequence[str], mask: Mask | None
 ) -> IntArray:
     with single_blas_thread():  # the worker's tasks are the threads
-        return sum_contributions(share, max_records, round_query, present, mask)
+        return sum_contributions(share, max_records, query, present, mask)

@@ -94,11 +94,6 @@ class ComparisonRow:
     outcome: str = ""
 
     @property
-    def ran(self) -> bool:
-        """True if the algorithm was run."""
-        return self.seconds is not None
-
-    @property
     def label(self) -> str:
         """Name of the algorithm, marked if it is custom or not private."""
         return self.algorithm + (" (your own)" if self.custom else "" if self.private else " (NOT PRIVATE)")
@@ -109,12 +104,20 @@ class ComparisonRow:
         return trust_label(self.trusted, self.masked) if self.private else "none"
 
 
+def plain_table(names: Sequence[str], gap: int = 1) -> Table:
+    """Return an empty table with these headings, in which text is on the left and numbers on the right."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
+    return table
+
+
 def ordered(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows in order: least error first, then no release, then no run."""
 
     def key(row: ComparisonRow) -> tuple[bool, float]:
         known = row.sin_angle if row.sin_angle is not None else row.predicted
-        return not row.ran, math.inf if known is None else known
+        return row.seconds is None, math.inf if known is None else known
 
     return sorted(rows, key=key)
 
@@ -130,13 +133,11 @@ def as_csv(rows: Sequence[ComparisonRow]) -> str:
 
 def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
     """Return the printed table of the algorithms that ran, without empty columns."""
-    ran = [row for row in ordered(rows) if row.ran]
-    out = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-    shown = [(name, cell) for name, cell in CELLS if any(cell(row) for row in ran)]
-    for name, _ in shown:
-        out.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
+    ran = [row for row in ordered(rows) if row.seconds is not None]
+    shown = {name: cell for name, cell in CELLS if any(cell(row) for row in ran)}
+    out = plain_table([*shown], gap=0)
     for row in ran:
-        out.add_row(*(cell(row) for _, cell in shown), style=None if row.private else "red")
+        out.add_row(*(cell(row) for cell in shown.values()), style=None if row.private else "red")
     return out
 
 

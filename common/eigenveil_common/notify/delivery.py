@@ -219,11 +219,7 @@ def _context(notify: Notify) -> ssl.SSLContext:
 
 
 def _stated_header(notify: Notify) -> dict[str, str]:
-    """Return the header `Name: value` of the configured file.
-
-    Raises:
-        RequestError: the file is missing, readable by others, or has other content.
-    """
+    """Return the header `Name: value` of the configured file."""
     if notify.webhook_header is None:
         return {}
     name, colon, value = _single_line(read_secret(notify.webhook_header)).partition(":")
@@ -235,11 +231,7 @@ def _stated_header(notify: Notify) -> dict[str, str]:
 
 
 def _single_line(data: bytes) -> str:
-    """Return the single line of a secret file.
-
-    Raises:
-        RequestError: code `bad-config`; the content is not quoted.
-    """
+    """Return the single line of a secret file."""
     try:
         line = data.decode("ascii").rstrip("\r\n")
     except UnicodeDecodeError:

@@ -102,9 +102,6 @@ class PostgresDatabase(VersionedDatabase):
         """Lock this database for this process until the connection ends.
 
         A process that loses the connection can no longer write. The server releases the lock a moment later.
-
-        Raises:
-            RequestError: code `conflict`: another process holds the lock.
         """
         until = time.monotonic() + RELEASED_SECONDS
         while not self.rows("SELECT pg_try_advisory_lock(?)", (SERVER_LOCK,))[0][0]:
@@ -139,11 +136,7 @@ class PostgresDatabase(VersionedDatabase):
 
 
 def database_label(url: str) -> str:
-    """Return the server and database of a URL for messages, without the password.
-
-    Raises:
-        RequestError: code `bad-config`: libpq cannot parse `url`.
-    """
+    """Return the server and database of a URL for messages, without the password."""
     try:
         parts: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as problem:

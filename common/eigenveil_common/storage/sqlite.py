@@ -100,11 +100,7 @@ class SqliteDatabase(VersionedDatabase):
         self.copy_to(self.path.with_name(f"{self.path.name}.v{version}"))
 
     def copy_to(self, path: Path) -> None:
-        """Copy all committed data durably to a new file, while other connections may write.
-
-        Raises:
-            InternalError: code `storage`; the file at `path` is then invalid.
-        """
+        """Copy all committed data durably to a new file, while other connections may write."""
         try:
             path.unlink(missing_ok=True)
             path.touch(mode=0o600)

@@ -149,11 +149,7 @@ class Origins:
     hosts: frozenset[str]
 
     def check(self, scope: Scope) -> None:
-        """Check that a request names our host, and that a change comes from one of our pages.
-
-        Raises:
-            HTTPException: 421 another host, 403 another origin, 415 not a form.
-        """
+        """Check that a request names our host, and that a change comes from one of our pages."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if headers.getlist("host") != [host] or host not in self.hosts:

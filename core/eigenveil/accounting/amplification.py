@@ -68,10 +68,8 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
     if low <= epsilon:
         raise RequestError(
             Code.BAD_STUDY,
-            f"shuffling n = {n} records gains nothing at epsilon = {shown(epsilon)}, "
-            f"delta = {shown(delta)}: it needs {_records_needed(epsilon, order_delta)}. Choose "
-            "private-oja, which does not "
-            "shuffle",
+            f"shuffling n = {n} records gains nothing at epsilon = {shown(epsilon)}, delta = {shown(delta)}: "
+            f"it needs {_records_needed(epsilon, order_delta)}. Choose private-oja, which does not shuffle",
         )
     randomiser_delta = (
         (delta - order_delta) * TIGHT / ((math.exp(epsilon) + 1) * (1 + math.exp(-low) / 2) * n)

@@ -110,42 +110,15 @@ def steps_of(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     return ALGORITHMS[plan.algorithm](plan)
 
 
-# The interface of an algorithm.
-__all__ = [
-    "ALGORITHMS",
-    "AlgorithmProperties",
-    "CustomAlgorithm",
-    "Estimate",
-    "Plan",
-    "PricedQuery",
-    "Release",
-]
-__all__ += ["NoiseDistribution", "Steps", "as_custom_algorithm", "no_release", "steps_of"]
-# Its queries.
-__all__ += [
-    "ClippedSum",
-    "ColumnHistograms",
-    "ColumnMoments",
-    "CoordinateClippedSum",
-    "CoordinateHistograms",
-    "Count",
-]
-__all__ += ["CrossCovariance", "CrossNorms", "CrossSpec", "Eigenvectors", "Gradient", "GradientNorms"]
-__all__ += ["GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace"]
-__all__ += ["EigenvalueVotes"]
-# Common steps.
-__all__ += [
-    "BatchPass",
-    "GradientQueryBuilder",
-    "LocationEstimate",
-    "RoundCounter",
-    "cost_of_share",
-    "locate",
-    "noise_distribution",
-    "public_radius",
-    "query_at_share",
-]
-__all__ += ["row_norms", "row_radius"]
-# The grid, and linear algebra.
-__all__ += ["VECTOR", "WEIGHT", "S", "midpoint"]
-__all__ += ["eigenpairs", "fix_signs", "orthonormal", "start_directions", "symmetric"]
+__all__ = [  # noqa: RUF022 - the interface of an algorithm, its queries, common steps, the grid and algebra
+    "ALGORITHMS", "AlgorithmProperties", "CustomAlgorithm", "Estimate", "NoiseDistribution", "Plan",
+    "PricedQuery", "Release", "Steps", "as_custom_algorithm", "no_release", "steps_of",
+    "ClippedSum", "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "CoordinateHistograms",
+    "Count", "CrossCovariance", "CrossNorms", "CrossSpec", "EigenvalueVotes", "Eigenvectors", "Gradient",
+    "GradientNorms", "GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum",
+    "Subspace",
+    "BatchPass", "GradientQueryBuilder", "LocationEstimate", "RoundCounter", "cost_of_share", "locate",
+    "noise_distribution", "public_radius", "query_at_share", "row_norms", "row_radius",
+    "VECTOR", "WEIGHT", "S", "midpoint", "eigenpairs", "fix_signs", "orthonormal", "start_directions",
+    "symmetric",
+]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,11 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import USABLE
+from eigenveil.protocol.estimate import PlainResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Components:
+class Components(PlainResult):
     """Principal components with errors; `sine` predicts the largest angle to the records' own components.
 
     Shape: loadings (k, m) with orthonormal rows, variances and ratio (k,), descending.
@@ -31,21 +31,9 @@ class Components:
     sine: float
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {
-            "columns": list(self.columns),
-            "units": self.units.value,
-            "loadings": self.loadings.to_dict(),
-            "variances": self.variances.to_dict(),
-            "ratio": self.ratio.tolist(),
-            "sine": self.sine,
-            "notes": list(self.notes),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Angles:
+class Angles(PlainResult):
     """Principal angles between two subspaces in degrees (k,), descending.
 
     `noise_degrees` is the largest angle that noise alone explains between two releases of the same records.
@@ -54,14 +42,6 @@ class Angles:
     degrees: FloatArray
     noise_degrees: float
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {
-            "degrees": self.degrees.tolist(),
-            "noise_degrees": self.noise_degrees,
-            "notes": list(self.notes),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from eigenveil.derived.covariance import DOMINATED, IntervalEstimate, NoisedCovariance, inverse_of, noise_note
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.estimate import PlainResult, plain_fields
 
 LONG_INTERVAL = 1.0  # an interval as long as from no correlation to a perfect one is uninformative
 UNKNOWN_ERROR = 4.0  # standard error whose interval is all of -1 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Correlations:
+class Correlations(PlainResult):
     """Correlations with errors; if `partial`, with all other columns held fixed. `notes` are caveats.
 
     Shape: numbers (m, m), 1 without error on the diagonal.
@@ -33,13 +34,10 @@ class Correlations:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {
-            "columns": list(self.columns),
-            "partial": self.partial,
-            "notes": list(self.notes),
-            **self.numbers.to_dict(),
-        }
+        """Return lists and numbers; those of `numbers` on the first level."""
+        data = plain_fields(self)
+        numbers: dict[str, Any] = data.pop("numbers")
+        return data | numbers
 
 
 def correlation(matrix: NoisedCovariance, level: float) -> Correlations:
@@ -106,7 +104,7 @@ def _correlations(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Distances:
+class Distances(PlainResult):
     """Mahalanobis distances, as confidential as their rows. Shape: numbers (n,)."""
 
     columns: tuple[str, ...]
@@ -114,8 +112,10 @@ class Distances:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {"columns": list(self.columns), "notes": list(self.notes), **self.numbers.to_dict()}
+        """Return lists and numbers; those of `numbers` on the first level."""
+        data = plain_fields(self)
+        numbers: dict[str, Any] = data.pop("numbers")
+        return data | numbers
 
 
 def mahalanobis(matrix: NoisedCovariance, rows: FloatArray, level: float) -> Distances:

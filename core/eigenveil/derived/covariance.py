@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
-from eigenveil.protocol.estimate import MatrixNoise
+from eigenveil.protocol.estimate import MatrixNoise, PlainResult
 
 LEVEL = 0.95
 MOSTLY_NOISE = 0.5  # share of an answer's numbers that may be noise alone before a note says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class IntervalEstimate:
+class IntervalEstimate(PlainResult):
     """Values with standard errors. An interval holds the exact answer with probability about `level`.
 
     Intervals are limited to `least` and `most`, the range of possible answers.
@@ -71,14 +71,9 @@ class IntervalEstimate:
         return np.asarray((self.low <= 0) & (self.high >= 0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {
-            "values": self.values.tolist(),
-            "errors": self.errors.tolist(),
-            "low": self.low.tolist(),
-            "high": self.high.tolist(),
-            "level": self.level,
-        }
+        """Return lists and numbers: values, errors, ends of the intervals and their level."""
+        ends = {"low": self.low.tolist(), "high": self.high.tolist()}
+        return {"values": self.values.tolist(), "errors": self.errors.tolist(), "level": self.level} | ends
 
 
 def noise_note(name: str, numbers: IntervalEstimate, long_interval: float) -> tuple[str, ...]:

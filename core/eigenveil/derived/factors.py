@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from eigenveil.derived.covariance import (
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, public_normals, single_blas_thread
+from eigenveil.protocol.estimate import PlainResult
 
 DRAWS = 200
 FIRST_STEPS, STEPS, TOLERANCE = 2000, 200, 1e-6
@@ -40,7 +40,7 @@ class Rotation(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Factors:
+class Factors(PlainResult):
     """Factors of standardised columns with errors.
 
     Shape: loadings (m, k); unique (m,), the share of each column's variance that no factor explains; between
@@ -53,17 +53,6 @@ class Factors:
     unique: IntervalEstimate
     between: FloatArray
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        return {
-            "columns": list(self.columns),
-            "rotation": self.rotation.value,
-            "loadings": self.loadings.to_dict(),
-            "unique": self.unique.to_dict(),
-            "between": self.between.tolist(),
-            "notes": list(self.notes),
-        }
 
 
 def factor_analysis(matrix: NoisedCovariance, k: int, rotation: Rotation, level: float) -> Factors:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,13 @@ from eigenveil.derived.covariance import IntervalEstimate, NoisedCovariance, inv
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.protocol.estimate import PlainResult
 
 LONG_STANDARDISED_INTERVAL = 1.0  # long interval of a standardised coefficient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Regression:
+class Regression(PlainResult):
     """Coefficients of a linear regression: units of the target per unit of a column, all others held fixed.
 
     `privacy` has the error from the noise, about the exact answer on the records. `sampling` has the sampling
@@ -39,19 +39,6 @@ class Regression:
     records: float
     ridge: float
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers."""
-        numbers = ("privacy", "sampling", "both", "intercept", "r_squared")
-        return {
-            "target": self.target,
-            "on": list(self.on),
-            **{name: getattr(self, name).to_dict() for name in numbers},
-            "residual_sd": self.residual_sd,
-            "records": self.records,
-            "ridge": self.ridge,
-            "notes": list(self.notes),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

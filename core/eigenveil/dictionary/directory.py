@@ -58,6 +58,11 @@ class SiteStatement:
         )
 
     @property
+    def approval(self) -> str:
+        """Decision about a study, by a person or by rules, as in site.toml."""
+        return "ask" if self.needs_approval else "auto"
+
+    @property
     def thresholds(self) -> dict[str, float]:
         """Thresholds by their keys in site.toml."""
         return {name: getattr(self, name) for name in RULES}
@@ -66,7 +71,7 @@ class SiteStatement:
         """Return plain values for output or a document."""
         return {
             "columns": to_plain(self.columns),
-            "approval": "manual" if self.needs_approval else "auto",
+            "approval": self.approval,
             "thresholds": self.thresholds,
             "study_rules": None if self.study_rules is None else self.study_rules.to_dict(),
         }

@@ -251,10 +251,9 @@ def component_count(wanted: Any, result: Result) -> int:
     cumulative = np.cumsum(result.explained_variance_ratio)
     enough = np.flatnonzero(cumulative > wanted)
     if not enough.size and k < len(result.columns):
-        total_share = float(cumulative[-1]) if k else 0.0
+        held = float(cumulative[-1]) if k else 0.0
         raise ValueError(
-            f"n_components={wanted!r}: the {k} released components hold {total_share:.1%} of the variance; "
-            "request "
+            f"n_components={wanted!r}: the {k} released components hold {held:.1%} of the variance; request "
             "a smaller share, or run a study with more components"
         )
     return int(enough[0]) + 1 if enough.size else k
@@ -364,8 +363,7 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
         raise ValueError(str(problem)) from problem
     result = simulation.result
     if study.neighbours is Neighbours.ADD_REMOVE:  # n is private: use the noised count
-        counted = min(max(round(result.records), 1), MAX_RECORDS)
-        study = replace(study, expected_records=counted)
+        study = replace(study, expected_records=min(max(round(result.records), 1), MAX_RECORDS))
     for sentence in (*study.warnings(), *result.warnings, *call_notes):
         warnings.warn(sentence, stacklevel=3)
     if result.declined:

@@ -128,8 +128,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 parameter is invalid; nothing was spent.
         """
         records = records_of(self, X)
-        d = records.shape[1]
-        study = study_of(self, d, choose=self.choose)
+        study = study_of(self, records.shape[1], choose=self.choose)
         simulation = run(self, study_for_components(self.n_components, study), records)
         self._set_attributes(simulation.result, simulation.document)
         warn_of_noise(self.n_components, self.n_components_, simulation.result)
@@ -137,11 +136,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @classmethod
     def from_document(
-        cls,
-        document: Mapping[str, Any],
-        *,
-        n_components: int | float | None = None,
-        whiten: bool = False,
+        cls, document: Mapping[str, Any], *, n_components: int | float | None = None, whiten: bool = False
     ) -> Self:
         """Return an estimator fitted from a release or simulation document.
 
@@ -228,8 +223,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Raises:
             ValueError: as `transform`, or the release holds no variance.
         """
-        records = self._records(X)
-        return self._probabilistic_pca().log_likelihood(records)
+        return self._probabilistic_pca().log_likelihood(self._records(X))
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean of `score_samples`: as confidential as the records, and without a guarantee."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eigenveil.mechanisms.papers import covariance, single_pass, smooth_sensitivity, subspaces
-from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.mechanisms.result import MechanismResult, noised
 from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec, released_sigma
-from eigenveil.numerics.encoding import IntArray, add_noise
+from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import (
     AdditiveQuery,
@@ -37,9 +37,7 @@ def data_independent_noise(priced: PricedQuery, study: Study) -> NoiseSpec | Non
     if isinstance(priced.query, RadiusSearch):
         return covariance.radius_noise_spec(priced.query, priced.micro_rho, study)
     if isinstance(priced.query, AdditiveQuery):
-        return noise_spec(
-            priced.query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.distribution
-        )
+        return _additive_noise(priced, priced.query, study)
     return None
 
 
@@ -78,13 +76,10 @@ def apply_mechanism(
         case _ if priced.distribution is NoiseDistribution.STABILITY:
             return single_pass.release_stability_histogram(priced, total, study, noise)
         case _:
-            return _additive(priced, priced.query, total, study, noise)
+            return noised(total, _additive_noise(priced, priced.query, study), noise)
 
 
-def _additive(
-    priced: PricedQuery, query: AdditiveQuery, total: IntArray, study: Study, noise: NoiseSource
-) -> MechanismResult:
-    spec = noise_spec(
+def _additive_noise(priced: PricedQuery, query: AdditiveQuery, study: Study) -> NoiseSpec:
+    return noise_spec(
         query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.distribution
     )
-    return MechanismResult(values=add_noise(total, noise.draw(spec)), sigma=spec.sigma)

@@ -23,11 +23,8 @@ class SeededNoise:
         return np.rint(np.concatenate(parts)).astype(np.int64)
 
     def _block(self, block: Block) -> FloatArray:
-        sampler = (
-            self._generator.normal
-            if block.distribution is NoiseDistribution.GAUSSIAN
-            else self._generator.laplace
-        )
+        gaussian = block.distribution is NoiseDistribution.GAUSSIAN
+        sampler = self._generator.normal if gaussian else self._generator.laplace
         return sampler(0.0, block.scale, block.count)
 
     def uniform(self, count: int) -> FloatArray:

@@ -56,6 +56,13 @@ class NoiseSpec:
 
     blocks: tuple[Block, ...]
 
+    @classmethod
+    def of(
+        cls, count: int, scale: float, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    ) -> NoiseSpec:
+        """Return the noise of one block."""
+        return cls(blocks=(Block(count=count, scale=scale, distribution=distribution),))
+
     @property
     def length(self) -> int:
         """Number of integers in the answer."""
@@ -138,9 +145,7 @@ def noise_spec(
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(
-        blocks=(Block(count=query.length, scale=root_of(square), distribution=noise_distribution),)
-    )
+    return NoiseSpec.of(query.length, root_of(square), noise_distribution)
 
 
 def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:

@@ -108,8 +108,7 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
     wanted = 8 * math.prod(shape)
     if len(data) != wanted:
         raise PeerError(
-            Code.BAD_CONTRIBUTION,
-            f"expected {wanted} bytes for {shape} 64-bit integers, got {len(data)}",
+            Code.BAD_CONTRIBUTION, f"expected {wanted} bytes for {shape} 64-bit integers, got {len(data)}"
         )
     return frozen(np.frombuffer(data, dtype="<i8").reshape(shape))  # of `bytes`: no copy
 

@@ -88,8 +88,7 @@ def is_semidefinite(triangle: IntArray, d: int) -> bool:
     above, scratch = upper_triangle_rows(d), np.empty((PANEL, min(PANEL, d)))
     try:
         for first in range(0, d, PANEL):
-            panel = _panel(triangle, above, first, d, shift)
-            _factor(panel, blocks.pop(0), blocks, scratch)
+            _factor(_panel(triangle, above, first, d, shift), blocks.pop(0), blocks, scratch)
     except np.linalg.LinAlgError:
         return False
     return True
@@ -201,8 +200,7 @@ def sin_angle(left: FloatArray, right: FloatArray) -> float:
     if not right.size:
         return 1.0
     with single_blas_thread():
-        residual = right - (right @ left.T) @ left
-        return min(1.0, float(np.linalg.norm(residual, 2)))
+        return min(1.0, float(np.linalg.norm(right - (right @ left.T) @ left, 2)))
 
 
 _QUANTILE = NormalDist().inv_cdf
@@ -222,8 +220,7 @@ def normal_quantiles(probabilities: FloatArray) -> FloatArray:
 
 def public_normals(label: bytes, shape: tuple[int, ...]) -> FloatArray:
     """Return pseudo-random normals, equal at every call and on every machine. Never use them as noise."""
-    size = math.prod(shape)
-    data = hashlib.shake_256(label).digest(8 * size)
+    data = hashlib.shake_256(label).digest(8 * math.prod(shape))
     uniform = (np.frombuffer(data, dtype="<u4").astype(np.float64).reshape(2, -1) + 0.5) / 2**32
     out: FloatArray = np.sqrt(-2 * np.log(uniform[0])) * np.cos(2 * np.pi * uniform[1])
     return out.reshape(shape)

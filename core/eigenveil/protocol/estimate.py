@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,16 +22,44 @@ StepsTo = Generator[PricedQuery, Release, Outcome]
 Steps = StepsTo["Estimate"]
 
 
+class PlainResult:
+    """Dataclass that can be written as lists, texts and numbers."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return lists, texts and numbers by field."""
+        return plain_fields(self)
+
+
+def plain_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain values."""
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray():
+            return value.tolist()
+        case tuple():
+            return list(value)
+        case Enum():
+            return value.value
+        case PlainResult():
+            return value.to_dict()
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixNoise:
+class MatrixNoise(PlainResult):
     """Error model of a released covariance, in its own units.
 
     - Every entry of the upper triangle has independent noise of `distribution`: sd `diagonal`,
       `off_diagonal` [P3].
     - All entries are divided by one record count, with the relative error `count`.
     - The centre differs from the mean by about `centre`, squared.
-    - Clipping retained about the share `kept` of the records' squared norm; the matrix was divided by it.
-    - `divided`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
+    - Clipping retained about the share `retained_share` of the records' squared norm; the matrix was divided by it.
+    - `divisors`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
 
     Raises:
         ValueError: a number is negative or not finite, or `kept` is 0.
@@ -48,10 +77,6 @@ class MatrixNoise:
         sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
         if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.retained_share <= 1:
             raise ValueError(f"invalid noise sizes: {self}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for release.json."""
-        return asdict(self) | {"distribution": self.distribution.value, "divisors": list(self.divisors)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MatrixNoise:

@@ -132,8 +132,7 @@ class Plan:
             raise RequestError(
                 Code.BAD_STUDY,
                 f"{self.algorithm.value} would divide {study.expected_records} expected records into "
-                f"{where}, "
-                f"fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another "
+                f"{where}, fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another "
                 "algorithm",
             )
 
@@ -281,9 +280,8 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has revision "
-            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil "
-            "during a "
-            "study",
+            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil during "
+            "a study",
         )
     return Plan(
         study=study_from_dict(raw["study"]),

@@ -43,9 +43,8 @@ def check_noise_scale(priced: PricedQuery, study: Study) -> None:
     """
     require(
         noise_fits(priced, study),
-        f"the noise of the {NAMES[type(priced.query)]} query would exceed 64-bit integers, with a "
-        "scale above "
-        f"{MAX_NOISE_SCALE:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
+        f"the noise of the {NAMES[type(priced.query)]} query would exceed 64-bit integers, with a scale "
+        f"above {MAX_NOISE_SCALE:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )
 
 

@@ -15,7 +15,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError
 from eigenveil.numerics.encoding import IntArray, canonical, digest, frozen, parse_json
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.signatures import Sign, check_signature
+from eigenveil.signatures import Sign, SignedStatement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,37 +111,13 @@ class RoundStatement:
         return SignedRound(signed_json=statement_json, signature=sign(ROUND_SIGNED + statement_json))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedRound:
-    """Canonical JSON of a statement, and the Ed25519 signature over it."""
+class SignedRound(SignedStatement[RoundStatement]):
+    """Signed statement about a round."""
 
-    signed_json: bytes
-    signature: bytes
-
-    def check(self, release_key: bytes) -> RoundStatement:
-        """Return the statement, if the federation's release key (raw Ed25519) signed its exact bytes.
-
-        Raises:
-            PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
-        """
-        if len(self.signed_json) > MOST_BYTES:
-            raise PeerError(
-                Code.PROTOCOL, f"the statement about a round is too long: {len(self.signed_json)} bytes"
-            )
-        check_signature(
-            release_key,
-            self.signature,
-            ROUND_SIGNED + self.signed_json,
-            "the statement about a round is not signed by this federation; it was rejected",
-        )
-        return self.read()
+    __slots__ = ()
+    prefix, noun, most_bytes = ROUND_SIGNED, "the statement about a round", MOST_BYTES
 
     def read(self) -> RoundStatement:
-        """Return the statement without a check of its signature.
-
-        Raises:
-            PeerError: code `protocol`, it is not a statement.
-        """
         try:
             return RoundStatement(**parse_json(self.signed_json))
         except (ValueError, TypeError) as problem:
@@ -149,10 +125,7 @@ class SignedRound:
 
 
 class RoundState(Enum):
-    """PLANNED -> OPEN -> CLOSED -> RELEASED; FAILED from any state before RELEASED.
-
-    A masked round is FIXED before it is CLOSED: the sites of an attempt are fixed, and it is charged.
-    """
+    """State of a round, as watchers read it."""
 
     PLANNED = "planned"
     OPEN = "open"
@@ -162,39 +135,55 @@ class RoundState(Enum):
     FAILED = "failed"
 
 
-TRANSITIONS: dict[RoundState, tuple[RoundState, ...]] = {
-    RoundState.PLANNED: (RoundState.OPEN, RoundState.FAILED),
-    RoundState.OPEN: (RoundState.FIXED, RoundState.CLOSED, RoundState.OPEN, RoundState.FAILED),
-    RoundState.FIXED: (RoundState.FIXED, RoundState.CLOSED, RoundState.FAILED),
-    RoundState.CLOSED: (RoundState.RELEASED, RoundState.FAILED),
-    RoundState.RELEASED: (),
-    RoundState.FAILED: (),
+class RoundEvent(Enum):
+    """What moves a round to its next state; `TRANSITIONS` has the order."""
+
+    DISPATCH = "query sent"
+    FIX = "set fixed, attempt charged"
+    CLOSE = "all answered, or deadline"
+    COMPLETE = "all members answered"
+    RELEASE = "noised, charged, sealed"
+    FAIL = "study ended"
+
+
+# A central round: DISPATCH, CLOSE, RELEASE. A masked one: DISPATCH, FIX (once or more), COMPLETE, RELEASE.
+TRANSITIONS: dict[RoundState, dict[RoundEvent, RoundState]] = {
+    RoundState.PLANNED: {RoundEvent.DISPATCH: RoundState.OPEN, RoundEvent.FAIL: RoundState.FAILED},
+    RoundState.OPEN: {
+        RoundEvent.DISPATCH: RoundState.OPEN,  # again, after a restart before the release
+        RoundEvent.FIX: RoundState.FIXED,
+        RoundEvent.CLOSE: RoundState.CLOSED,
+        RoundEvent.FAIL: RoundState.FAILED,
+    },
+    RoundState.FIXED: {
+        RoundEvent.FIX: RoundState.FIXED,  # the next attempt
+        RoundEvent.COMPLETE: RoundState.CLOSED,
+        RoundEvent.FAIL: RoundState.FAILED,
+    },
+    RoundState.CLOSED: {RoundEvent.RELEASE: RoundState.RELEASED, RoundEvent.FAIL: RoundState.FAILED},
+    RoundState.RELEASED: {},
+    RoundState.FAILED: {},
 }
-# OPEN -> OPEN: after a restart before the release, the coordinator sends the query again.
-# FIXED -> FIXED: the next attempt, with fewer sites.
 
 
-def check_transition(state: RoundState, target: RoundState) -> RoundState:
-    """Return the target state, if the table has the transition.
+def next_state(state: RoundState, event: RoundEvent) -> RoundState:
+    """Return the state after `event`.
 
     Raises:
-        InternalError: the transition is not in the table.
+        InternalError: the table has no such event in this state.
     """
-    if target not in TRANSITIONS[state]:
-        raise InternalError(Code.BUG, f"a round cannot go from {state.value} to {target.value}")
-    return target
+    if event not in TRANSITIONS[state]:
+        raise InternalError(Code.BUG, f"a round that is {state.value} cannot go on with: {event.value}")
+    return TRANSITIONS[state][event]
 
 
 def diagram() -> str:
     """Return the table as a Mermaid state diagram, which proto/PROTOCOL.md shows."""
-    ends = [state for state, targets in TRANSITIONS.items() if not targets]
     lines = ["stateDiagram-v2", f"    [*] --> {RoundState.PLANNED.value}"]
-    lines += [
-        f"    {state.value} --> {target.value}"
-        for state, targets in TRANSITIONS.items()
-        for target in targets
-    ]
-    return "\n".join([*lines, *(f"    {state.value} --> [*]" for state in ends)])
+    for state, events in TRANSITIONS.items():
+        arrows = [f"{target.value}: {event.value}" for event, target in events.items()] or ["[*]"]
+        lines += [f"    {state.value} --> {arrow}" for arrow in arrows]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -187,5 +187,4 @@ class ColumnMoments(ClippedVectors):
 
 def least_moments_radius(columns: int) -> int:
     """Return the least radius at which the vector of the largest possible norm has a weight above 0."""
-    largest_square = columns * (MOST_SQUARE**2 + (S >> VALUE_BITS) ** 2)
-    return -(-ceil_sqrt(largest_square) // WEIGHT)
+    return -(-ceil_sqrt(columns * (MOST_SQUARE**2 + (S >> VALUE_BITS) ** 2)) // WEIGHT)

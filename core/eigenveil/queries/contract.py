@@ -180,8 +180,7 @@ def is_within_norm(values: IntArray, length: int) -> bool:
     if not within_limit(values, length):
         return False
     rounded = values.astype(np.float64).reshape(-1)
-    slack = 1 + (rounded.size + 8) * 4 * UNIT
-    return float(rounded @ rounded) <= float(length) ** 2 * slack
+    return float(rounded @ rounded) <= float(length) ** 2 * (1 + (rounded.size + 8) * 4 * UNIT)
 
 
 def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:

@@ -19,13 +19,7 @@ from eigenveil.queries.contract import (
     describe_histogram,
     largest_count,
 )
-from eigenveil.queries.limits import (
-    WEIGHT,
-    ceil_sqrt,
-    check_clipped,
-    check_row_bins,
-    check_row_floor,
-)
+from eigenveil.queries.limits import WEIGHT, ceil_sqrt, check_clipped, check_row_bins, check_row_floor
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
 

@@ -112,9 +112,8 @@ def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | N
     same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, query_sequences)))
     return (
         f"the queries after the first {same} depend on what these release: at most "
-        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes "
-        "from each site, at the same total "
-        "cost; the longest sequence of rounds is listed"
+        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes from "
+        "each site, at the same total cost; the longest sequence of rounds is listed"
     )
 
 

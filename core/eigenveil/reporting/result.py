@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import noise_edge
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.estimate import Estimate, MatrixNoise
+from eigenveil.protocol.estimate import Estimate, MatrixNoise, plain_fields
 from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.presentation import summary_html, summary_text
 from eigenveil.reporting.trust import COORDINATOR_SEES_TOTALS, colluding
@@ -67,7 +67,7 @@ class Result(Estimate):
         written = self
         if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
             written = replace(self, covariance=None, noise=None, covariance_in_round=True)
-        data = {field.name: _plain(getattr(written, field.name)) for field in fields(written)}
+        data = plain_fields(written)
         return data | {"predicted_sin_angle": data.pop("sin_error")}
 
     @classmethod
@@ -83,14 +83,6 @@ class Result(Estimate):
 
 
 ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale", "covariance")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, MatrixNoise):
-        return value.to_dict()
-    return list(value) if isinstance(value, tuple) else value
 
 
 def result_of(plan: Plan, estimate: Estimate) -> Result:

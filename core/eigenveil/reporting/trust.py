@@ -45,8 +45,7 @@ def trust_text(plan: Plan) -> str:
         "nobody sees a site's totals without noise that hides each person, even if the coordinator and "
         f"{colluding(study)} work together: each site adds its share of the noise and masks the result "
         f"before it leaves, and masks cancel only in the sum of a set of at least {study.federation.least} "
-        "sites. If more sites collude, there is less noise than is promised. "
-        f"{attempts_text(study)}"
+        f"sites. If more sites collude, there is less noise than is promised. {attempts_text(study)}"
     )
 
 
@@ -66,8 +65,7 @@ def attempts_text(study: Study) -> str:
         return f"{dropout}, is still charged, and ends the study"
     return (
         f"{dropout} and is still charged; a round has up to {study.attempts} attempts, and the study "
-        "reserves "
-        "the cost of all of them until it ends"
+        "reserves the cost of all of them until it ends"
     )
 
 

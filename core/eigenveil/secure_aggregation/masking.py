@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -23,7 +22,7 @@ from eigenveil.errors import Code, InternalError, PeerError
 from eigenveil.numerics.encoding import IntArray, WordArray, canonical, digest_of, parse_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import HEX
-from eigenveil.signatures import Sign, check_signature
+from eigenveil.signatures import Sign, SignedStatement
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
 ATTEMPT_SIGNED = b"eigenveil/attempt-signature/v1\n"
@@ -83,11 +82,8 @@ class Attempt:
 
     def is_of(self, round_query: RoundQuery) -> bool:
         """Return True if it is an attempt at exactly this query."""
-        return (self.plan, self.round, self.query) == (
-            round_query.plan_digest,
-            round_query.round,
-            round_query.digest,
-        )
+        place = (round_query.plan_digest, round_query.round, round_query.digest)
+        return (self.plan, self.round, self.query) == place
 
     def signed(self, sign: Sign) -> SignedAttempt:
         """Return the attempt with the signature of the release key."""
@@ -101,8 +97,7 @@ class Attempt:
             PeerError: code `protocol`, not an attempt, or not canonical.
         """
         try:
-            raw: dict[str, Any] = parse_json(attempt_json)
-            attempt = cls(**raw)
+            attempt = cls(**parse_json(attempt_json))
             written = attempt.signed_json
         except (ValueError, TypeError, AttributeError) as problem:
             raise PeerError(Code.PROTOCOL, "the attempt at a masked round cannot be read") from problem
@@ -111,29 +106,13 @@ class Attempt:
         return attempt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedAttempt:
-    """Canonical JSON of an attempt, and the Ed25519 signature over it."""
+class SignedAttempt(SignedStatement[Attempt]):
+    """Signed attempt at a masked round."""
 
-    signed_json: bytes
-    signature: bytes
+    __slots__ = ()
+    prefix, noun, most_bytes = ATTEMPT_SIGNED, "the attempt at a masked round", MOST_BYTES
 
-    def check(self, release_key: bytes) -> Attempt:
-        """Return the attempt, if the federation's release key (raw Ed25519) signed its exact bytes.
-
-        Raises:
-            PeerError: code `identity`, signed by another key or changed; `protocol`, not an attempt.
-        """
-        if len(self.signed_json) > MOST_BYTES:
-            raise PeerError(
-                Code.PROTOCOL, f"the attempt at a masked round is too long: {len(self.signed_json)} bytes"
-            )
-        check_signature(
-            release_key,
-            self.signature,
-            ATTEMPT_SIGNED + self.signed_json,
-            "the attempt at a masked round is not signed by this federation; it was rejected",
-        )
+    def read(self) -> Attempt:
         return Attempt.read(self.signed_json)
 
 

@@ -71,8 +71,7 @@ def row_echelon_form(rows: IntArray) -> IntArray:
     if m == 0:
         return np.zeros((0, d), dtype=np.int64)
     form, rank = nmod_mat(m, d, rows.ravel().tolist(), PRIME).rref()
-    entries = np.array([int(entry) for entry in form.entries()], dtype=np.int64)
-    return entries.reshape(m, d)[:rank]
+    return np.array([int(entry) for entry in form.entries()], dtype=np.int64).reshape(m, d)[:rank]
 
 
 def pivot_columns(form: IntArray) -> IntArray:

@@ -129,11 +129,7 @@ class Gateway:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def of(self, peer: str) -> ConnectionInfo:
-        """Return the connection that gRPC calls `peer`.
-
-        Raises:
-            PeerError: no connection of the gateway has this name.
-        """
+        """Return the connection that gRPC calls `peer`."""
         connection = self._connections.get(peer.rpartition("/")[2])
         if connection is None:
             raise PeerError(Code.IDENTITY, "this connection has ended or did not come through the gateway")

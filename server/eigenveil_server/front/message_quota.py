@@ -80,7 +80,7 @@ class RequestQuota:
             client_bytes.whole += count
 
     def give_back(self, client: GatewayClient, count: int, *, whole: int = 0) -> None:
-        """Release bytes, answered or closed with their connection; `whole` of them are of complete requests."""
+        """Release bytes, answered or closed with their connection; `whole` of them are of whole requests."""
         if (client_bytes := self._of.get(client.name)) is None:
             return
         client_bytes.sent -= count
@@ -161,11 +161,7 @@ class UnreadReplies:
             current_task().add_done_callback(lambda task: caller_replies.read_slots.release())
 
     def add_unread(self, caller: str, size: int) -> None:
-        """Count a reply of `size` bytes before it is sent.
-
-        Raises:
-            RequestError: code `not-ready`, too many bytes are unread.
-        """
+        """Count a reply of `size` bytes before it is sent."""
         caller_replies = self._use(caller)
         if caller_replies.size and caller_replies.size + size > MOST_REPLY_BYTES:
             raise RequestError(

@@ -46,11 +46,7 @@ def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
-    """Return the key in PEM data, as `key_to_pem` wrote it.
-
-    Raises:
-        RequestError: not an elliptic-curve key.
-    """
+    """Return the key in PEM data, as `key_to_pem` wrote it."""
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as problem:
@@ -70,11 +66,7 @@ def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
 
 
 def signing_key(data: bytes) -> SigningKey:
-    """Return a key that may sign lists of authorities: elliptic-curve or RSA.
-
-    Raises:
-        RequestError: another kind of key, or one with a passphrase.
-    """
+    """Return a key that may sign lists of authorities: elliptic-curve or RSA."""
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as problem:
@@ -107,11 +99,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
-    """Return the public key of a certificate request that its secret key has signed.
-
-    Raises:
-        RequestError: not a request, not P-256, or not signed by its own key.
-    """
+    """Return the public key of a certificate request that its secret key has signed."""
     if len(csr_der) > CSR_BYTES:
         raise RequestError(Code.BAD_ARGUMENT, f"a certificate request has at most {CSR_BYTES} bytes")
     try:

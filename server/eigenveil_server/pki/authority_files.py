@@ -39,21 +39,13 @@ MISSING = (
 
 
 def check_first_list(path: Path) -> None:
-    """Raise unless there is a first list.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """Raise unless there is a first list."""
     if not path_exists(path):
         raise RequestError(Code.BAD_CONFIG, f"{path.parent} {MISSING}")
 
 
 def read_chain(path: Path) -> tuple[SignedAuthorityList, ...]:
-    """Return the lists, oldest first.
-
-    Raises:
-        RequestError: there are none, or the file is damaged.
-    """
+    """Return the lists, oldest first."""
     check_first_list(path)
     try:
         return tuple(
@@ -68,11 +60,7 @@ def read_chain(path: Path) -> tuple[SignedAuthorityList, ...]:
 
 
 def write_chain(path: Path, chain: Sequence[SignedAuthorityList]) -> None:
-    """Replace the lists.
-
-    Raises:
-        InternalError: code `storage`.
-    """
+    """Replace the lists."""
     said = [
         {"list": one.list_json.decode(), "signatures": [signature.hex() for signature in one.signatures]}
         for one in chain
@@ -81,11 +69,7 @@ def write_chain(path: Path, chain: Sequence[SignedAuthorityList]) -> None:
 
 
 def verify_chain(chain: Sequence[SignedAuthorityList]) -> AuthorityList:
-    """Return the list in force: the last one, if each has enough signatures.
-
-    Raises:
-        RequestError: the file was changed.
-    """
+    """Return the list in force: the last one, if each has enough signatures."""
     try:
         current_list = list_from_json(chain[0].list_json)
         if not current_list.is_signed(chain[0]):
@@ -152,27 +136,19 @@ class Authorities:
 
 
 def certificates(data: bytes) -> list[x509.Certificate]:
-    """Return the certificates in a PEM file.
-
-    Raises:
-        RequestError: there is none, or one cannot be read.
-    """
+    """Return the certificates in a PEM file."""
     try:
         return x509.load_pem_x509_certificates(data)
     except UNREADABLE as problem:
         raise RequestError(
             Code.BAD_CONFIG,
-            f"no certificate (PEM) in ca.pem or in the named file ({problem}); restore ca.pem from the backup, "
-            "or name another file",
+            f"no certificate (PEM) in ca.pem or in the named file ({problem}); restore ca.pem from the "
+            "backup, or name another file",
         ) from problem
 
 
 def authority_of(certificate: x509.Certificate, keys: tuple[ec.EllipticCurvePrivateKey, ...]) -> Authority:
-    """Return the authority with this certificate.
-
-    Raises:
-        RequestError: its key is not among `keys`.
-    """
+    """Return the authority with this certificate."""
     for key in keys:
         if key.public_key() == certificate.public_key():
             return Authority(certificate=certificate, key=key)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from cryptography import x509
@@ -25,6 +26,7 @@ from eigenveil.protocol.authorities import (
     list_from_json,
 )
 from eigenveil_common.files import failpoint, path_exists, read, read_secret, write_durably, write_secret
+from eigenveil_common.storage.database import Row
 from eigenveil_server.config import Config, Files
 from eigenveil_server.pki.authority import fingerprint, key_to_pem, keys_from_pem, new_key, pem, sign_list
 from eigenveil_server.pki.authority_files import (
@@ -65,11 +67,11 @@ class AuthorityListStore:
         Raises:
             RequestError: there is none yet.
         """
-        return (
-            verify_chain(read_chain(self._files.authorities))
-            if self.current_list is None
-            else self.current_list
-        )
+        return self.current_list or verify_chain(read_chain(self._files.authorities))
+
+    @property
+    def _next_version(self) -> int:
+        return 1 if self.current_list is None else self.current_list.version + 1
 
     @property
     def draft(self) -> AuthorityList | None:
@@ -82,13 +84,12 @@ class AuthorityListStore:
         *,
         federation: str,
         release_key: bytes,
-        now: datetime | None = None,
     ) -> bool:
         """Sign the next list with the keys on this machine; True if it is in force, False if it waits."""
         proposed = AuthorityList(
             federation=federation,
-            version=1 if self.current_list is None else self.current_list.version + 1,
-            expires=int(((now or datetime.now(UTC)) + LIST_VALIDITY).timestamp()),
+            version=self._next_version,
+            expires=int((datetime.now(UTC) + LIST_VALIDITY).timestamp()),
             threshold=threshold,
             release_key=release_key,
             authorities=tuple(authorities),
@@ -103,9 +104,6 @@ class AuthorityListStore:
     def accept(self, signatures: Sequence[bytes]) -> None:
         """Put the draft in force, with these signatures and those of the keys on this machine. Repeated after
         a crash, it completes the interrupted change.
-
-        Raises:
-            RequestError: there is no draft, it is outdated, or too few have signed it.
         """
         draft = self.draft
         if draft is None:
@@ -118,40 +116,27 @@ class AuthorityListStore:
                 Code.CONFLICT, "ca.key has no key of an authority in the draft; make a new draft"
             )
         signed = self._sign(draft, signatures)
-        next_version = 1 if self.current_list is None else self.current_list.version + 1
-        if draft.version != next_version or not self._has_enough_signatures(draft, signed):
+        if draft.version != self._next_version or not self._has_enough_signatures(draft, signed):
             raise RequestError(
                 Code.CONFLICT,
                 f"draft version {draft.version} has too few signatures, or is not the next version "
-                f"({next_version}); ca show names the signers",
+                f"({self._next_version}); ca show names the signers",
             )
         self._publish(signed)
 
     def _has_enough_signatures(self, proposed: AuthorityList, signed: SignedAuthorityList) -> bool:
-        verifying_lists = (proposed,) if self.current_list is None else (self.current_list, proposed)
-        return all(verifying_list.is_signed(signed) for verifying_list in verifying_lists)
+        return all(one.is_signed(signed) for one in (self.current_list, proposed) if one is not None)
 
     def _sign(self, proposed: AuthorityList, further_signatures: Sequence[bytes] = ()) -> SignedAuthorityList:
         """Return the list with one signature of each signer who has signed; clients accept few."""
-        signed_bytes = proposed.to_json()
-        signatures_found = (*(sign_list(key, signed_bytes) for key in self.keys), *further_signatures)
-        signers = dict.fromkeys(
-            (*proposed.signers, *(self.current_list.signers if self.current_list else ()))
-        )
-        found = (
-            next(
-                (
-                    signature
-                    for signature in signatures_found
-                    if one.signed(signature, AUTHORITIES_SIGNED + signed_bytes)
-                ),
-                None,
-            )
-            for one in signers
-        )
-        return SignedAuthorityList(
-            list_json=signed_bytes, signatures=tuple(filter(None, dict.fromkeys(found)))
-        )
+        list_json = proposed.to_json()
+        signatures = (*(sign_list(key, list_json) for key in self.keys), *further_signatures)
+        current = self.current_list.signers if self.current_list else ()
+        found = dict[bytes, None]()
+        for signer in dict.fromkeys((*proposed.signers, *current)):
+            valid = (one for one in signatures if signer.signed(one, AUTHORITIES_SIGNED + list_json))
+            found |= dict.fromkeys(islice(valid, 1))
+        return SignedAuthorityList(list_json=list_json, signatures=tuple(found))
 
     def _has_key(self, certificate: x509.Certificate) -> bool:
         return certificate.public_key() in [key.public_key() for key in self.keys]
@@ -169,10 +154,12 @@ class AuthorityListStore:
         """Delete the keys of authorities that are no longer trusted, then write the issuers. May be repeated
         after a crash in between."""
         self._read_files()
-        retired_keys = self.retired_keys
-        if retired_keys:
+        if retired_keys := self.retired_keys:
             self._write_keys([one for one in self.keys if one not in retired_keys])
-        self._write_issuers(self._issuer_certificate())
+        first = certificates(read(self._files.ca))[:1] if path_exists(self._files.ca) else []
+        named = [one for one in (*first, *self.in_force.issuers) if one in self.in_force.issuers]
+        # After the first list, the issuer is the authority whose key is on this machine.
+        self.set_issuer(next(filter(self._has_key, named), named[0]))
 
     @property
     def files_in_sync(self) -> bool:
@@ -199,18 +186,8 @@ class AuthorityListStore:
 
     def set_issuer(self, certificate: x509.Certificate) -> None:
         authority_of(certificate, self.keys)
-        self._write_issuers(certificate)
-
-    def _issuer_certificate(self) -> x509.Certificate:
-        """Return the issuer's certificate; after the first list, the one whose key is on this machine."""
-        first = certificates(read(self._files.ca))[:1] if path_exists(self._files.ca) else []
-        named = [one for one in (*first, *self.in_force.issuers) if one in self.in_force.issuers]
-        here = [one for one in named if self._has_key(one)]
-        return authority_of((here or named)[0], self.keys).certificate
-
-    def _write_issuers(self, first: x509.Certificate) -> None:
-        others = (one for one in self.in_force.issuers if one != first)
-        write_durably(self._files.ca, pem(first, *others))
+        others = (one for one in self.in_force.issuers if one != certificate)
+        write_durably(self._files.ca, pem(certificate, *others))
 
     def _write_keys(self, keys: Sequence[ec.EllipticCurvePrivateKey]) -> None:
         write_secret(self._files.ca_key, b"".join(key_to_pem(key) for key in keys))
@@ -242,11 +219,9 @@ LIVE_WITH_LISTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationStatus:
-    """Status of a rotation of authorities. Callers in `without_current_list` have not received the list in
-    force. Those in `with_old_certificate` have a live certificate of another authority than the issuer.
+    """Status of a rotation of authorities [R19]. Callers in `without_current_list` have not received the list
+    in force. Those in `with_old_certificate` have a live certificate of another authority than the issuer.
     `draft` waits for signatures.
-
-    Trusted authorities, signers, and callers that have not followed yet are listed [R19].
     """
 
     authorities: tuple[dict[str, Any], ...]
@@ -265,11 +240,13 @@ class RotationStatus:
         }
 
     def text(self) -> str:
-        lines = [
-            f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}\n"
-            f"         {_issuer_text(one)}\n         SHA-256  {grouped_digest(one['sha256'], 18)}"
-            for one in self.authorities
-        ]
+        lines = []
+        for one in self.authorities:
+            signed = "self-signed" if one["issuer"] == one["subject"] else f"signed by {one['issuer']}"
+            lines.append(
+                f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}\n"
+                f"         {signed}\n         SHA-256  {grouped_digest(one['sha256'], 18)}"
+            )
         lines.append(f"list of authorities: {self.current_list.text()}")
         if self.draft is not None:
             lines.append(f"waits for signatures, see ca sign and ca accept: {self.draft.text()}")
@@ -302,18 +279,14 @@ def rotation_status(config: Config) -> RotationStatus:
             }
             for one in authorities.trusted
         ),
-        without_current_list=_caller_names(
-            row for row in live if row["authorities"] != authorities.current_list.digest
-        ),
-        with_old_certificate=_caller_names(row for row in live if row["issuer"] != issuing),
+        without_current_list=_caller_names(live, "authorities", authorities.current_list.digest),
+        with_old_certificate=_caller_names(live, "issuer", issuing),
         current_list=authorities.current_list,
         draft=AuthorityListStore(config.files).draft,
     )
 
 
-def _issuer_text(one: dict[str, Any]) -> str:
-    return "self-signed" if one["issuer"] == one["subject"] else f"signed by {one['issuer']}"
-
-
-def _caller_names(rows: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{row['role']}/{row['name']}" for row in rows))
+def _caller_names(live: Sequence[Row], column: str, current: object) -> tuple[str, ...]:
+    """Return the callers with another value in a column than the current one."""
+    behind = (f"{row['role']}/{row['name']}" for row in live if row[column] != current)
+    return tuple(dict.fromkeys(behind))

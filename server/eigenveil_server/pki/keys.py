@@ -91,11 +91,7 @@ def _read_raw_key(path: Path) -> bytes:
 
 
 def load_keys(files: Files) -> Keys:
-    """Return the secrets in `files`.
-
-    Raises:
-        RequestError: one is missing, damaged, or readable by others.
-    """
+    """Return the secrets in `files`."""
     release, audit = (
         Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key)),
         _read_raw_key(files.audit_key),

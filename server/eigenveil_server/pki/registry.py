@@ -1,7 +1,4 @@
-"""Registry of callers: one-time tokens, issued and renewed certificates, the deny-list.
-
-Snapshot of the deny-list and all certificates, read again only after a change.
-"""
+"""Registry of callers: one-time tokens, issued and renewed certificates, the deny-list, and its snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.signatures import key_print
 from eigenveil_common.files import failpoint
-from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.database import Connection, Database
 from eigenveil_server.pki.authority import Authority, fingerprint, pem, requested_key
 from eigenveil_server.process import Clock, as_datetime
 from eigenveil_server.storage.database import Store, audit
@@ -49,9 +46,7 @@ class EnrolmentSnapshot:
         Raises:
             PeerError: code `identity`: denied, never issued here, or replaced by a later one.
         """
-        caller_key = (identity.role.value, identity.name)
-        self._check_admitted(identity)
-        found = self.certificates.get(caller_key, {}).get(print)
+        found = self._admitted(identity).get(print)
         if found is None:
             raise identity_error(f"this certificate of {identity.uri} is unknown here; enrol again")
         if found.superseded:
@@ -61,19 +56,17 @@ class EnrolmentSnapshot:
         return found.renewal_unused
 
     def check_enrolled(self, identity: Identity, now: int) -> None:
-        """Raise unless an identity that others vouch for could call with a certificate as well.
-
-        Raises:
-            PeerError: code `identity`: denied, or without a certificate that is valid now.
-        """
-        self._check_admitted(identity)
-        issued = self.certificates.get((identity.role.value, identity.name), {}).values()
+        """Raise unless an identity that others vouch for could call with a certificate as well."""
+        issued = self._admitted(identity).values()
         if not any(not one.superseded and one.expires_at > now for one in issued):
             raise identity_error(f"{identity.uri} has no valid certificate; enrol first")
 
-    def _check_admitted(self, identity: Identity) -> None:
-        if (identity.role.value, identity.name) in self.denied:
+    def _admitted(self, identity: Identity) -> Mapping[str, CertificateStatus]:
+        """Return the certificates of an identity that is not denied."""
+        caller_key = (identity.role.value, identity.name)
+        if caller_key in self.denied:
             raise identity_error(f"{identity.uri} is on the deny-list; ask the coordinator's operator")
+        return self.certificates.get(caller_key, {})
 
 
 def current_enrolments(reader: Database, known: EnrolmentSnapshot | None) -> EnrolmentSnapshot:
@@ -89,13 +82,12 @@ def current_enrolments(reader: Database, known: EnrolmentSnapshot | None) -> Enr
     certificates: dict[CallerKey, dict[str, CertificateStatus]] = {}
     columns = "role, name, fingerprint, superseded, renewal_unused, expires_at"
     for role, name, print, superseded, unused, ends in reader.rows(f"SELECT {columns} FROM certificates"):
-        noted = CertificateStatus(bool(superseded), bool(unused), ends)
-        certificates.setdefault((role, name), {})[print] = noted
+        status = CertificateStatus(bool(superseded), bool(unused), ends)
+        certificates.setdefault((role, name), {})[print] = status
     return EnrolmentSnapshot(version=version, denied=denied, certificates=certificates)
 
 
 def identity_error(message: str) -> PeerError:
-    """Return the error for a caller that is not admitted."""
     return PeerError(Code.IDENTITY, message)
 
 
@@ -118,7 +110,7 @@ class EnrolledCaller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCertificate:
-    """A certificate, its identity and the fingerprint of its key."""
+    """`key` is the fingerprint of the certificate's key."""
 
     identity: Identity
     key: str
@@ -142,8 +134,7 @@ class Registry:
             RequestError: the identity is on the deny-list, and `lift_denial` is not set.
         """
         Identity(federation=self._federation, role=role, name=name)
-        token = secrets.token_urlsafe(TOKEN_BYTES)
-        now, caller_key = self._clock(), (role.value, name)
+        token, now, caller_key = secrets.token_urlsafe(TOKEN_BYTES), self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
             denied = _denied(change, caller_key)
             if denied and not lift_denial:
@@ -174,6 +165,7 @@ class Registry:
             RequestError: the certificate request is invalid.
         """
         key, token_hash = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
+        new_key_print = key_print(key)
         # Any caller may try; only one with a token may delay writers.
         if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", token_hash):
             raise identity_error(UNKNOWN_TOKEN)
@@ -181,38 +173,37 @@ class Registry:
             rows = change.execute("SELECT * FROM tokens WHERE hash = ?", token_hash)
             if not rows:
                 raise identity_error(UNKNOWN_TOKEN)
-            row = rows[0]
-            if _denied(change, (row["role"], row["name"])):
-                raise identity_error(f"{row['role']}/{row['name']} is on the deny-list; ask the operator")
+            (row,) = rows
+            caller_key = (row["role"], row["name"])
+            if _denied(change, caller_key):
+                raise identity_error(f"{'/'.join(caller_key)} is on the deny-list; ask the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             if row["key_print"] is not None:
-                if row["key_print"] != key_print(key):
+                if row["key_print"] != new_key_print:
                     raise identity_error("the token was used already; ask the operator for a new join file")
-                return IssuedCertificate(identity=identity, key=key_print(key), pem=row["certificate"])
+                return IssuedCertificate(identity=identity, key=new_key_print, pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
                 raise identity_error("the token has expired; ask the operator for a new join file")
-            _check_new_key(change, key_print(key))
-            life = days(identity.role)
-            issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=life)
-            _supersede_certificates(change, (row["role"], row["name"]))
+            _check_new_key(change, new_key_print)
+            now = as_datetime(self._clock())
+            issued = authority.issue(identity, key, now=now, days=days(identity.role))
+            # Earlier certificates and stored greetings of the name end: each name has one live certificate.
+            change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
+            change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", caller_key)
             self._record(change, identity, issued, authority, "enrolled")
             change.execute(
                 "UPDATE tokens SET key_print = ?, certificate = ? WHERE hash = ?",
-                (key_print(key), pem(issued), row["hash"]),
+                (new_key_print, pem(issued), *token_hash),
             )
             failpoint("certificate-issuing")
         failpoint("certificate-issued")
-        return IssuedCertificate(identity=identity, key=key_print(key), pem=pem(issued))
+        return IssuedCertificate(identity=identity, key=new_key_print, pem=pem(issued))
 
     def renew(
         self, caller: Identity, presented: str, csr_der: bytes, authority: Authority, days: float
     ) -> IssuedCertificate:
         """Return the next certificate of `caller`, who presents the one with this fingerprint. The same key
         gets the same certificate. The presented one stays valid until the next one is used.
-
-        Raises:
-            PeerError: code `identity`: denied or replaced meanwhile, or a key that was certified before.
-            RequestError: the request is invalid; `not-ready`, it is too early.
         """
         key, caller_key, now = requested_key(csr_der), (caller.role.value, caller.name), self._clock()
         new_key_print = key_print(key)
@@ -226,7 +217,11 @@ class Registry:
             for row in live:
                 if row["key_print"] == new_key_print:
                     return IssuedCertificate(identity=caller, key=new_key_print, pem=row["certificate"])
-            self._check_due(shown)
+            # So that renewals cannot fill the disk. Clients wait for two thirds of the validity.
+            if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
+                raise RequestError(
+                    Code.NOT_READY, "too early: renew when two thirds of the validity are over"
+                )
             _check_new_key(change, new_key_print)
             # Issued and never used: the answer was lost together with its key.
             never_used = "(role, name) = (?, ?) AND renewal_unused = 1 AND fingerprint != ?"
@@ -239,34 +234,27 @@ class Registry:
         failpoint("renewal-issued")
         return IssuedCertificate(identity=caller, key=new_key_print, pem=pem(issued))
 
-    def _check_due(self, shown: Row) -> None:
-        """Raise before half of the validity is over, so that renewals cannot fill the disk. Clients wait for
-        two thirds."""
-        if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
-            raise RequestError(Code.NOT_READY, "too early: renew when two thirds of the validity are over")
-
     def _record(
         self, change: Connection, identity: Identity, issued: x509.Certificate, issuer: Authority, action: str
     ) -> None:
-        caller_key = (identity.role.value, identity.name)
-        expires_at = int(1000 * issued.not_valid_after_utc.timestamp())
-        new_key_print = key_print(issued.public_key())  # type: ignore[arg-type]  # as requested_key insists
-        change.execute(
-            "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at, renewal_unused, "
-            "issuer, key_print, certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(fingerprint(issued), *caller_key, self._clock(), expires_at, int(action == "renewed")),
-                *(fingerprint(issuer.certificate), new_key_print, pem(issued)),
-            ),
-        )
-        audit(change, self._clock(), action, "/".join(caller_key), f"certificate {fingerprint(issued)}")
+        print = fingerprint(issued)
+        row = {
+            "fingerprint": print,
+            "role": identity.role.value,
+            "name": identity.name,
+            "issued_at": self._clock(),
+            "expires_at": int(1000 * issued.not_valid_after_utc.timestamp()),
+            "unused": int(action == "renewed"),
+            "issuer": fingerprint(issuer.certificate),
+            "key_print": key_print(issued.public_key()),  # type: ignore[arg-type]  # as requested_key insists
+            "certificate": pem(issued),
+        }
+        change.insert("certificates", row)
+        about = f"{identity.role.value}/{identity.name}"
+        audit(change, self._clock(), action, about, f"certificate {print}")
 
     def mark_used(self, caller: Identity, used: str) -> None:
-        """Note the first use of a renewed certificate; earlier ones of this caller become invalid.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Note the first use of a renewed certificate; earlier ones of this caller become invalid."""
         caller_key = (caller.role.value, caller.name)
         with self._store.writer.transaction() as change:
             change.execute(
@@ -281,15 +269,12 @@ class Registry:
     def deny(self, role: Role, name: str, reason: str = "") -> None:
         """Refuse every further message of this identity, and void its unused tokens. The reason is for the
         audit log.
-
-        Raises:
-            RequestError: no such identity has enrolled or was invited.
         """
         caller_key = (role.value, name)
+        same = "(role, name) = (?, ?)"
         with self._store.writer.transaction() as change:
-            tables, same = ("certificates", "tokens"), "(role, name) = (?, ?)"
-            found = (change.execute(f"SELECT 1 FROM {table} WHERE {same}", caller_key) for table in tables)
-            if not any(found):
+            known = f"SELECT 1 FROM certificates WHERE {same} UNION SELECT 1 FROM tokens WHERE {same}"
+            if not change.execute(known, caller_key * 2):
                 raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
             _void_tokens(change, caller_key)
             change.execute(
@@ -322,15 +307,8 @@ def _denied(change: Connection, caller_key: CallerKey) -> bool:
 
 
 def _void_tokens(change: Connection, caller_key: CallerKey) -> None:
-    """Delete unused tokens, which may have leaked. A used one stays, to answer the same request again."""
+    """Delete unused tokens, which may have leaked. Used ones stay, to answer the same request again."""
     change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL", caller_key)
-
-
-def _supersede_certificates(change: Connection, caller_key: CallerKey) -> None:
-    """Invalidate earlier certificates and stored greetings of the name: each name has one live
-    certificate."""
-    change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
-    change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", caller_key)
 
 
 def _check_new_key(change: Connection, print: str) -> None:

@@ -10,8 +10,8 @@ may be serving: it reads the files again and notifies each caller that greets or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,13 +57,11 @@ class Signers:
         return (*issuing, *(ListedAuthority(certificate=one, issues=False, signs=True) for one in others))
 
 
-NOBODY = Signers()
-
-
-def _rotation_lock(config: Config) -> AbstractContextManager[None]:
-    """Return the lock that lets one command at a time read, decide and write; two at once could drop a key or
-    a list."""
-    return locked(config.files.authorities.with_suffix(".lock"))
+@contextmanager
+def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
+    """Let one command at a time read, decide and write; two at once could drop a key or a list."""
+    with locked(config.files.authorities.with_suffix(".lock")):
+        yield AuthorityListStore(config.files)
 
 
 def rotate(config: Config) -> bool:
@@ -73,14 +71,10 @@ def rotate(config: Config) -> bool:
     Raises:
         RequestError: a rotation is under way.
     """
-    with _rotation_lock(config):
+    with _locked_lists(config) as lists:
         authorities = _unchanging_authorities(config)
-        lists = AuthorityListStore(config.files)
         made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
-        signs = _issuer_entry(authorities).signs
-        return _change(
-            config, lists, (*authorities.current_list.authorities, _entry(made.certificate, signs))
-        )
+        return _change(config, lists, _and_next(authorities, made.certificate))
 
 
 def request(config: Config, out: Path) -> None:
@@ -89,8 +83,7 @@ def request(config: Config, out: Path) -> None:
     Raises:
         RequestError: a rotation is under way, or `out` exists.
     """
-    with _rotation_lock(config):
-        lists = AuthorityListStore(config.files)
+    with _locked_lists(config) as lists:
         if lists.current_list is not None:
             _unchanging_authorities(config)
         check_new(out)  # before the key is made
@@ -100,13 +93,8 @@ def request(config: Config, out: Path) -> None:
 def import_authority(config: Config, path: Path, signers: Signers) -> bool:
     """Trust the authority whose certificate, made from `request`, is in `path`. Return False if the list that
     names it waits for signatures. `signers` sign the lists after it, if any are named.
-
-    Raises:
-        RequestError: a rotation is under way, the certificate is not an authority's with a key of this
-            machine, or it is the first and no signer is named.
     """
-    with _rotation_lock(config):
-        lists = AuthorityListStore(config.files)
+    with _locked_lists(config) as lists:
         certificate = certificates(read(path))[0]
         _check_authority(certificate)
         authority_of(certificate, lists.keys)
@@ -119,8 +107,7 @@ def import_authority(config: Config, path: Path, signers: Signers) -> bool:
             return _change(config, lists, (_entry(certificate, signs=False),), signers)
         if certificate in lists.current_list.issuers:
             raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
-        signs = _issuer_entry(_unchanging_authorities(config)).signs
-        return _change(config, lists, (*lists.current_list.authorities, _entry(certificate, signs)), signers)
+        return _change(config, lists, _and_next(_unchanging_authorities(config), certificate), signers)
 
 
 def extend(config: Config, signers: Signers) -> bool:
@@ -130,8 +117,7 @@ def extend(config: Config, signers: Signers) -> bool:
     Raises:
         RequestError: there are none, or a file is damaged.
     """
-    with _rotation_lock(config):
-        lists = AuthorityListStore(config.files)
+    with _locked_lists(config) as lists:
         if lists.current_list is not None:
             return _change(config, lists, lists.current_list.authorities, signers)
         there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
@@ -144,8 +130,7 @@ def accept(config: Config, paths: Sequence[Path]) -> None:
     Raises:
         RequestError: none waits, or too few have signed it.
     """
-    with _rotation_lock(config):
-        lists = AuthorityListStore(config.files)
+    with _locked_lists(config) as lists:
         before = lists.current_list
         lists.accept([read(path) for path in paths])
         _audit_trusted(config, before, lists.in_force)
@@ -163,22 +148,17 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
 
 
 def switch(config: Config, *, anyway: bool) -> None:
-    """Issue with the new authority from now on.
-
-    Raises:
-        RequestError: there is no new one; or a caller lacks the list, unless `anyway`.
-    """
-    with _rotation_lock(config):
-        authorities = _changing_authorities(config)
-        without_current_list = rotation_status(config).without_current_list
-        if without_current_list and not anyway:
+    """Issue with the new authority from now on."""
+    with _locked_lists(config) as lists:
+        successor = _changing_authorities(config).trusted[1]
+        behind = ", ".join(rotation_status(config).without_current_list)
+        if behind and not anyway:
             raise RequestError(
                 Code.CONFLICT,
-                "these do not have the new list and could not connect any more: "
-                f"{', '.join(without_current_list)}; wait until they connect, deny them, or add --anyway",
+                f"these do not have the new list and could not connect any more: {behind}; wait until they "
+                "connect, deny them, or add --anyway",
             )
-        successor = authorities.trusted[1]
-        AuthorityListStore(config.files).set_issuer(successor)
+        lists.set_issuer(successor)
         _audit(config, "authority-issues", fingerprint(successor))
 
 
@@ -187,33 +167,28 @@ def retire(config: Config, *, anyway: bool) -> bool:
 
     Repeated after a crash, it completes the interrupted change. The old one's certificates are invalidated
     first. While two authorities are trusted, or the old one's key is on this machine, work is left.
-
-    Raises:
-        RequestError: there is no old one; or a certificate of it is in use, unless `anyway`.
     """
-    with _rotation_lock(config):
-        lists = AuthorityListStore(config.files)
+    with _locked_lists(config) as lists:
         if not lists.files_in_sync:
             lists.sync_files()
             if len(lists.in_force.issuers) < MOST_AUTHORITIES:
                 return True
         authorities = _changing_authorities(config)
-        with_old_certificate = rotation_status(config).with_old_certificate
-        if with_old_certificate and not anyway:
+        behind = ", ".join(rotation_status(config).with_old_certificate)
+        if behind and not anyway:
             raise RequestError(
                 Code.CONFLICT,
-                "these still use a certificate of the old authority: "
-                f"{', '.join(with_old_certificate)}; they renew within "
+                f"these still use a certificate of the old authority: {behind}; they renew within "
                 f"{max(map(config.days, CALLERS)):g} days: wait, deny them, or add --anyway and make new "
                 "join files. Before the switch, run: eigenveil-coordinator ca switch --config FILE",
             )
         issuing = authorities.issuing.certificate
         with closing(existing_store(config)) as store, store.writer.transaction() as change:
-            issuer_fingerprint = fingerprint(issuing)
-            change.execute("UPDATE certificates SET superseded = 1 WHERE issuer != ?", (issuer_fingerprint,))
-            audit(change, unix_ms(), "authority-retired", "ca", issuer_fingerprint)
-        current_list = authorities.current_list.authorities
-        left = tuple(one for one in current_list if not one.issues or one.certificate == issuing)
+            print = fingerprint(issuing)
+            change.execute("UPDATE certificates SET superseded = 1 WHERE issuer != ?", (print,))
+            audit(change, unix_ms(), "authority-retired", "ca", print)
+        there = authorities.current_list.authorities
+        left = tuple(one for one in there if not one.issues or one.certificate == issuing)
         return _change(config, lists, left)
 
 
@@ -255,16 +230,18 @@ def _entry(certificate: x509.Certificate, signs: bool) -> ListedAuthority:
     return ListedAuthority(certificate=certificate, issues=True, signs=signs)
 
 
-def _issuer_entry(authorities: Authorities) -> ListedAuthority:
-    first = authorities.issuing.certificate
-    return next(one for one in authorities.current_list.authorities if one.certificate == first)
+def _and_next(authorities: Authorities, certificate: x509.Certificate) -> tuple[ListedAuthority, ...]:
+    """Return the authorities and the next one, which signs lists if the issuing one does."""
+    there, issuing = authorities.current_list.authorities, authorities.issuing.certificate
+    signs = next(one.signs for one in there if one.certificate == issuing)
+    return (*there, _entry(certificate, signs))
 
 
 def _change(
     config: Config,
     lists: AuthorityListStore,
     authorities: Sequence[ListedAuthority],
-    signers: Signers = NOBODY,
+    signers: Signers = Signers(),
 ) -> bool:
     """Make the next list; True if it is in force. Named signers replace those of the list before."""
     before = lists.current_list
@@ -273,12 +250,12 @@ def _change(
     if signers.certificates:
         authorities, threshold = signers.of(authorities), signers.threshold
     try:
-        in_force = lists.change(authorities, threshold, federation=config.federation, release_key=key)
+        if not lists.change(authorities, threshold, federation=config.federation, release_key=key):
+            return False
     except PeerError as problem:  # the limits for a peer hold for the operator
         raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
-    if in_force:
-        _audit_trusted(config, before, lists.in_force)
-    return in_force
+    _audit_trusted(config, before, lists.in_force)
+    return True
 
 
 def _audit_trusted(config: Config, before: AuthorityList | None, after: AuthorityList) -> None:

@@ -30,7 +30,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
-from eigenveil.study.checks import plain_fields
+from eigenveil.study.checks import need, plain_fields
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_common.process_limits import release_free_memory, resident_bytes
@@ -40,6 +40,16 @@ DRAFT = "draft"  # submission id of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # of a message besides plan and query
 LENGTH_BYTES = 8
 TaskInputs = Mapping[str, Any]
+Course = tuple[RoundQuery, ...]  # the queries of one possible course of a study
+
+
+def planned(**inputs: Any) -> dict[str, Any]:
+    """Return the plan of a study, its largest number of rounds, and warnings for its analyst.
+
+    Raises:
+        RequestError: the study is refused.
+    """
+    return _rehearsed(**inputs)[2]
 
 
 def explained(**inputs: Any) -> dict[str, Any]:
@@ -48,19 +58,19 @@ def explained(**inputs: Any) -> dict[str, Any]:
     Raises:
         RequestError: as `planned`.
     """
-    plan, query_courses = _rehearsed(**inputs)
-    explanation = json.dumps(_explained(plan, query_courses, inputs["directory"]), sort_keys=True)
-    return _plan_value(plan, query_courses, inputs["directory"]) | {"explanation": explanation}
+    plan, courses, value = _rehearsed(**inputs)
+    explanation = explain(plan, courses) | {"warnings": value["warnings"]}
+    return value | {"explanation": json.dumps(explanation, sort_keys=True)}
 
 
 def predicted(**inputs: Any) -> dict[str, Any]:
-    """Return the result of `explained`, with the expected error as sines (low, median, high), or None without
-    an error model."""
-    plan, query_courses = _rehearsed(**inputs)
+    """Return the result of `explained` as values, with the expected error as sines (low, median, high), or
+    None without an error model."""
+    plan, courses, value = _rehearsed(**inputs)
     error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # custom algorithms have no error model
-    explanation = _explained(plan, query_courses, inputs["directory"])
+    explanation = explain(plan, courses) | {"warnings": value["warnings"]}
     sines = None if error is None else [error.low, error.median, error.high]
-    return {"plan": plan.to_json().decode(), "explanation": explanation, "sines": sines}
+    return value | {"explanation": explanation, "sines": sines}
 
 
 def drawn(*, document: str) -> str:
@@ -80,36 +90,10 @@ def drawn(*, document: str) -> str:
     return render(json.loads(document))
 
 
-def planned(**inputs: Any) -> dict[str, Any]:
-    """Return the plan of a study, its largest number of rounds, and warnings for its analyst.
-
-    Raises:
-        RequestError: the study is refused.
-    """
-    return _plan_value(*_rehearsed(**inputs), inputs["directory"])
-
-
-def _plan_value(
-    plan: Plan, query_courses: tuple[tuple[RoundQuery, ...], ...], directory: TaskInputs
-) -> dict[str, Any]:
-    warnings = [*_warnings(plan.study), *check_rules(plan, directory_from_dict(directory))]
-    return {"plan": plan.to_json().decode(), "rounds": max(map(len, query_courses)), "warnings": warnings}
-
-
 def again(*, study_toml: str, plan: str) -> list[str] | None:
     """Return the warnings for the analyst of a plan; None if this study did not make it."""
     study = plan_from_json(plan.encode()).study
     return _warnings(study) if study == parse_study(study_toml) else None
-
-
-def _explained(
-    plan: Plan, query_courses: tuple[tuple[RoundQuery, ...], ...], directory: TaskInputs
-) -> dict[str, Any]:
-    """Return the explanation, with warnings of the sites whose stated rules decline the study."""
-    explanation = explain(plan, query_courses)
-    return explanation | {
-        "warnings": [*explanation["warnings"], *check_rules(plan, directory_from_dict(directory))]
-    }
 
 
 def _warnings(study: Study) -> list[str]:
@@ -118,38 +102,28 @@ def _warnings(study: Study) -> list[str]:
 
 def _rehearsed(
     *, study_toml: str, submission: str, analyst: str, directory: TaskInputs, most_columns: int
-) -> tuple[Plan, tuple[tuple[RoundQuery, ...], ...]]:
-    """Return the plan of a study and all of its possible queries, each course rehearsed once."""
-    study = _parsed(study_toml, most_columns)
-    public = directory_from_dict(directory)
+) -> tuple[Plan, tuple[Course, ...], dict[str, Any]]:
+    """Return the plan of a study, all of its possible queries, each course rehearsed once, and the result of
+    `planned`."""
+    study, public = parse_study(study_toml), directory_from_dict(directory)
+    need(
+        study.dimension <= most_columns,
+        f"this study has {study.dimension} columns, and the operator allows {most_columns} (max_columns), "
+        "since planning time grows with their cube; choose fewer",
+    )
     check_study(study, public)
     plan = make_plan(study, federation=public.federation, submission=submission, analyst=analyst)
-    check_rules(plan, public)
-    _check_sums(plan)
-    query_courses = possible_rehearsals(plan)
-    round_queries = [one for course in query_courses for one in course]
+    warnings = [*_warnings(plan.study), *check_rules(plan, public)]
+    need(
+        not plan.algorithm.properties.single_records,
+        f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",
+    )
+    courses = possible_rehearsals(plan)
+    round_queries = [one for course in courses for one in course]
     check_all_sizes(plan, round_queries)
     _check_message(plan, round_queries)
-    return plan, query_courses
-
-
-def _parsed(study_toml: str, most_columns: int) -> Study:
-    study = parse_study(study_toml)
-    if study.dimension > most_columns:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"this study has {study.dimension} columns, and the operator allows {most_columns} "
-            "(max_columns), since planning time grows with their cube; choose fewer",
-        )
-    return study
-
-
-def _check_sums(plan: Plan) -> None:
-    if plan.algorithm.properties.single_records:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",
-        )
+    rounds = max(map(len, courses))
+    return plan, courses, {"plan": plan.to_json().decode(), "rounds": rounds, "warnings": warnings}
 
 
 def _check_message(plan: Plan, round_queries: Sequence[RoundQuery]) -> None:

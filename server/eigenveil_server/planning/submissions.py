@@ -1,8 +1,4 @@
-"""Submissions: from an analyst's study to one that can be stored. It is parsed, planned and costed; nothing
-is changed.
-
-Limits of the operator on what one study may reserve.
-"""
+"""Submissions: an analyst's study is planned, costed and held to the operator's limits, but not stored."""
 
 from __future__ import annotations
 
@@ -41,19 +37,18 @@ def check_cost_limits(plan: Plan, config: Config) -> None:
     """
     study_delta, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
     if study_delta > most:
-        raise RequestError(
-            Code.BUDGET,
-            f"this study adds {shown_up(study_delta, 3)} to delta, and the operator allows one study "
-            f"{shown(most)} (max_delta_per_study); nothing was reserved: choose a smaller delta",
+        raise _over_limit(
+            f"adds {shown_up(study_delta, 3)} to delta", most, "max_delta_per_study", "a smaller delta"
         )
     allowed, delta = config.max_epsilon_per_study, config.budget_delta
     if not _fits_limit(plan, allowed, delta):
-        raise RequestError(
-            Code.BUDGET,
-            f"this study costs epsilon {shown_up(_epsilon(plan, delta))} ({plan.study.neighbours.value}) at "
-            f"delta {shown(delta)}, and the operator allows one study {shown(allowed)} "
-            "(max_epsilon_per_study); nothing was reserved: choose a smaller epsilon",
-        )
+        cost = f"{shown_up(_epsilon(plan, delta))} ({plan.study.neighbours.value}) at delta {shown(delta)}"
+        raise _over_limit(f"costs epsilon {cost}", allowed, "max_epsilon_per_study", "a smaller epsilon")
+
+
+def _over_limit(reserves: str, most: float, key: str, remedy: str) -> RequestError:
+    message = f"this study {reserves}, and the operator allows one study {shown(most)} ({key})"
+    return RequestError(Code.BUDGET, f"{message}; nothing was reserved: choose {remedy}")
 
 
 def initial_state(plan: Plan, config: Config) -> StudyState:
@@ -179,9 +174,7 @@ class SubmissionPlanner:
                 "this study has no signature of its analyst; submit it with `eigenveil study submit`, which "
                 "signs the plan",
             )
-        known = await repository.store.read(
-            repository.studies.by_submission, submission.analyst, submission.id
-        )
+        known = await self._known(submission)
         if known is not None:
             return await self._resubmitted(submission, known)
         await repository.store.read(
@@ -193,8 +186,8 @@ class SubmissionPlanner:
         if planned is None:
             planned = await self._planning.ask(submission.analyst, "planned", **inputs)
         plan_json = planned["plan"].encode()
-        plan = await self._compute.run(self._repository.studies.plan, plan_json)
-        at = self._repository.clock()
+        plan = await self._compute.run(repository.studies.plan, plan_json)
+        at = repository.clock()
         check_authorization(signed, plan, at / 1000)
         check_cost_limits(plan, self._config)
         stored = StoredStudy(
@@ -221,9 +214,8 @@ class SubmissionPlanner:
         warnings = await self._planning.ask(submission.analyst, "again", **inputs)
         if warnings is None:
             raise submission_used_error(known)
-        return PreparedStudy(
-            stored=known, plan=plan, warnings=[*warnings, *_later_expiry_warnings(submission, known)]
-        )
+        warnings = [*warnings, *_later_expiry_warnings(submission, known)]
+        return PreparedStudy(stored=known, plan=plan, warnings=warnings)
 
     async def explained(self, submission: Submission) -> tuple[Plan, str]:
         """Return the plan that its analyst signs, and its queries, disclosures and costs as JSON.
@@ -263,13 +255,14 @@ class SubmissionPlanner:
         """
         if submission.id == DRAFT:
             return False
-        repository = self._repository
-        known = await repository.store.read(
-            repository.studies.by_submission, submission.analyst, submission.id
-        )
+        known = await self._known(submission)
         if known is not None and known.digest != plan.digest:
             raise submission_used_error(known)
         return known is not None
+
+    async def _known(self, submission: Submission) -> StoredStudy | None:
+        read, studies = self._repository.store.read, self._repository.studies
+        return await read(studies.by_submission, submission.analyst, submission.id)
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
         """Raise if the analyst has too many unfinished studies, or several that reserve too much of the
@@ -312,17 +305,14 @@ class SubmissionPlanner:
 def _stated_rules(plan: Plan, directory: Directory) -> str:
     """Return the rules that the study's sites have stated, as JSON for its release, without the columns that
     they offer."""
-    sites = {name: directory.sites[name] for name in plan.study.federation.sites}
-    result = {name: None if one is None else one.to_dict() for name, one in sites.items()}
-    rules = {
-        name: one and {key: one[key] for key in ("approval", "thresholds")} for name, one in result.items()
-    }
-    return json.dumps(rules, sort_keys=True)
+    found: dict[str, Any] = {}
+    for name in plan.study.federation.sites:
+        stated = directory.sites[name]
+        found[name] = stated and {"approval": stated.approval, "rules": stated.thresholds}
+    return json.dumps(found, sort_keys=True)
 
 
 def submission_used_error(known: StoredStudy) -> RequestError:
     """Return the error for a submission id that belongs to another study."""
-    return RequestError(
-        Code.CONFLICT,
-        f"submission id {known.submission} belongs to another study; choose a new one",
-    )
+    message = f"submission id {known.submission} belongs to another study; choose a new one"
+    return RequestError(Code.CONFLICT, message)

@@ -212,11 +212,7 @@ class Checkpoints:
 
 
 def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
-    """Return the site that presented the marker's checkpoint, and the checkpoint.
-
-    Raises:
-        RequestError: code `bad-config`, it cannot be read.
-    """
+    """Return the site that presented the marker's checkpoint, and the checkpoint."""
     try:
         document = parse_json(read(path))
         signature = bytes.fromhex(document["signature"])
@@ -265,11 +261,7 @@ def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Check
 
 
 def read_checkpoint(signed: pb.SignedCheckpoint, keys: Keys, federation: str) -> Checkpoint:
-    """Return a checkpoint that this coordinator signed.
-
-    Raises:
-        PeerError: it did not, or it was for another federation.
-    """
+    """Return a checkpoint that this coordinator signed."""
     checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.release_public)
     if checkpoint.federation != federation:
         raise PeerError(

@@ -148,6 +148,11 @@ class StudySession:
         self._starting = threading.Lock()
         self._closed = False
 
+    @property
+    def after(self) -> str:
+        """Return the digest of the last release; empty before the first."""
+        return self.releases[-1].digest if self.releases else ""
+
     def uses_subprocess(self, numbers: int) -> bool:
         """True if a release of so many numbers is processed in the subprocess."""
         return self._local_session is None or numbers > WIDE_RELEASE_NUMBERS

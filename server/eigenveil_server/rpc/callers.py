@@ -33,8 +33,8 @@ WATCHES_SHARE = 4  # one caller has at most this share of all watches, and alway
 
 @dataclass(slots=True, kw_only=True)
 class CallInProgress:
-    """Call in progress. `check` raises if its caller is no longer admitted. `refused` is the error that
-    ended it from outside. `answered` is True once its handler has returned."""
+    """`check` raises if the caller is no longer admitted, `refused` is the error that ended the call from
+    outside, and `answered` is True once its handler has returned."""
 
     caller: str
     peer: str
@@ -101,8 +101,7 @@ class Calls:
             key = (call.caller, call.peer)
             if key not in verdicts:
                 verdicts[key] = _check_call(call)
-            refused = verdicts[key]
-            if refused is not None and call.refused is None:
+            if (refused := verdicts[key]) is not None and call.refused is None:
                 call.refused = refused
                 call.task.cancel()
 
@@ -125,11 +124,7 @@ class Watches:
 
     @contextmanager
     def one(self, caller: str) -> Iterator[None]:
-        """Count a watch of `caller` until it ends.
-
-        Raises:
-            RequestError: code `not-ready`, too many in all or of this caller.
-        """
+        """Count a watch of `caller` until it ends."""
         if self._of.total() >= self._most:
             raise RequestError(Code.NOT_READY, "too many studies are being watched; try again later")
         share = max(1, self._most // WATCHES_SHARE)
@@ -167,11 +162,7 @@ class Admissions:
         self._next: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Read `latest` again, as of this call or later.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Read `latest` again, as of this call or later."""
         if self._store.quick:
             self.latest = current_enrolments(self._store.reader, self.latest)
             return
@@ -186,11 +177,7 @@ class Admissions:
         self.latest = await self._store.read(current_enrolments, self._store.reader, self.latest)
 
     async def mark_used(self, identity: Identity, certificate_print: str) -> None:
-        """Record that a renewed certificate was used, and read `latest` again.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Record that a renewed certificate was used, and read `latest` again."""
         await asyncio.to_thread(self._registry.mark_used, identity, certificate_print)
         await self.refresh()
 
@@ -218,17 +205,13 @@ class Presence:
         if 0 <= now - self._written < EVERY_MS:
             return
         self._written = now
-        try:
-            self._write()
+        half = self._path.with_suffix(".half")
+        try:  # the file is replaced in one step, without waiting for the disk
+            with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(self._last_calls, file)
+            os.replace(half, self._path)
         except OSError as problem:
             log.event("presence-unwritten", logging.WARNING, detail=problem.strerror)
-
-    def _write(self) -> None:
-        """Replace the file in one step, without waiting for the disk."""
-        half = self._path.with_suffix(".half")
-        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(self._last_calls, file)
-        os.replace(half, self._path)
 
 
 def last_call_times(path: Path) -> dict[str, int]:

@@ -8,7 +8,6 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
-from eigenveil_common.storage.database import Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
@@ -40,11 +39,7 @@ class SiteDirectory:
         self._read: tuple[int, Dictionary] | None = None
 
     def stated(self, caller: Identity, hello: pb.HelloRequest) -> SiteStatement | None:
-        """Return the statement of a site in its Hello, if it makes one.
-
-        Raises:
-            PeerError: code `protocol`, the caller may not make one, or it is unreadable or too long.
-        """
+        """Return the statement of a site in its Hello, if it makes one."""
         if not hello.HasField("statement"):
             return None
         if caller.role is not Role.SITE or not hello.next_generation:
@@ -80,22 +75,24 @@ class SiteDirectory:
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
         if self._signed_dictionary is None or self._signed_dictionary[0] != version:
-            self._signed_dictionary = (version, _dictionary_answer(reader))
+            answer = pb.GetDictionaryResponse()
+            if (found := directory.latest(reader)) is not None:
+                signed = pb.SignedDictionary(
+                    signed_json=found.signed.signed_json, signature=found.signed.signature
+                )
+                answer.dictionary.CopyFrom(signed)
+            self._signed_dictionary = (version, answer)
         return self._signed_dictionary[1]
 
     def current(self) -> Directory:
         """Return the current directory, by which a study is checked."""
+        dictionary = self.published()
         return Directory(
             federation=self._config.federation,
             sites={name: self._statements.get(name) for name in sorted(self._registry.sites())},
-            columns=self._columns(),
+            columns=None if dictionary is None else tuple(dictionary.usable()),
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
         )
-
-    def _columns(self) -> tuple[str, ...] | None:
-        """Return the columns of the dictionary in force."""
-        dictionary = self.published()
-        return None if dictionary is None else tuple(dictionary.usable())
 
     def published(self) -> Dictionary | None:
         """Return the dictionary in force, if any; another process may have published it.
@@ -130,32 +127,20 @@ class SiteDirectory:
 
         An analyst learns only for themselves if a site admits them.
         """
-        names = [name for name in sorted(self._registry.sites()) if name > after]
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
             start_seconds=60 * self._config.start_minutes,
         )
         size = 0
-        for name in names:
-            row = self._row(name, caller)
+        for name in sorted(self._registry.sites()):
+            if name <= after:
+                continue
+            row = pb.SiteRow(name=name, last_call_unix_ms=self.last_call_hour(name))
+            if (stated := self._statements.get(name)) is not None:
+                row.statement.CopyFrom(stated.visible_to(caller.name).to_proto())
             size += row.ByteSize()
             if answer.sites and size > ROOM:
                 answer.more = True
                 break
             answer.sites.append(row)
         return answer
-
-    def _row(self, name: str, caller: Identity) -> pb.SiteRow:
-        stated = self._statements.get(name)
-        row = pb.SiteRow(name=name, last_call_unix_ms=self.last_call_hour(name))
-        if stated is not None:
-            row.statement.CopyFrom(stated.visible_to(caller.name).to_proto())
-        return row
-
-
-def _dictionary_answer(reader: Database) -> pb.GetDictionaryResponse:
-    found = directory.latest(reader)
-    if found is None:
-        return pb.GetDictionaryResponse()
-    signed = pb.SignedDictionary(signed_json=found.signed.signed_json, signature=found.signed.signature)
-    return pb.GetDictionaryResponse(dictionary=signed)

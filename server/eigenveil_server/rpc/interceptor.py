@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -112,37 +113,35 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
-            try:
-                info, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, info.peer, check), info.call():
-                    await self._replies.wait_to_read(method, caller)
-                    reply = await call(request, context)
-                    self._replies.add_unread(caller, reply.ByteSize())
-                    return reply
-            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
-                await self._refuse(method, context, problem)
+            async with self._admitted(method, context) as caller:
+                await self._replies.wait_to_read(method, caller)
+                reply = await call(request, context)
+                self._replies.add_unread(caller, reply.ByteSize())
+            return reply
 
         return guarded
 
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
-            try:
-                info, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, info.peer, check), info.call():
-                    async for answer in call(request, context):
-                        yield answer
-            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
-                await self._refuse(method, context, problem)
+            async with self._admitted(method, context):
+                async for answer in call(request, context):
+                    yield answer
 
         return guarded
 
-    async def _admitted(self, method: str, context: Context) -> tuple[ConnectionInfo, str, Callable[[], str]]:
-        """Return the connection, the caller, and the check that runs again later."""
-        info = self._find_connection(context.peer())
-        CONNECTION_INFO.set(info)
-        _ADMISSION.set(partial(self._admit, method, info))
-        check = await self._admit(method, info)
-        return info, check(), check
+    @asynccontextmanager
+    async def _admitted(self, method: str, context: Context) -> AsyncIterator[str]:
+        """Admit and count a call until the end of the block, and yield its caller. Reply with any error."""
+        try:
+            info = self._find_connection(context.peer())
+            CONNECTION_INFO.set(info)
+            _ADMISSION.set(partial(self._admit, method, info))
+            check = await self._admit(method, info)
+            caller = check()
+            with self._calls.one(caller, info.peer, check), info.call():
+                yield caller
+        except Exception as problem:  # noqa: BLE001 - each is logged and answered below
+            await self._refuse(method, context, problem)
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
@@ -166,14 +165,14 @@ class Interceptor(grpc.aio.ServerInterceptor):
         raise AssertionError("abort does not return")
 
 
+@dataclass(eq=False)
 class Authenticator:
     """Identify callers by their connection."""
 
-    def __init__(self, admissions: Admissions, sessions: SiteSessions, federation: str, clock: Clock) -> None:
-        self._admissions = admissions
-        self._sessions = sessions
-        self._federation = federation
-        self._clock = clock
+    _admissions: Admissions
+    _sessions: SiteSessions
+    _federation: str
+    _clock: Clock
 
     def check_admitted(self, info: ConnectionInfo) -> None:
         """Check that the caller of a connection is still admitted, as of the last refresh.
@@ -231,10 +230,7 @@ class Authenticator:
 
 @lru_cache(maxsize=1024)
 def _read(pem: bytes) -> tuple[Identity, str, float, float]:
-    """Return the identity, the fingerprint and the validity (Unix milliseconds) of a certificate.
-
-    TLS has verified its signature.
-    """
+    """Return identity, fingerprint and validity (in Unix ms) of a certificate that TLS has verified."""
     if len(pem) > MOST_PEM_BYTES:
         raise _refused("the certificate is larger than any that this coordinator issues; enrol again")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -117,31 +118,28 @@ class Health:
 
 
 WRONG_TOKEN_RATE = {"burst": 20.0, "rate": 5.0}  # wrong tokens of all addresses together
-PENALTY, LARGE_PENALTY = (
-    RATE,
-    5 * RATE,
-)  # for the address: one second, or five while WRONG_TOKEN_RATE is used up
+# For the address: one second, or five while WRONG_TOKEN_RATE is used up.
+PENALTY, LARGE_PENALTY = RATE, 5 * RATE
 
 
+@dataclass(eq=False)
 class Enrolment(EnrolmentServicer):
     """Issue certificates for one-time tokens."""
 
-    def __init__(self, config: Config, keys: Keys, registry: Registry) -> None:
-        self._config = config
-        self._keys = keys
-        self._registry = registry
-        self._wrong_tokens = TokenBucket(**WRONG_TOKEN_RATE)
+    _config: Config
+    _keys: Keys
+    _registry: Registry
+    _wrong_tokens: TokenBucket = field(default_factory=lambda: TokenBucket(**WRONG_TOKEN_RATE))
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         """Return the certificate for a token. The same request again gets the same certificate."""
-        authority, days = self._keys.authority, self._config.days
-        enrol = self._registry.enrol
+        arguments = (request.token, request.csr_der, self._keys.authority, self._config.days)
         try:
-            issued = await asyncio.to_thread(enrol, request.token, request.csr_der, authority, days)
+            issued = await asyncio.to_thread(self._registry.enrol, *arguments)
         except PeerError:
             # Wrong tokens delay only their own address: a right token elsewhere is never refused.
-            client = CONNECTION_INFO.get().client
-            client.allowance.penalise(PENALTY if self._wrong_tokens.spend(1) else LARGE_PENALTY)
+            penalty = PENALTY if self._wrong_tokens.spend(1) else LARGE_PENALTY
+            CONNECTION_INFO.get().client.allowance.penalise(penalty)
             raise
         log.event("enrolled", peer=issued.identity.uri, print=issued.key)
         return pb.EnrolResponse(

@@ -1,8 +1,4 @@
-"""Responses about studies: the list in parts, its rows and errors, and a site's next work [R5] [R26] [R27].
-
-Rows and errors are in replies to analysts. Next work is the answer to a site's long poll, also inside other
-calls [R5] [R27].
-"""
+"""Responses about studies: the list in parts, its rows and errors; a site's next work [R5] [R26] [R27]."""
 
 from __future__ import annotations
 
@@ -37,58 +33,30 @@ def clear_consent_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
         consent.ClearField("text")
 
 
-def study_row(stored: ListedStudy, rounds: int, repository: Repository, caller: Identity) -> pb.StudyRow:
-    """Return the row of a study in the list, without the consent of sites to a running study.
-
-    Submission and content digest are filled in only for the study's analyst.
-    """
-    is_own = is_own_study(caller, stored.analyst)
-    return pb.StudyRow(
-        plan_digest=bytes.fromhex(stored.digest),
-        name=stored.name,
-        state=stored.state.proto,
-        analyst=stored.analyst,
-        micro_rho=stored.micro_rho,
-        atto_delta=stored.summary.atto_delta,
-        spent_micro_rho=repository.ledger.spent(stored.digest),
-        rounds=rounds,
-        submitted_unix_ms=stored.submitted_at,
-        failure=stored.failure,
-        submission=stored.submission if is_own else "",
-        study_digest=stored.summary.content if is_own else b"",
-    )
-
-
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:
     """Return the federation's budget, and how much of it is spent or reserved.
 
     It reveals no more than the sum of the listed rows and a refusal. [R26]
     """
     totals = repository.ledger.totals
-    limit, committed = totals.limit, totals.committed
     return pb.FederationBudget(
         delta=delta,
         gaussian=totals.exact,
-        micro_rho=limit.micro_rho,
-        committed_micro_rho=committed.micro_rho,
-        atto_delta=limit.atto_delta,
-        committed_atto_delta=committed.atto_delta,
+        micro_rho=totals.limit.micro_rho,
+        committed_micro_rho=totals.committed.micro_rho,
+        atto_delta=totals.limit.atto_delta,
+        committed_atto_delta=totals.committed.atto_delta,
     )
 
 
 def no_release_error(stored: StoredStudy) -> RequestError:
-    match stored.state:
-        case StudyState.FAILED:
-            return RequestError(Code.STUDY_FAILED, stored.failure)
-        case StudyState.CANCELLED:
-            return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
-        case StudyState.AWAITING:
-            return RequestError(
-                Code.NOT_READY,
-                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
-            )
-        case _:
-            return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")
+    name = f"study {stored.digest[:12]}"
+    code, message = {
+        StudyState.FAILED: (Code.STUDY_FAILED, stored.failure),
+        StudyState.CANCELLED: (Code.CANCELLED, f"{name} was {stored.failure}"),
+        StudyState.AWAITING: (Code.NOT_READY, f"{name} waits for the approval of the coordinator's operator"),
+    }.get(stored.state, (Code.NOT_READY, f"{name} is still running; watch it"))
+    return RequestError(code, message)
 
 
 STUDIES_AT_ONCE = 200
@@ -128,9 +96,8 @@ class StudyList:
             return await asyncio.shield(pending_part.answer)
         finally:
             pending_part.waiting -= 1
-            if (
-                not pending_part.waiting and queue.next.get(after) is pending_part
-            ):  # a read that has begun is finished
+            # A read that has begun is finished.
+            if not pending_part.waiting and queue.next.get(after) is pending_part:
                 del queue.next[after]
                 pending_part.answer.cancel()
 
@@ -159,10 +126,8 @@ class StudyList:
     async def _wait_for_allowance(self, caller: str) -> None:
         """Wait until the rate limit allows another read of this caller."""
         if caller not in self._allowances:
-            full = [name for name, one in self._allowances.items() if one.full]
-            for name in full:
-                del self._allowances[name]
-            self._allowances[caller] = TokenBucket(burst=BURST, rate=RATE)
+            recent = {name: one for name, one in self._allowances.items() if not one.full}
+            self._allowances = recent | {caller: TokenBucket(burst=BURST, rate=RATE)}
         allowance = self._allowances[caller]
         while not allowance.spend(1.0):
             await asyncio.sleep(max(allowance.seconds, LEAST_PAUSE))
@@ -172,8 +137,7 @@ class StudyList:
         answer = pb.ListStudiesResponse(budget=federation_budget(self._repository, self._budget_delta))
         answer.more, size = len(rows) > STUDIES_AT_ONCE, 0
         for row in rows[:STUDIES_AT_ONCE]:
-            run = self._engine.running(row.plan_digest.hex())
-            if run is not None:
+            if (run := self._engine.running(row.plan_digest.hex())) is not None:
                 run.consent.add_consent_status(row)
             if not is_own_study(caller, row.analyst):
                 clear_consent_texts(row)
@@ -185,10 +149,27 @@ class StudyList:
         return answer
 
     def _rows(self, after: str, caller: Identity) -> list[pb.StudyRow]:
-        """Return the rows of one part, and of one study more."""
+        """Return the rows of one part and of one study more, without the consent to running studies."""
         studies = self._repository.lists.list_after(after, STUDIES_AT_ONCE + 1)
         rounds = self._repository.studies.rounds_of([one.digest for one in studies])
-        return [study_row(one, rounds.get(one.digest, 0), self._repository, caller) for one in studies]
+        return [self._row(one, rounds.get(one.digest, 0), caller) for one in studies]
+
+    def _row(self, stored: ListedStudy, rounds: int, caller: Identity) -> pb.StudyRow:
+        is_own = is_own_study(caller, stored.analyst)
+        return pb.StudyRow(
+            plan_digest=bytes.fromhex(stored.digest),
+            name=stored.name,
+            state=stored.state.proto,
+            analyst=stored.analyst,
+            micro_rho=stored.micro_rho,
+            atto_delta=stored.summary.atto_delta,
+            spent_micro_rho=self._repository.ledger.spent(stored.digest),
+            rounds=rounds,
+            submitted_unix_ms=stored.submitted_at,
+            failure=stored.failure,
+            submission=stored.submission if is_own else "",
+            study_digest=stored.summary.content if is_own else b"",
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -244,15 +225,13 @@ class NextWork:
         self._directory.note_call(site)
         await checkpoints.refresh()
         if checkpoints.is_unknown_digest(checkpoint_digest):
-            return pb.NextWorkResponse(
-                checkpoint=checkpoints.checkpoint_if_newer(checkpoint_digest), ledger_diverged=True
-            )
+            newer = checkpoints.checkpoint_if_newer(checkpoint_digest)
+            return pb.NextWorkResponse(checkpoint=newer, ledger_diverged=True)
         with self._metrics.polling(site):
             await self._engine.receive(site, poll)
             found = await self._engine.next_work(site, poll, self._seconds)
         await check_still_admitted()
         await checkpoints.refresh()
-        checkpoint = checkpoints.checkpoint_if_newer(checkpoint_digest)
-        if checkpoint is not None:
-            found.checkpoint.CopyFrom(checkpoint)
+        if (newer := checkpoints.checkpoint_if_newer(checkpoint_digest)) is not None:
+            found.checkpoint.CopyFrom(newer)
         return found

@@ -119,27 +119,24 @@ class Service(CoordinatorServicer):
         await self._sessions.greet(caller, CONNECTION_INFO.get().peer, request, self._engine.end_poll)
         await self._checkpoints.note_presented(caller, request, self._repository.writer)
         await self.directory.note(caller, request, statement)
-        authorities = self._runtime.keys.authorities
-        limits = pb.Limits(
-            message_bytes=MESSAGE_BYTES,
-            inline_bytes=INLINE_BYTES,
-            chunk_bytes=CHUNK_BYTES,
-            long_poll_ms=int(1000 * self._config.long_poll_seconds),
-        )
         return pb.HelloResponse(
             version=version,
             federation=self._config.federation,
             unix_time_ms=self._repository.clock(),
-            limits=limits,
-            authorities=lists_to_proto(authorities.since(request.authorities_version)),
+            limits=pb.Limits(
+                message_bytes=MESSAGE_BYTES,
+                inline_bytes=INLINE_BYTES,
+                chunk_bytes=CHUNK_BYTES,
+                long_poll_ms=int(1000 * self._config.long_poll_seconds),
+            ),
+            authorities=lists_to_proto(self._runtime.keys.authorities.since(request.authorities_version)),
         )
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
         """Issue the caller's next certificate [R17]."""
         caller, keys = CALLER.get(), self._runtime.keys
-        days = self._config.days(caller.role)
-        work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
-        issued = await asyncio.to_thread(work)
+        arguments = (CERTIFICATE.get(), request.csr_der, keys.authority, self._config.days(caller.role))
+        issued = await asyncio.to_thread(self._registry.renew, caller, *arguments)
         log.event("renewed", peer=caller.uri, print=issued.key)
         lists = lists_to_proto(keys.authorities.since(request.authorities_version))
         return pb.RenewResponse(certificate_pem=issued.pem, authorities=lists)
@@ -157,55 +154,39 @@ class Service(CoordinatorServicer):
         poll = parse_poll(request.next) if request.HasField("next") else None
         if poll is not None and len(request.values) > WITH_NEXT_BYTES:
             raise PeerError(Code.PROTOCOL, f"answers over {WITH_NEXT_BYTES} bytes must not carry `next`")
-        taken = await self._contribute(
-            digest_from_bytes(request.plan_digest),
-            request.round,
-            request.query_digest,
-            from_bytes(request.values, (len(request.values) // 8,)),
-            request.contribution_digest,
-            request.attempt_digest,
-            lambda: None,
-        )
+        values = from_bytes(request.values, (len(request.values) // 8,))
+        taken = await self._contribute(request, digest_from_bytes(request.plan_digest), values, lambda: None)
         if poll is not None:
             taken.next.CopyFrom(await self._next.wait(poll, request.next.checkpoint_digest))
         return taken
 
     async def _contribute(
-        self,
-        study: str,
-        round: int,
-        query: bytes,
-        values: IntArray,
-        digest: bytes,
-        attempt: bytes,
-        added: Callable[[], None],
+        self, sent: pb.ContributeRequest | Upload, study: str, values: IntArray, added: Callable[[], None]
     ) -> pb.ContributeResponse:
         contribution = Contribution(
             plan_digest=study,
-            round=round,
-            query=digest_from_bytes(query),
+            round=sent.round,
+            query=digest_from_bytes(sent.query_digest),
             site=CALLER.get().name,
             values=values,
-            attempt=attempt_from(attempt),
+            attempt=attempt_from(sent.attempt_digest),
         )
         run = self._engine.running(study)
         if run is None:
             stored = await self._read(self._repository.studies.get, study)
             taking = self._contributions.contribute_afterwards(stored, contribution)
         else:
-            taking = self._contributions.contribute(run, contribution, digest_from_bytes(digest), added)
+            digest = digest_from_bytes(sent.contribution_digest)
+            taking = self._contributions.contribute(run, contribution, digest, added)
         del values, contribution  # the receiver drops it as soon as it is added
         return pb.ContributeResponse(repeated=await taking)
 
     async def Ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
         """Record that a site has computed its answer and waits for the set of sites to mask it for [R29]."""
-        query, key_card_digest = (
-            digest_from_bytes(request.query_digest),
-            digest_from_bytes(request.key_card_digest),
-        )
+        query, card = digest_from_bytes(request.query_digest), digest_from_bytes(request.key_card_digest)
         poll = parse_poll(request.next) if request.HasField("next") else None
         run = await self._engine.run(digest_from_bytes(request.plan_digest))
-        self._contributions.note_ready(run, CALLER.get().name, request.round, query, key_card_digest)
+        self._contributions.note_ready(run, CALLER.get().name, request.round, query, card)
         taken = pb.ReadyResponse()
         if poll is not None:
             taken.next.CopyFrom(await self._next.wait(poll, request.next.checkpoint_digest))
@@ -216,9 +197,13 @@ class Service(CoordinatorServicer):
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
-        expected_round = partial(self._contributions.expected_round, site=site, round=request.round)
-        attempt = attempt_from(request.attempt_digest)
-        opened = expected_round(await self._engine.run(study), attempt=attempt)
+        expected_round = partial(
+            self._contributions.expected_round,
+            site=site,
+            round=request.round,
+            attempt=attempt_from(request.attempt_digest),
+        )
+        opened = expected_round(await self._engine.run(study))
         wanted = Upload(
             study=study,
             round=request.round,
@@ -230,7 +215,7 @@ class Service(CoordinatorServicer):
             total_bytes=request.total_bytes,
         )
         await self._uploads.wait_for_slot(wanted, due_bytes=8 * opened.round_query.query.length)
-        expected_round(await self._engine.run(study), attempt=attempt)  # it may be over by now
+        expected_round(await self._engine.run(study))  # it may be over by now
         upload = self._uploads.open(wanted)
         return pb.OpenUploadResponse(upload=upload.id, received_chunks=upload.received_chunks())
 
@@ -251,18 +236,9 @@ class Service(CoordinatorServicer):
             upload = self._uploads.get(upload.id, upload.site)  # it may have been refused meanwhile
             upload.check_complete()
             try:
-                await self._runtime.compute.run(
-                    release_free_memory
-                )  # frees upload buffers: the check needs memory
-                taken = await self._contribute(
-                    upload.study,
-                    upload.round,
-                    upload.query_digest,
-                    upload.take(),
-                    upload.contribution_digest,
-                    upload.attempt_digest,
-                    partial(self._uploads.add, upload),
-                )
+                await self._runtime.compute.run(release_free_memory)  # upload buffers: the check needs memory
+                added = partial(self._uploads.add, upload)
+                taken = await self._contribute(upload, upload.study, upload.take(), added)
             except BaseException:
                 self._uploads.drop(upload)
                 raise
@@ -292,13 +268,11 @@ class Service(CoordinatorServicer):
         signed = (
             authorization_from_proto(request.authorization) if request.HasField("authorization") else None
         )
-        submission = await self._submission(request.submission, request.study_toml, signed)
-        made = await self._engine.submit(submission)
-        return pb.SubmitStudyResponse(
-            plan_digest=bytes.fromhex(made.stored.digest),
-            plan=made.stored.signed_plan,
-            warnings=made.warnings,
+        made = await self._engine.submit(
+            await self._submission(request.submission, request.study_toml, signed)
         )
+        digest, plan = bytes.fromhex(made.stored.digest), made.stored.signed_plan
+        return pb.SubmitStudyResponse(plan_digest=digest, plan=plan, warnings=made.warnings)
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
@@ -314,9 +288,12 @@ class Service(CoordinatorServicer):
     async def _submission(
         self, id: str, study_toml: str, signed: SignedAuthorization | None = None
     ) -> Submission:
-        directory, analyst = await self._read(self.directory.current), CALLER.get().name
         return Submission(
-            analyst=analyst, id=id, study_toml=study_toml, directory=directory, authorization=signed
+            analyst=CALLER.get().name,
+            id=id,
+            study_toml=study_toml,
+            directory=await self._read(self.directory.current),
+            authorization=signed,
         )
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:

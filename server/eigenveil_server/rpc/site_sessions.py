@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
@@ -28,8 +28,7 @@ PROBE_STEP = 0.05
 Hurry = Callable[[str], None]  # answers the long poll of a site
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GreetingRecord:
+class GreetingRecord(NamedTuple):
     """Stored record of one caller's last Hello. `generation` is the digest of the secret that the next one
     must show; None before the first that announced one."""
 
@@ -49,11 +48,7 @@ class SiteSessions:
         self._greeting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def check(self, site: Identity, peer: str) -> None:
-        """Check that the site's daemon sent its last Hello on this connection.
-
-        Raises:
-            RequestError: code `not-ready`: it sent Hello on another one since, or none since the start.
-        """
+        """Check that the site's daemon sent its last Hello on this connection."""
         if self._peers.get(site.name) != peer and await self._stored_generation(site) is not None:
             raise RequestError(
                 Code.NOT_READY, "send Hello on this connection first; the site may now use another one"
@@ -129,7 +124,7 @@ class SiteSessions:
             "SELECT authorities, generation FROM greetings WHERE (role, name) = (?, ?)",
             (caller.role.value, caller.name),
         )
-        return GreetingRecord(**dict(rows[0])) if rows else None
+        return GreetingRecord(*rows[0]) if rows else None
 
     async def _note(self, caller: Identity, authorities: bytes, generation: bytes | None) -> None:
         """Store a changed record durably before Hello is answered."""
@@ -145,7 +140,7 @@ class SiteSessions:
             change.execute(
                 "INSERT INTO greetings VALUES (?, ?, ?, ?) ON CONFLICT (role, name) DO UPDATE "
                 "SET authorities = excluded.authorities, generation = excluded.generation",
-                (caller.role.value, caller.name, new.authorities, new.generation),
+                (caller.role.value, caller.name, *new),
             )
             if new.generation is not None:
                 audit_once(change, self._clock(), "greeted", caller.uri)

@@ -1,6 +1,6 @@
 """Writes of a study's rows. Each is part of a transaction that the caller opens.
 
-A round changes its state by `_set_round_state` alone, which reads the state table.
+A round changes its state by `_enter` alone, which reads the state table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.rounds import Release, RoundState, SignedRound, check_transition
+from eigenveil.protocol.rounds import Release, RoundEvent, RoundState, SignedRound, next_state
 from eigenveil.queries import NAMES
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.files import failpoint
@@ -81,11 +81,11 @@ def add_early_event(change: Connection, study: str, event: pb.StudyEvent) -> Non
         add_event(change, study, event)
 
 
-def _set_round_state(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
-    """Move a round to another state, and store its new columns."""
+def _enter(change: Connection, study: str, round: int, event: RoundEvent, **noted: object) -> None:
+    """Move a round to the state after `event`, and store its new columns."""
     where = (study, round)
     row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where)[0]
-    columns = {"state": check_transition(RoundState(row["state"]), to).value, **noted}
+    columns = {"state": next_state(RoundState(row["state"]), event).value, **noted}
     settings = ", ".join(f"{column} = ?" for column in columns)
     change.execute(f"UPDATE rounds SET {settings} WHERE (study, round) = (?, ?)", (*columns.values(), *where))
 
@@ -98,7 +98,7 @@ def open_round(change: Connection, round_query: RoundQuery, message: bytes, at: 
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (study, round, kind, RoundState.PLANNED.value, message, round_query.digest, at),
     )
-    _set_round_state(change, study, round, RoundState.OPEN)
+    _enter(change, study, round, RoundEvent.DISPATCH)
 
 
 def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
@@ -112,7 +112,7 @@ def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
         "at": at,
     }
     change.insert("attempts", row)
-    _set_round_state(change, attempt.plan, attempt.round, RoundState.FIXED)
+    _enter(change, attempt.plan, attempt.round, RoundEvent.FIX)
     failpoint("set-fixing")
 
 
@@ -151,9 +151,10 @@ def release_round(
     nothing."""
     add_answers(change, study, release.round, attempt, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
-    _set_round_state(change, study, release.round, RoundState.CLOSED, absent=closed)
+    closing = RoundEvent.COMPLETE if attempt else RoundEvent.CLOSE
+    _enter(change, study, release.round, closing, absent=closed)
     add_release(change, study, release, stated)
-    _set_round_state(change, study, release.round, RoundState.RELEASED, released_at=at)
+    _enter(change, study, release.round, RoundEvent.RELEASE, released_at=at)
 
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
@@ -186,4 +187,4 @@ def end_study(
     )
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
     for row in change.execute(left, (study, RoundState.RELEASED.value)):
-        _set_round_state(change, study, row["round"], RoundState.FAILED)
+        _enter(change, study, row["round"], RoundEvent.FAIL)

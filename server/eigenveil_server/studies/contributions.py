@@ -17,8 +17,7 @@ from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.masked_round import READY, MaskedRound
-from eigenveil_server.rounds.open_round import DifferentAnswer, LateAnswer, OpenRound
+from eigenveil_server.rounds.round import ANSWERED, READY, DifferentAnswer, LateAnswer, Round
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.states import ConsentState, SiteConsent, SiteDeclineReason
@@ -33,7 +32,6 @@ RELEASE_WAIT_SECONDS = (
 )
 GATHER_SECONDS = 0.02  # seconds that an answer waits for the other answers, to be stored with the release
 GATHER_SECONDS_PER_SITE = 0.001  # in addition, for each invited site: the time to add one answer
-ANSWERED = "answered"
 UnloggedSites = dict[str, set[str]]  # sites that answered, or got ready, by log event
 INLINE_CHECK_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
@@ -45,11 +43,11 @@ class Contributions:
         # The record count of each site in a running study, in memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
         # The task that will store a round's answers, and the sites not logged yet.
-        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], UnloggedSites]] = (
+        self._gathering: WeakKeyDictionary[Round, tuple[asyncio.Task[None], UnloggedSites]] = (
             WeakKeyDictionary()
         )
 
-    def expected_round(self, run: StudyRun, site: str, round: int, attempt: str) -> OpenRound:
+    def expected_round(self, run: StudyRun, site: str, round: int, attempt: str) -> Round:
         """Return the open round that an announced answer is for; `attempt` is the digest of its attempt.
 
         Raises:
@@ -63,7 +61,7 @@ class Contributions:
             )
         return opened
 
-    def _find_open_round(self, run: StudyRun, site: str, round: int, attempt: str = "") -> OpenRound:
+    def _find_open_round(self, run: StudyRun, site: str, round: int, attempt: str = "") -> Round:
         check_invited(run.plan, site)
         if run.opened is None or round > run.opened.round_query.round:
             raise RequestError(Code.NOT_FOUND, f"{round_label(round)} of study {run.digest[:12]} is not open")
@@ -81,7 +79,7 @@ class Contributions:
             PeerError: it is ready for another query.
         """
         opened = self._find_open_round(run, site, round)
-        if not isinstance(opened, MaskedRound):
+        if not opened.masked:
             raise RequestError(
                 Code.BAD_ARGUMENT, f"answers to study {run.digest[:12]} are not masked; send the answer"
             )
@@ -124,7 +122,7 @@ class Contributions:
             await asyncio.shield(self._stored(run, opened, site))
         return repeated
 
-    async def _take(self, run: StudyRun, opened: OpenRound, contribution: Contribution, claimed: str) -> bool:
+    async def _take(self, run: StudyRun, opened: Round, contribution: Contribution, claimed: str) -> bool:
         """Check an answer and add it; True if it was added before."""
         site, round_query = contribution.site, opened.round_query
         small = contribution.values.nbytes <= INLINE_CHECK_BYTES
@@ -212,7 +210,7 @@ class Contributions:
         log.event("late-answer", study=study, round=round, site=site)
 
     def _stored(
-        self, run: StudyRun, opened: OpenRound, site: str, event_name: str = ANSWERED
+        self, run: StudyRun, opened: Round, site: str, event_name: str = ANSWERED
     ) -> asyncio.Task[None]:
         """Return the task that stores all answers received by now. They share one transaction, one event and
         one log line."""
@@ -223,7 +221,7 @@ class Contributions:
         unlogged.setdefault(event_name, set()).add(site)
         return storing
 
-    async def _store(self, run: StudyRun, opened: OpenRound, unlogged: UnloggedSites) -> None:
+    async def _store(self, run: StudyRun, opened: Round, unlogged: UnloggedSites) -> None:
         study, round = run.digest, opened.round_query.round
         gather = GATHER_SECONDS + GATHER_SECONDS_PER_SITE * len(run.plan.study.federation.sites)
         # Once no site is awaited, the release's transaction stores all answers.
@@ -248,10 +246,10 @@ class Contributions:
         opened.stored(macs)
         self._runtime.change_events.news.notify()
 
-    def _news(self, run: StudyRun, opened: OpenRound) -> pb.StudyEvent | None:
+    def _news(self, run: StudyRun, opened: Round) -> pb.StudyEvent | None:
         """Return the event with every site's status; None once the round is closed, since its release reports
         that [P27]."""
-        return None if opened.closed else run.news(opened)
+        return None if opened.frozen else run.event(opened)
 
     async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
         log.event(kind, logging.ERROR, study=study, round=round, site=site)
@@ -282,7 +280,7 @@ class Contributions:
         if decline_reason.person and consent_of_site.follows(run.consent.consent_of_site(site)):
             await self._repository.finish(run.consent.note(site, consent_of_site))
 
-    async def _store_decline(self, run: StudyRun, opened: OpenRound, site: str, reason: str) -> None:
+    async def _store_decline(self, run: StudyRun, opened: Round, site: str, reason: str) -> None:
         study, round = run.digest, opened.round_query.round
         event, at = self._news(run, opened), self._repository.clock()
 
@@ -306,7 +304,7 @@ def check_invited(plan: Plan, site: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _log_sites(opened: OpenRound, unlogged: UnloggedSites) -> None:
+def _log_sites(opened: Round, unlogged: UnloggedSites) -> None:
     """Log the sites that answered, or got ready, since the last line."""
     for event_name, sites in unlogged.items():
         round_query, said = opened.round_query, ",".join(sorted(sites))

@@ -3,33 +3,32 @@
 The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
 a tick -> cost charged and release sealed, in one transaction -> published -> fed to the algorithm -> next
 query durable. Before that transaction nothing depends on the draw: neither what this process computes nor if
-it survives [P27]. Masked rounds draw nothing and are charged for each attempt before its dispatch:
-`rounds.masked_driver` has their order.
+it survives [P27]. Masked rounds draw nothing and are charged for each attempt before its dispatch.
+`rounds.round` has the states, `rounds.drivers` the steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from eigenveil import barrier
-from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, round_label
+from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.mechanisms import data_independent_noise
 from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.rounds import Release, RoundState
+from eigenveil.protocol.rounds import Release, RoundEvent, RoundState
 from eigenveil.queries import NAMES, released_length
 from eigenveil.reporting.document import release_document, signed_bundle
-from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.driver import ExactDriver, RoundAssignment, RoundDriver, RoundJournal, after
-from eigenveil_server.rounds.masked_driver import MaskedDriver
-from eigenveil_server.rounds.open_round import OpenRound, PreparedNoise
+from eigenveil_server.rounds.drivers import CentralDriver, MaskedDriver, RoundDriver
+from eigenveil_server.rounds.round import Round
+from eigenveil_server.rounds.sealing import PreparedNoise, RoundJournal
 from eigenveil_server.rounds.study_session import StudySession
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import SiteConsent, StudyState
@@ -47,8 +46,9 @@ class Cancelled(Exception):
 
 
 class StudyRun:
-    """One running study. `state` is RUNNING until `drive` returns, `opened` is the latest round.
-    `on_next_attempt` is called when another attempt at it replaces the last."""
+    """One running study. `state` is RUNNING until `drive` returns. `opened` is the latest round in its latest
+    attempt; None before the first, and after the end. `on_next_attempt` is called when another attempt
+    replaces the last."""
 
     def __init__(
         self,
@@ -59,40 +59,29 @@ class StudyRun:
         on_next_attempt: Callable[[], None],
     ) -> None:
         self.stored = stored
+        self.digest = stored.digest
         self.plan = plan
         self.state = StudyState.RUNNING
+        self.opened: Round | None = None
         self._runtime = runtime
         self._repository = runtime.repository
         self._noise = PreparedNoise(runtime.noise, runtime.compute.draws)
-        self._assignment: RoundAssignment | None = None
         self._cancelled = False
         self.consent = ConsentPhase(
             stored, plan.study.federation, runtime.repository, runtime.change_events.news, consent_timeouts
         )
         self._on_next_attempt = on_next_attempt
-        self._driver = self._driver_of(plan)
+        self._driver = self._driver_of()
 
-    def _driver_of(self, plan: Plan) -> RoundDriver:
-        repository, sign = self._repository, self._runtime.keys.release.sign
-        if not plan.masked:
-            federation = plan.study.federation
-            return ExactDriver(
-                federation=federation, repository=repository, sign=sign, make_event=self._stage_event
-            )
+    def _driver_of(self) -> RoundDriver:
+        study, repository, sign = self.plan.study, self._repository, self._runtime.keys.release.sign
+        if not study.masked:
+            return CentralDriver(study=study, repository=repository, sign=sign, make_event=self.event)
         return MaskedDriver(
-            study=plan.study, repository=repository, sign=sign, make_event=self._stage_event,
+            study=study, repository=repository, sign=sign, make_event=self.event,
             compute=self._runtime.compute, waiting=self.consent.waiting,
             check=self._stop_if_cancelled, on_next_attempt=self._switch,
         )  # fmt: skip
-
-    @property
-    def digest(self) -> str:
-        return self.stored.digest
-
-    @property
-    def opened(self) -> OpenRound | None:
-        """Return the latest round; None before the first, and after the end."""
-        return None if self._assignment is None else self._assignment.opened
 
     async def drive(self) -> None:
         """Run to the end. A storage error ends the process."""
@@ -131,12 +120,12 @@ class StudyRun:
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
         self._stop_if_cancelled()
-        assignment = await compute.run(self._driver.first, session)
-        while assignment is not None:
-            self._assignment = assignment
+        opened = await compute.run(self._driver.resume, session)
+        while opened is not None:
+            self.opened = opened
             self._stop_if_cancelled()
             with self._runtime.metrics.round():
-                assignment = await self._one_round(assignment, session)
+                opened = await self._one_round(opened, session)
         return await compute.run(self._bundle, session)
 
     async def _fail_for_defect(self, problem: Exception) -> None:
@@ -150,29 +139,24 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
 
-    async def _one_round(self, assignment: RoundAssignment, session: StudySession) -> RoundAssignment | None:
+    async def _one_round(self, opened: Round, session: StudySession) -> Round | None:
         """Run from an open query to its release, and open the next query; None if there is none."""
-        self._announce(assignment)
+        query, compute = opened.round_query.query, self._runtime.compute
+        run = compute.alone if session.uses_subprocess(released_length(query)) else compute.run
+        log.event("round-open", study=self.digest, round=opened.round_query.round, kind=NAMES[type(query)])
+        self._announce(opened)
         try:
-            spec = data_independent_noise(assignment.opened.round_query.priced, self.plan.study)
-            draw_late = spec is not None and spec.length > MOST_AHEAD
-            if spec is not None and not draw_late:
+            spec = data_independent_noise(opened.round_query.priced, self.plan.study)
+            if spec is not None and spec.length <= MOST_AHEAD:
                 self._noise.prepare(spec)  # after the query has left, while the sites compute
-            assignment = await self._driver.answered(assignment)
-            opened = assignment.opened
+            opened = await self._driver.answered(opened)
             present = await self._close(opened)
-            if draw_late and spec is not None:
+            if spec is not None and spec.length > MOST_AHEAD:
                 self._noise.prepare(spec)
             await self._noise.wait_until_drawn()
             failpoint("noise-drawn")
-            journal = self._journal(assignment, session)
+            journal = self._journal(opened, session)
             noise = self._runtime.noise if spec is None else self._noise
-            compute = self._runtime.compute
-            run = (
-                compute.alone
-                if session.uses_subprocess(released_length(opened.round_query.query))
-                else compute.run
-            )
             release = await run(self._release, opened, present, journal, noise)
         except asyncio.CancelledError:  # the process stops; any other exception ends the study
             if self.opened is not None:
@@ -180,96 +164,66 @@ class StudyRun:
             raise
         opened.settle(durable=True)
         failpoint("round-released")
-        self._enter(opened, RoundState.RELEASED)
+        opened.enter(RoundEvent.RELEASE)
+        log.event("round-released", study=self.digest)
         self._runtime.change_events.news.notify()
-        open_next = self._driver.following(assignment, session)
-        return await run(self._followed, session, release, lambda: open_next(journal.last))
+        return await run(self._follow, session, release, journal.last, opened.eligible())
 
-    def _followed(
-        self, session: StudySession, release: Release, open_next: Callable[[], RoundAssignment | None]
-    ) -> RoundAssignment | None:
-        """Feed a charged and stored release to the algorithm, off the event loop [P27]."""
+    def _follow(
+        self, session: StudySession, release: Release, last: pb.SealedRound | None, ready: Mapping[str, str]
+    ) -> Round | None:
+        """Feed a charged and stored release to the algorithm, and open the next query, for the members of the
+        last set and other ready sites. Off the event loop [P27]."""
         session.feed(release)
         failpoint("round-followed")
         if session.pending is not None:
             self._stop_if_cancelled()  # an attempt at a masked round is charged when it is opened
-        return open_next()
+        return self._driver.dispatch(session, last, ready)
 
-    def _announce(self, assignment: RoundAssignment) -> None:
-        """Notify sites and watchers of a query that is durably open."""
+    def _announce(self, opened: Round) -> None:
+        """Notify sites and watchers of a round or an attempt that is durably open."""
         self._runtime.change_events.work.notify()
         self._runtime.change_events.news.notify()
-        round_query = assignment.opened.round_query
-        log.event(
-            "round-open", study=self.digest, round=round_query.round, kind=NAMES[type(round_query.query)]
-        )
-        self._log_set(assignment.opened.attempt)
-
-    def _log_set(self, attempt: Attempt | None) -> None:
+        attempt = opened.attempt
         if attempt is not None:
             self._runtime.metrics.attempted()
             number, sites = attempt.number, ",".join(attempt.sites)
             log.event("set-fixed", study=self.digest, round=attempt.round, attempt=number, sites=sites)
             failpoint("set-fixed")
 
-    def _switch(self, assignment: RoundAssignment) -> None:
-        """Assign another attempt, which is durable and charged, from here on."""
-        self._assignment = assignment
+    def _switch(self, opened: Round) -> None:
+        """Go on with another attempt, which is durable and charged."""
+        self.opened = opened
         self._on_next_attempt()
-        self._runtime.change_events.work.notify()
-        self._runtime.change_events.news.notify()
-        self._log_set(assignment.opened.attempt)
+        self._announce(opened)
 
-    async def _close(self, opened: OpenRound) -> tuple[str, ...]:
+    async def _close(self, opened: Round) -> tuple[str, ...]:
         """Freeze the set of sites, in this process only: it is published with the release."""
-        present = await opened.close()
+        present = await opened.freeze()
         self._stop_if_cancelled()
-        self._check_present(opened, present)
-        self._enter(opened, RoundState.CLOSED)
+        opened.check_present(present, self.consent.waiting())
+        opened.close()
         failpoint("round-closed")
         return present
 
-    def _check_present(self, opened: OpenRound, present: tuple[str, ...]) -> None:
-        try:
-            self.plan.study.federation.check_present(present)
-        except RequestError as problem:
-            why = (
-                f"{round_label(opened.round_query.round)}: {problem} "
-                f"({opened.reasons(self.consent.waiting())})"
-            )
-            raise RequestError(problem.code, why) from problem
-
-    def _journal(self, assignment: RoundAssignment, session: StudySession) -> RoundJournal:
-        opened, driver = assignment.opened, self._driver
-        spent = driver.spent(opened.round_query, session)
+    def _journal(self, opened: Round, session: StudySession) -> RoundJournal:
+        spent = self._driver.spent(opened.round_query)
         return RoundJournal(
-            study=self.digest,
-            attempt=opened.number,
-            macs=opened.macs(),
-            absent=opened.absent(),
-            query=assignment.message.query,
-            after=after(session),
+            opened=opened,
+            after=session.after,
             sign=self._runtime.keys.release.sign,
             event=self._event(opened, RoundState.RELEASED, spent=spent),
-            book=driver.book,
+            book=self._driver.book,
             repository=self._repository,
         )
 
-    def _stage_event(self, opened: OpenRound, spent: int) -> pb.StudyEvent:
-        return self._event(opened, opened.state, spent=spent)
-
     def _release(
-        self, opened: OpenRound, present: tuple[str, ...], journal: RoundJournal, noise: NoiseSource
+        self, opened: Round, present: tuple[str, ...], journal: RoundJournal, noise: NoiseSource
     ) -> Release:
         """Release the round in one go off the event loop, because every site waits for it."""
         return barrier.release(
             opened.round_query, opened.total(), present, plan=self.plan, journal=journal, noise=noise
         )
-
-    def _enter(self, opened: OpenRound, state: RoundState) -> None:
-        opened.enter(state)
-        if state is RoundState.RELEASED:
-            log.event("round-released", study=self.digest)
 
     def _bundle(self, session: StudySession) -> bytes:
         document = release_document(
@@ -291,12 +245,12 @@ class StudyRun:
         opened = self.opened
         if opened is not None:
             if opened.state is not RoundState.RELEASED:
-                self._enter(opened, RoundState.FAILED)
+                opened.enter(RoundEvent.FAIL)
             last = opened.state
         event = self._event(opened, last, state=state, failure=failure)
         at = self._repository.clock()
         if opened is not None:
-            await opened.close()
+            await opened.freeze()
 
         def end(change: Connection) -> None:
             if opened is not None:
@@ -313,13 +267,13 @@ class StudyRun:
         failpoint("study-settled")
         if opened is not None:
             opened.settle(durable=True)
-        self.state, self._assignment = state, None
+        self.state, self.opened = state, None
         log.event(f"study-{state.value}", study=self.digest, analyst=self.stored.analyst)
         self._runtime.change_events.news.notify()
 
     def _event(
         self,
-        opened: OpenRound | None,
+        opened: Round | None,
         round_state: RoundState,
         *,
         state: StudyState = StudyState.RUNNING,
@@ -354,13 +308,13 @@ class StudyRun:
         agree first."""
         if self.consent.open:
             return self.consent.assignment(site, poll)
-        if self._assignment is None or self.digest in poll.awaiting_approval:
+        opened = self.opened
+        if opened is None or self.digest in poll.awaiting_approval:
             return None
-        opened = self._assignment.opened
         attempt_key = self.digest, opened.round_query.round, opened.number_for(site)
         if not opened.awaits(site) or attempt_key in poll.answered:
             return None
-        return self._assignment.for_site(site, poll.known.get(self.digest, 0))
+        return opened.message_for(site, poll.known.get(self.digest, 0))
 
     def deny(self, sites: frozenset[str]) -> None:
         """Look again after a change of the denied sites."""
@@ -371,15 +325,16 @@ class StudyRun:
     async def note(self, site: str, said: SiteConsent) -> None:
         """Store the consent of `site`, and notify watchers."""
         opened = self.opened
-        if opened is None or opened.closed or opened.state not in (RoundState.OPEN, RoundState.FIXED):
+        if opened is None or opened.frozen:
             await self.consent.note(site, said)
         else:
             await self.consent.note(site, said, partial(self._event_writer, opened))
 
-    def _event_writer(self, opened: OpenRound) -> Callable[[Connection], None]:
+    def _event_writer(self, opened: Round) -> Callable[[Connection], None]:
         """Return a writer of the current event. Nothing of a close is published before its release [P27]."""
-        round, event = opened.round_query.round, self.news(opened)
+        round, event = opened.round_query.round, self.event(opened)
         return partial(study_writes.add_round_event, study=self.digest, round=round, event=event)
 
-    def news(self, opened: OpenRound) -> pb.StudyEvent:
-        return self._event(opened, opened.state)
+    def event(self, opened: Round, spent: int | None = None) -> pb.StudyEvent:
+        """Return the event of a round as it is, with the micro-rho `spent` by then; None: by now."""
+        return self._event(opened, opened.state, spent=spent)

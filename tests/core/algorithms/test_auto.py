@@ -92,7 +92,7 @@ def test_no_releases_spend_or_ask_more_than_was_foreseen(
     """Whatever numbers come back, however absurd, and whatever is decided from them."""
     plan = make_plan(a_during(d=d, components=k, centring=centring, max_records=10**5))
     random, sent = np.random.default_rng(seed), 0
-    with mock.patch.object(subject.Probe, "way", way):
+    with mock.patch.object(subject, "_probe", return_value=(way, "")):
         session = Session(plan)
         while (asked := session.pending) is not None:
             values = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -237,7 +238,15 @@ def best_of_trials(trial: FloatArray, stop: float) -> FloatArray:
     return np.asarray(np.diff(generating(np.concatenate([[0.0], at_most]))))
 
 
-def trial_law(rule: subspaces.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
+class TrialNoise(NamedTuple):
+    """Noise of one trial: discrete Laplace of `scale`, truncated at `bound` for the majority."""
+
+    scale: float
+    changed: int
+    bound: int
+
+
+def trial_law(rule: TrialNoise, candidates: list[tuple[int, int]], half: int) -> FloatArray:
     """The law of one trial: nothing, then (dimension, noised votes) in rising order."""
     truncation_bound = int(45 * rule.scale)
     out = []
@@ -258,9 +267,7 @@ def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -
     changed, epsilon, stop, half = (subspaces.changed_votes(a_study(neighbours=neighbours)), 1.0, 0.05, 40)
     for share, fine in ((3, True), (1, False)):
         scale = scale_of((share * changed) ** 2, 500_000)
-        rule = subspaces.Trial(
-            scale=scale, changed=changed, bound=subspaces.truncation_bound(scale, changed, DELTA * stop)
-        )
+        rule = TrialNoise(scale, changed, subspaces.truncation_bound(scale, changed, DELTA * stop))
         worst = 0.0
         for low in (half, half - changed, half // 2 + changed + 3, half // 2 + changed):
             for agreed in (half, half // 2):

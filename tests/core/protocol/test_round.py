@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from eigenveil.protocol.rounds import (
     ROUND_SIGNED,
     TRANSITIONS,
     Release,
+    RoundEvent,
     RoundState,
     RoundStatement,
     SignedRound,
-    check_transition,
     diagram,
+    next_state,
 )
 from eigenveil.protocol.wire import round_from_proto, round_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -32,22 +34,22 @@ PROTOCOL = Path(__file__).parents[3] / "proto" / "PROTOCOL.md"
 
 
 def reachable(start: RoundState) -> set[RoundState]:
-    """Every state that some sequence of moves leads to."""
+    """Every state that some sequence of events leads to."""
     found, border = {start}, [start]
     while border:
-        fresh = set(TRANSITIONS[border.pop()]) - found
+        fresh = set(TRANSITIONS[border.pop()].values()) - found
         found |= fresh
         border += fresh
     return found
 
 
-@pytest.mark.parametrize(("state", "to"), list(product(RoundState, RoundState)))
-def test_a_transition_is_allowed_exactly_if_it_is_in_the_table(state: RoundState, to: RoundState) -> None:
-    if to in TRANSITIONS[state]:
-        assert check_transition(state, to) is to
+@pytest.mark.parametrize(("state", "event"), list(product(RoundState, RoundEvent)))
+def test_an_event_is_allowed_exactly_if_the_table_has_it(state: RoundState, event: RoundEvent) -> None:
+    if event in TRANSITIONS[state]:
+        assert next_state(state, event) is TRANSITIONS[state][event]
     else:
-        with refused(Code.BUG, state.value, to.value):
-            check_transition(state, to)
+        with refused(Code.BUG, state.value, event.value):
+            next_state(state, event)
 
 
 def test_every_state_can_be_reached_and_every_round_can_end() -> None:
@@ -58,7 +60,25 @@ def test_every_state_can_be_reached_and_every_round_can_end() -> None:
 
 
 def test_a_round_is_released_from_the_closed_state_only() -> None:
-    assert [state for state in RoundState if RoundState.RELEASED in TRANSITIONS[state]] == [RoundState.CLOSED]
+    before = [state for state in RoundState if RoundState.RELEASED in TRANSITIONS[state].values()]
+    assert before == [RoundState.CLOSED]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (RoundEvent.DISPATCH, RoundEvent.CLOSE, RoundEvent.RELEASE),
+        (RoundEvent.DISPATCH, RoundEvent.FIX, RoundEvent.FIX, RoundEvent.COMPLETE, RoundEvent.RELEASE),
+    ],
+    ids=["central", "masked"],
+)
+def test_a_round_goes_this_way_to_its_release(events: tuple[RoundEvent, ...]) -> None:
+    assert reduce(next_state, events, RoundState.PLANNED) is RoundState.RELEASED
+
+
+def test_a_masked_answer_counts_for_a_charged_set_only() -> None:
+    assert [state for state in RoundState if RoundEvent.COMPLETE in TRANSITIONS[state]] == [RoundState.FIXED]
+    assert RoundEvent.CLOSE not in TRANSITIONS[RoundState.FIXED]
 
 
 def test_the_protocol_shows_the_table_as_it_is() -> None:

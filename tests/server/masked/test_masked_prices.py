@@ -19,7 +19,7 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_server.planning.submissions import check_cost_limits
 from eigenveil_server.recovery.accept_loss import cost_of_loss
 from eigenveil_server.recovery.checkpoints import read_checkpoint
-from eigenveil_server.rounds.masked_driver import cost_of_attempt
+from eigenveil_server.rounds.drivers import cost_of_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml

@@ -22,7 +22,7 @@ from eigenveil_common.files import arm, disarm
 from eigenveil_common.rpc import error_from
 from eigenveil_common.storage.ledger_store import ExtraWrite, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.masked_round import MaskedRound
+from eigenveil_server.rounds.round import Round
 from eigenveil_server.storage.study_reads import RoundAnswers
 from tests.server.deadlines import Place, pass_when, pass_without
 from tests.server.masked.sites import (
@@ -222,13 +222,14 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
     cards = {site: card_of(site) for site in SITES}
     first = Attempt.at(asked, 1, cards)
     few = Attempt.at(asked, 2, {site: cards[site] for site in SITES[1:]})
-    without = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), few)
+    nothing = RoundAnswers(macs={}, declined={})
+    without = Round(asked, plan.study.federation, nothing, masked=True, attempts=[few])
     assert without.statuses() == {"anna": "absent", "bert": "waiting", "carl": "waiting"}
-    last = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), first)
-    await last.close()
+    last = Round(asked, plan.study.federation, nothing, masked=True, attempts=[first])
+    await last.freeze()
     last.decline("anna", "policy")
     assert last.eligible() == {site: card for site, card in cards.items() if site != "anna"}
-    stage = last.next_stage(Attempt.at(asked, 2, last.eligible()))
+    stage = last.next_attempt(Attempt.at(asked, 2, last.eligible()))
     last.decline("bert", "policy")
     stage.take_over(last)
     assert (stage.awaits("bert"), stage.awaits("carl"), stage.ready.is_set()) == (False, True, True)
@@ -320,7 +321,7 @@ def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:
     asked = rehearse(plan)[0]
     cards = dict.fromkeys(SITES, "ab" * 32)
     attempts = [Attempt.at(asked, number, cards) for number in (1, 2, 3)]
-    stage = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
+    stage = Round(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), masked=True)
     for number, attempt in enumerate(attempts):
-        stage = stage.next_stage(attempt)
+        stage = stage.next_attempt(attempt)
         assert [stage.is_earlier_attempt(one.digest) for one in attempts] == [at < number for at in range(3)]

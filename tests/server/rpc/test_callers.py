@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import NoReturn, cast
 from unittest import mock
@@ -32,8 +33,8 @@ def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owne
 
 
 def test_many_calls_write_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[Presence] = []
-    monkeypatch.setattr(Presence, "_write", lambda self: written.append(self))
+    written: list[Path] = []
+    monkeypatch.setattr(os, "replace", lambda half, path: written.append(path))
     now = [10 * EVERY_MS]
     kept = Presence(tmp_path / "presence.json", lambda: now[0])
     for _ in range(10):

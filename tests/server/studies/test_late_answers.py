@@ -176,7 +176,7 @@ async def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
         hearing = asyncio.create_task(engine.receive("carl", agrees))
         while run.consent.consent_of_site("carl").state is not ConsentState.AGREED:
             await asyncio.sleep(0)
-        assert not opened.closed, "he agrees in time"
+        assert not opened.frozen, "he agrees in time"
         late.set()
         await tick.due()
         busy.go.set()

@@ -18,7 +18,8 @@ from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.driver import check_same_query, round_statement
+from eigenveil_server.rounds.drivers import check_same_query
+from eigenveil_server.rounds.sealing import round_statement
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.studies import contributions
 from tests.server.masked.sites import attempts_of, charges_of, masked_toml, serving_sites, site_of

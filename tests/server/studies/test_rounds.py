@@ -13,7 +13,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.planning.choose import rehearse
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds.round import Round
 from eigenveil_server.storage.states import ConsentState, SiteConsent
 from eigenveil_server.storage.study_reads import RoundAnswers
 from eigenveil_server.studies import contributions
@@ -52,7 +52,7 @@ async def test_a_deadline_is_as_long_as_is_stated() -> None:
 
     async def scenario() -> float:
         plan = a_plan()
-        opened = OpenRound(rehearse(plan)[0], plan.study.federation, RoundAnswers(macs={}, declined={}))
+        opened = Round(rehearse(plan)[0], plan.study.federation, RoundAnswers(macs={}, declined={}))
         start = time.monotonic()
         assert not await opened.complete(0.05)
         return time.monotonic() - start

@@ -22,7 +22,8 @@ from eigenveil_server.config import Config
 from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import unix_ms
-from eigenveil_server.rounds.open_round import DifferentAnswer, OpenRound, PreparedNoise
+from eigenveil_server.rounds.round import DifferentAnswer, Round
+from eigenveil_server.rounds.sealing import PreparedNoise
 from eigenveil_server.rpc.callers import Admissions, Calls
 from eigenveil_server.rpc.interceptor import Authenticator, admit_uncertified
 from eigenveil_server.rpc.site_sessions import SiteSessions
@@ -116,20 +117,20 @@ def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
     database.close()
 
 
-def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
+def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> Round:
     """The open first round of a study with the sites a, b and c."""
     query = RoundQuery(PricedQuery(query=Count(), micro_rho=1), "0" * 64, 0)
-    return OpenRound(
+    return Round(
         query, Federation(sites=("a", "b", "c"), **federation), RoundAnswers(macs=macs or {}, declined={})
     )
 
 
-def add_answer(box: OpenRound, site: str, mac: bytes) -> bool:
+def add_answer(box: Round, site: str, mac: bytes) -> bool:
     """Add an answer; whether it was here before."""
     return asyncio.run(box.add_answer(site, mac, frozen([1]), _run_inline))
 
 
-def declines(box: OpenRound, site: str, reason: str) -> None:
+def declines(box: Round, site: str, reason: str) -> None:
     """Decline, durably."""
     box.decline(site, reason)
     box.stored([site])
@@ -144,7 +145,7 @@ def test_a_round_is_ready_when_nobody_is_awaited() -> None:
     assert not box.ready.is_set()  # a decline counts once it is stored
     box.stored(["c"])
     assert box.ready.is_set()
-    assert list(asyncio.run(box.close())) == ["a", "b"]
+    assert list(asyncio.run(box.freeze())) == ["a", "b"]
     assert box.absent() == {"c": "declined: policy"}
 
 
@@ -164,7 +165,7 @@ async def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
     box = inbox()
     await box.add_answer("a", b"m", frozen([1]), _run_inline)
     await box.add_answer("b", b"n", frozen([1]), _run_inline)
-    assert list(await box.close()) == ["a", "b"]
+    assert list(await box.freeze()) == ["a", "b"]
     assert box.macs() == {"a": b"m", "b": b"n"}
     assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
     waiting = asyncio.create_task(box.wait_until_settled(60))
@@ -185,7 +186,7 @@ async def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to
     with pytest.raises(MemoryError):
         await box.add_answer("a", b"m", frozen([1]), fails)
     await box.add_answer("b", b"n", frozen([1]), _run_inline)
-    await box.close()
+    await box.freeze()
     with pytest.raises(InternalError, match="added only in part"):
         box.total()
 
@@ -193,7 +194,7 @@ async def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to
 async def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
     box = inbox()
     await box.add_answer("a", b"m", frozen([1]), _run_inline)
-    await box.close()
+    await box.freeze()
     assert not await box.wait_until_settled(0.01)
     box.settle(durable=False)
     assert not await box.wait_until_settled(60)
@@ -215,7 +216,7 @@ async def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason:
     declines(box, "a", reason)
     told = {"policy", "budget", "protocol"} & {reason}
     assert box.statuses()["a"] == ":".join(["declined", *told])
-    await box.close()
+    await box.freeze()
     assert box.absent()["a"] == ": ".join(["declined", *told])
 
 

@@ -8,6 +8,7 @@ opens it and compared with what was said to the outside before the cut.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +35,9 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, SqliteDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.process import end_process
-from eigenveil_server.rounds.driver import RoundDispatch, RoundJournal
-from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds.drivers import write_dispatch
+from eigenveil_server.rounds.round import Round
+from eigenveil_server.rounds.sealing import RoundJournal
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
 from eigenveil_server.storage.repository import GroupCommit, Repository
@@ -194,14 +196,12 @@ class Work:
 
     def _round(self, study: str, round: int, after: str) -> Release:
         asked, ledger = _asked(study, round), self._repository.ledger
-        masked = int(study, 16) % 2
-        self._open(asked, after)
-        if masked:
-            self._fix(asked)
+        masked = bool(int(study, 16) % 2)
+        self._open(asked)
+        attempts = self._fix(asked) if masked else []
         journal = RoundJournal(
-            study=study, attempt=TRIES * masked, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
-            query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
-            repository=self._repository,
+            opened=_answered(asked, masked, attempts),
+            after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), repository=self._repository,
             book=lambda asked, also: (
                 ledger.write_alongside(also) if masked else ledger.charge_round(asked, also)
             ),
@@ -214,15 +214,16 @@ class Work:
         journal.seal(asked, release)
         return release
 
-    def _open(self, asked: RoundQuery, after: str) -> None:
+    def _open(self, asked: RoundQuery) -> None:
         """The question, and that an answer to it is in is told once it is durable."""
         place = asked.plan_digest, asked.round
         if not self._repository.studies.attempts(*place):
             with self._database.transaction() as change:
-                _opening(asked, after).write(change)
+                query, event = query_to_proto(asked), pb.StudyEvent()
+                write_dispatch(change, opened=_round_of(asked), query=query, at=0, event=event)
         self._outside.opened[place] = asked.digest
 
-    def _fix(self, asked: RoundQuery) -> None:
+    def _fix(self, asked: RoundQuery) -> list[Attempt]:
         """Both attempts at a round, each told once it is durable and charged."""
         place = asked.plan_digest, asked.round
         stored = self._repository.studies.attempts(*place)
@@ -234,16 +235,24 @@ class Work:
                     asked, PRICE, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
+        return stored
 
 
 def _asked(study: str, round: int) -> RoundQuery:
     return RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE.micro_rho), study, round)
 
 
-def _opening(asked: RoundQuery, after: str) -> RoundDispatch:
-    opened = OpenRound(asked, Federation(sites=("anna", "bert")), RoundAnswers(macs={}, declined={}))
-    query = query_to_proto(asked)
-    return RoundDispatch(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
+def _round_of(asked: RoundQuery, masked: bool = False, attempts: Sequence[Attempt] = ()) -> Round:
+    nothing = RoundAnswers(macs={}, declined={})
+    return Round(asked, Federation(sites=("anna", "bert")), nothing, masked=masked, attempts=attempts)
+
+
+def _answered(asked: RoundQuery, masked: bool, attempts: Sequence[Attempt]) -> Round:
+    """The round with both answers, whose values are not looked at."""
+    opened = _round_of(asked, masked, attempts)
+    opened._macs = {"anna": bytes(32), "bert": bytes(32)}
+    opened._answered |= opened._macs.keys()
+    return opened
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> SqliteDatabase:

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil_server.rounds.open_round import OpenRound, Run
+from eigenveil_server.rounds.round import Round, Run
 from tests.torture.programs.members import template
 from tests.torture.programs.operations import LONGEST, Op, drawn
 from tests.torture.programs.programs import FOUND, faults_of, hunt, keep, kept, shrunk, verdict
@@ -53,10 +53,10 @@ def test_the_same_program_ends_the_same_way_twice(members: Path) -> None:
     assert faults_of(drawn(5), 5, members) == faults_of(drawn(5), 5, members)
 
 
-REAL = OpenRound.add_answer
+REAL = Round.add_answer
 
 
-async def added_twice(self: OpenRound, site: str, mac: bytes, values: IntArray, run: Run) -> bool:
+async def added_twice(self: Round, site: str, mac: bytes, values: IntArray, run: Run) -> bool:
     """The planted fault: an answer that comes again is added again."""
     repeated = await REAL(self, site, mac, values, run)
     if repeated:
@@ -66,7 +66,7 @@ async def added_twice(self: OpenRound, site: str, mac: bytes, values: IntArray, 
 
 @pytest.mark.slow
 def test_an_answer_that_is_added_twice_is_caught_kept_and_shrunk(members: Path, tmp_path: Path) -> None:
-    with mock.patch.object(OpenRound, "add_answer", added_twice):
+    with mock.patch.object(Round, "add_answer", added_twice):
         seed = next(seed for seed in range(300) if faults_of(drawn(seed), seed, members)[0])
         small = shrunk(drawn(seed), seed, members)
         faults = faults_of(small, seed, members)[0]

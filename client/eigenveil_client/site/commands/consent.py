@@ -11,16 +11,18 @@ from typing import Any
 from eigenveil.accounting.budget import Conversion, epsilons, studies_left
 from eigenveil.accounting.formatting import percent_up, shown, shown_up
 from eigenveil.accounting.zcdp import NO_COST, Cost, Neighbours
+from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.site_rules import DeclineReason, Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import NAME, NAMES, parse_study
 from eigenveil.study_authorization import SignedAuthorization
-from eigenveil_client.connection.identity import folder_identity
+from eigenveil_client.connection.identity import folder_identity, load_identity
+from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.site.commands.terminal import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
@@ -44,7 +46,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
             too few or of low quality, the budget is too small, or it was decided before.
         PeerError: its analyst's signature is invalid.
     """
-    plan = plan_from_json(received.plan_json)
+    plan = received.read_plan()
     store.confirmed.require(config.identity)
     analysts.require(config.identity, plan, received.signed, store.clock_time())
     config.policy.require(plan, store.now())
@@ -182,7 +184,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for received in store.studies.all():
-        plan = plan_from_json(received.plan_json)
+        plan = received.read_plan()
         rows.append({
             "study": received.plan,
             "name": plan.study.name,
@@ -349,7 +351,7 @@ def show_transition(
 ) -> None:
     """Print a study's old and new status, and the budget freed."""
     delta = config.policy.budget_delta
-    freed = amount(cost.micro_rho, config, plan_from_json(received.plan_json).gaussian)
+    freed = amount(cost.micro_rho, config, received.read_plan().gaussian)
     view = {
         "study": received.plan,
         "was": received.status.value,
@@ -362,6 +364,12 @@ def show_transition(
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
         text += f"; freed: {again}, except with probability {freed['but_for']}"
     print_result(view, as_json, text)
+
+
+def federation_dictionary(config: SiteConfig) -> Dictionary | None:
+    """Return the dictionary last received from the federation; None if there is none."""
+    enrolled = folder_identity(config.identity) is not None
+    return stored_dictionary(load_identity(config.identity)) if enrolled else None
 
 
 def plan_of(config: SiteConfig, path: Path) -> Plan:

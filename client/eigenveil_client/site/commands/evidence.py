@@ -1,8 +1,7 @@
 """Evidence of a site: both ledgers, signed statements, answers computed again, and installed software.
 
 A site stores no copy of an answer's numbers. Answers are exact, so the same records give the same bytes; the
-keyed digest in the egress ledger verifies a recomputation. The software bill of materials is a CycloneDX 1.6
-document.
+keyed digest in the egress ledger verifies a recomputation.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, distributions
 from typing import Any
@@ -18,8 +17,7 @@ from typing import Any
 from eigenveil.accounting.formatting import percent_up
 from eigenveil.accounting.ledger import GENESIS, EntryKind
 from eigenveil.errors import Code, InternalError, RequestError, round_label
-from eigenveil.numerics.encoding import IntArray, to_memoryview
-from eigenveil.protocol.plan import plan_from_json
+from eigenveil.numerics.encoding import to_memoryview
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import centre_of
 from eigenveil.queries.contract import describe_grid
@@ -36,11 +34,8 @@ from eigenveil_common.command import console, print_result
 
 
 def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
-    """Check a published document against the statements signed to this site and against its charges.
-
-    Raises:
-        RequestError: code `bad-release`, there is a contradiction.
-    """
+    """Check a published document against the statements signed to this site and against its charges. Raises
+    RequestError, code `bad-release`, for a contradiction."""
     plan, charged = document["plan_digest"], store.ledger.ledger.charged
     found = store.transcript.log(plan).find_contradictions(document, key)
     found += [
@@ -72,11 +67,7 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
 
 def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
     """Return every set of sites of a study that the coordinator signed to this site. `answered` is false for
-    refused sets, which are proof against the coordinator.
-
-    Raises:
-        PeerError: a stored attempt is not signed by `key`.
-    """
+    refused sets, which are proof against the coordinator. Raises PeerError if one is not signed by `key`."""
     return [
         {
             "round": one.round,
@@ -132,41 +123,14 @@ def report_chain(name: str, digests: list[str], noted: str, as_json: bool) -> No
     print_result(view, as_json, f"the {name} is complete: {len(digests)} rows{later}\nhead {chain[-1]}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RecomputedAnswer:
-    """Numbers sent with `row`. Shape: values (query.ask.length,)."""
-
-    row: EgressRow
-    query: RoundQuery
-    study: Study
-    values: IntArray
-
-
-def recompute_answer(store: SiteStore, row: EgressRow, engine: RecordEngine) -> RecomputedAnswer:
-    """Compute the answer of `row` once more.
+def recompute_answer(store: SiteStore, row: EgressRow, engine: RecordEngine) -> dict[str, Any]:
+    """Compute the answer of `row` once more; return its query and its numbers with meanings and units.
 
     Raises:
         RequestError: code `not-found`, the row has no numbers, or masked ones; `conflict`, the records have
             changed; or the records cannot be read.
         InternalError: the query or the plan of the row is missing.
     """
-    _check_exact(row)
-    round_query, received = store.egress.query_of(row), store.studies.get(row.study)
-    if received is None:
-        raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
-    plan = plan_from_json(received.plan_json)
-    with closing(engine.load(plan)) as engine_data:
-        values = engine_data.answer(round_query.query, round_query.priced.frame)
-    if store.keyed_digests.of_answer(round_query, to_memoryview(values)) != row.contribution:
-        raise RequestError(
-            Code.CONFLICT,
-            f"the records have changed since row {row.index} was sent, so its numbers cannot be computed "
-            "again; restore the records of that day",
-        )
-    return RecomputedAnswer(row=row, query=round_query, study=plan.study, values=values)
-
-
-def _check_exact(row: EgressRow) -> None:
     if not row.answers:
         raise RequestError(Code.NOT_FOUND, f"row {row.index} sent no numbers")
     if row.masked:
@@ -175,6 +139,19 @@ def _check_exact(row: EgressRow) -> None:
             f"row {row.index} sent a masked answer, which cannot be computed again: it contains random noise "
             "and masks. Its keyed digest identifies the bytes sent",
         )
+    round_query, received = store.egress.query_of(row), store.studies.get(row.study)
+    if received is None:
+        raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
+    plan = received.read_plan()
+    with closing(engine.load(plan)) as engine_data:
+        values = engine_data.answer(round_query.query, round_query.priced.frame)
+    if store.keyed_digests.of_answer(round_query, to_memoryview(values)) != row.contribution:
+        raise RequestError(
+            Code.CONFLICT,
+            f"the records have changed since row {row.index} was sent, so its numbers cannot be computed "
+            "again; restore the records of that day",
+        )
+    return _answer_view(row, round_query, plan.study, values.tolist())
 
 
 MOST_SHOWN = 200
@@ -205,10 +182,8 @@ def show_ledger(view: dict[str, Any]) -> None:
     for entry in view["entries"]:
         share = percent_up(entry["micro_rho"], view["budget"]["micro_rho"], 4)
         round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
-        listing.add_row(
-            str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
-            round_number, share if entry["micro_rho"] else "",
-        )  # fmt: skip
+        what = (str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12])
+        listing.add_row(*what, round_number, share if entry["micro_rho"] else "")
     show(listing)
     console.print("the chain is complete; head " + view["head"], markup=False)
     for name in ("budget", "spent", "left"):
@@ -249,33 +224,30 @@ def show_egress(view: dict[str, Any]) -> None:
         show(calls)
 
 
-def answer_view(numbers: RecomputedAnswer) -> dict[str, Any]:
-    """Return one row's query and its numbers with meanings and units, as plain values."""
-    query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
-    described, frame = query.describe(study), numbers.query.priced.frame
+def _answer_view(row: EgressRow, round_query: RoundQuery, study: Study, values: list[int]) -> dict[str, Any]:
+    query, frame = round_query.query, round_query.priced.frame
+    described, grid = query.describe(study), None if frame is None else frame.grid
     named = zip(described.labels, values, strict=True)
-    view = [{"is": label, "value": value} for label, value in named]
+    view: list[dict[str, Any]] = [{"is": label, "value": value} for label, value in named]
     factors = described.factors if frame is None else ()  # they are those of the bounds' own grid
     for number, factor, name in zip(view, factors, described.names, strict=False):
         number |= {"in_units": number["value"] * factor, "unit": name}
     return {
-        "row": numbers.row.index,
-        "study": numbers.row.study,
-        "round": numbers.row.round,
-        "kind": numbers.row.kind,
-        "meaning": numbers.row.meaning,
-        "query": numbers.row.query,
-        "digest": numbers.row.contribution,
+        "row": row.index,
+        "study": row.study,
+        "round": row.round,
+        "kind": row.kind,
+        "meaning": row.meaning,
+        "question": row.query,
+        "digest": row.contribution,
         "one_unit": described.unit,
-        "grid": describe_grid(
-            study, centre_of(query), described.radius, None if frame is None else frame.grid
-        ),
+        "grid": describe_grid(study, centre_of(query), described.radius, grid),
         "numbers": view,
     }
 
 
 def show_decoded(view: dict[str, Any]) -> None:
-    """Print `answer_view`, at most MOST_SHOWN numbers (--json shows all)."""
+    """Print `recompute_answer`, at most MOST_SHOWN numbers (--json shows all)."""
     console.print(f"row {view['row']}, {round_label(view['round'])}: {view['meaning']}", markup=False)
     console.print(f"a value of 1 is {view['one_unit']}", markup=False)
     if view["kind"] != "count":
@@ -295,9 +267,8 @@ def show_decoded(view: dict[str, Any]) -> None:
 def _show_grid(view: dict[str, Any]) -> None:
     console.print(f"grid: {view['text']}", markup=False)
     if view["radius"] is not None:
-        console.print(
-            f"radius: {view['radius']} grid steps; a record farther from the centre is clipped to it"
-        )
+        text = "grid steps; a record farther from the centre is clipped to it"
+        console.print(f"radius: {view['radius']} {text}")
     listing = table("column", "one grid step", "centre")
     for column in view["columns"][:MOST_SHOWN]:
         centre = "" if column["centre"] is None else f"{column['centre']:.6g} {column['unit']}"
@@ -309,7 +280,7 @@ PROGRAM = "eigenveil"
 
 
 def sbom(now: datetime | None = None) -> dict[str, Any]:
-    """Return every installed distribution with its version, licence and package URL."""
+    """Return every installed distribution with its version, licence and package URL, as CycloneDX 1.6."""
     found = {_name(one): one for one in distributions()}
     return {
         "bomFormat": "CycloneDX",

@@ -1,8 +1,9 @@
 """eigenveil-site: the program that runs beside a site's records.
 
-Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration; 5 budget exhausted; 6
-the site's policy forbids it; 7 too few records; 8 not found; 9 conflict; 20 identity; 21 protocol; 23
-version; 24 coordinator unreachable; 70 storage; 71 a bug; 130 interrupted.
+Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration;
+5 budget exhausted; 6 the site's policy forbids it; 7 too few records; 8 not found; 9 conflict;
+20 identity; 21 protocol; 23 version; 24 coordinator unreachable; 70 storage; 71 a bug;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import click
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.dictionary.site_rules import analysts_line
-from eigenveil_client.site.commands import consent_commands, evidence_commands, key_card_commands
+from eigenveil_client.site.commands import key_card_commands, state_commands
 from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.policy_sections import QualityRules
@@ -212,16 +213,10 @@ def show_dictionary(config: SiteConfig) -> None:
     Saved as a file and named in site.toml, it states the plausible range of a column.
     """
     from eigenveil.dictionary.formats import dictionary_to_toml
-    from eigenveil_client.connection.identity import folder_identity, load_identity
-    from eigenveil_client.connection.session_start import stored_dictionary
+    from eigenveil_client.site.commands.consent import federation_dictionary
     from eigenveil_client.site.config import site_dictionary
 
-    held = (
-        None
-        if folder_identity(config.identity) is None
-        else stored_dictionary(load_identity(config.identity))
-    )
-    click.echo(dictionary_to_toml(held or site_dictionary(None)), nl=False)
+    click.echo(dictionary_to_toml(federation_dictionary(config) or site_dictionary(None)), nl=False)
 
 
 @group.command()
@@ -256,12 +251,7 @@ def console(config_file: Path, port: int, language: str) -> None:
     program.serve(config_file, port, language)
 
 
-for command in (
-    *consent_commands.COMMANDS,
-    *evidence_commands.COMMANDS,
-    key_card_commands.peers,
-    key_card_commands.analysts,
-):
+for command in (*state_commands.COMMANDS, key_card_commands.peers, key_card_commands.analysts):
     group.add_command(command)
 
 

@@ -1,7 +1,4 @@
-"""Options, prompts and tables that the site's commands share.
-
-Tables printed by the site's commands.
-"""
+"""Options, prompts and tables that the site's commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +16,10 @@ from rich.table import Table
 from eigenveil_common.command import console
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from eigenveil_client.site.config import SiteConfig
+    from eigenveil_client.site.state.store import SiteStore
 
 
 def _loaded(context: click.Context, parameter: click.Parameter, path: Path) -> SiteConfig:
@@ -29,6 +29,13 @@ def _loaded(context: click.Context, parameter: click.Parameter, path: Path) -> S
     loaded = site_config.load(path)
     check_trusted([path])
     return loaded
+
+
+def opened_store(config: SiteConfig) -> AbstractContextManager[SiteStore]:
+    """Return the site's store as a context, as `open_site_store`; importing it takes long."""
+    from eigenveil_client.site.state.store_access import open_site_store
+
+    return open_site_store(config)
 
 
 CONFIG_PATH, HELP = click.Path(path_type=Path), "The site's site.toml."

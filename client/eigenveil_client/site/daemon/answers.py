@@ -67,8 +67,7 @@ class RecordAnswers:
             self.forget(plan)
 
     def _load_or_cached(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
-        """Return the records of a study and their error; with an error they are loaded again the next
-        time."""
+        """Return the records of a study and their error, with which they are loaded again the next time."""
         if plan.digest in self._loaded_records:
             return self._loaded_records[plan.digest], None
         while len(self._loaded_records) >= MAX_LOADED_STUDIES:
@@ -80,7 +79,7 @@ class RecordAnswers:
         return records, problem
 
     def _load(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
-        """Load the records, and return them with their error.
+        """Load the records, and return them with their error; zeros stand in for unreadable records.
 
         The number of persons and the quality of columns are checked on the whole file, by the site's own
         thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about.
@@ -88,7 +87,6 @@ class RecordAnswers:
         try:
             records = self._engine.load(plan)
         except RequestError as problem:
-            # Zeros stand in for unreadable records.
             return zeros(self._policy.minimum_records, plan.study), problem
         try:
             self._policy.require_record_count(records.persons)
@@ -101,8 +99,7 @@ class RecordAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Notice that an answer is computed and waits for the set of sites; `card` is the digest of this key
-    card."""
+    """Notice that an answer is computed and waits for the set of sites; `card` is the key card's digest."""
 
     plan_digest: str
     round: int
@@ -131,14 +128,12 @@ class MaskedAnswer:
 
 
 class MaskedReplies:
-    """Replies to the queries of masked studies. `answers` computes exact answers; `outgoing` stores the
-    replies.
+    """Replies to the queries of masked studies. `answers` computes exact answers; `outgoing` stores replies.
 
-    A masked round [R29] has first a ready message, then one masked answer for each attempt. The coordinator
-    states the set of sites of an attempt. It is not trusted: a person here must have confirmed the key card
-    of each site. Each attempt of a round has one set only [P31], and each attempt is charged [P33]. An exact
-    answer leaves as `Ready`, without numbers, or as `MaskedAnswer`, stored before it is sent. A single masked
-    answer is noise.
+    A masked round [R29] has first a ready message, without numbers, then one masked answer for each attempt,
+    stored before it is sent. The coordinator states the set of sites of an attempt. It is not trusted: a
+    person here must have confirmed the key card of each site. Each attempt of a round has one set only [P31],
+    and is charged [P33]. A single masked answer is noise.
     """
 
     def __init__(
@@ -149,9 +144,8 @@ class MaskedReplies:
         self._outgoing = outgoing
         self._answers = answers
         self._secrets = PeerSecrets(member)
-        self._exact_answers: dict[
-            str, tuple[str, IntArray]
-        ] = {}  # the latest query of a plan, and its answer
+        # The latest query of a plan, and its answer.
+        self._exact_answers: dict[str, tuple[str, IntArray]] = {}
 
     def retain(self, plans: Container[str]) -> None:
         """Remove all exact answers except those of `plans`."""
@@ -172,15 +166,26 @@ class MaskedReplies:
         Raises:
             PeerError: an honest coordinator does not send this.
             PeerChanged, RosterUnusable: the process must end and nothing may be sent.
-            EigenveilError: as `Answers.values` and `Outgoing`.
+            EigenveilError: as `RecordAnswers.values` and `Outgoing`.
         """
         keys = SiteKeys.read(self._member.folder)
         if signed is None:
-            return self._ready(plan, round_query, keys, session)
-        checked_attempt = self._check_attempt(round_query, signed)
+            self._exact_values(plan, round_query)
+            self._outgoing.ready(round_query, session.unsaved())
+            session.mark_saved()
+            plan_digest, round = round_query.plan_digest, round_query.round
+            event("round-ready", study=plan_digest, round=round)
+            return Ready(
+                plan_digest=plan_digest, round=round, query=round_query.digest, card=keys.card.digest
+            )
+        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        attempt = stated.check(self._member.release_key)
+        if not attempt.is_of(round_query):
+            raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")
+        checked_attempt = VerifiedAttempt(attempt, stated)
         try:
-            self._secrets.shared_secrets(plan, checked_attempt.attempt, keys)
-            previous = self._previous_answer(plan, checked_attempt.attempt)
+            self._secrets.shared_secrets(plan, attempt, keys)
+            previous = self._previous_answer(plan, attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(checked_attempt)
             raise
@@ -188,26 +193,7 @@ class MaskedReplies:
             return self._make_answer(plan, round_query, checked_attempt, keys, session)
         self._outgoing.resend(round_query, previous, session.unsaved())
         session.mark_saved()
-        return MaskedAnswer(contribution=previous, number=checked_attempt.attempt.number)
-
-    def _ready(self, plan: Plan, round_query: RoundQuery, keys: SiteKeys, session: SessionReplica) -> Ready:
-        self._exact_values(plan, round_query)
-        self._outgoing.ready(round_query, session.unsaved())
-        session.mark_saved()
-        event("round-ready", study=round_query.plan_digest, round=round_query.round)
-        return Ready(
-            plan_digest=round_query.plan_digest,
-            round=round_query.round,
-            query=round_query.digest,
-            card=keys.card.digest,
-        )
-
-    def _check_attempt(self, round_query: RoundQuery, signed: pb.SignedAttempt) -> VerifiedAttempt:
-        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
-        attempt = stated.check(self._member.release_key)
-        if not attempt.is_of(round_query):
-            raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")
-        return VerifiedAttempt(attempt, stated)
+        return MaskedAnswer(contribution=previous, number=attempt.number)
 
     def _previous_answer(self, plan: Plan, attempt: Attempt) -> Contribution | None:
         """Return the answer sent for this attempt before; None if the attempt may be answered now."""
@@ -245,12 +231,9 @@ class MaskedReplies:
         """
         attempt, name = checked_attempt.attempt, self._member.identity.name
         values = self._exact_values(plan, round_query)
-        secrets = self._secrets.shared_secrets(
-            plan, attempt, keys
-        )  # again: a key card may have been removed,
-        current_secrets = partial(
-            self._secrets.shared_secrets, plan, attempt, keys
-        )  # and again at the commit
+        # Again, also at the commit: a key card may have been removed meanwhile.
+        current_secrets = partial(self._secrets.shared_secrets, plan, attempt, keys)
+        secrets = current_secrets()
         share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
         failpoint("share-drawn")
         sent = masked(values, share, name, secrets, attempt)

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from eigenveil.aggregation import Contribution
@@ -70,17 +71,15 @@ class SiteConnection:
         )
         self._poll = min(limits.long_poll_ms / 1000, MAX_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: dict[str, RoundAttempt] = {}  # the latest of each plan
-        self._sent_decisions: tuple[frozenset[str], dict[str, bool]] = (
-            frozenset(),
-            {},
-        )  # plans that wait, and accepted plans
+        # Plans that wait, and accepted plans.
+        self._sent_decisions: tuple[frozenset[str], dict[str, bool]] = (frozenset(), {})
         # Sent with the next request, until it has arrived.
         self._queued_reply: Contribution | MaskedAnswer | Ready | None = None
         self._suspicious = 0
 
     async def run(self, stop_requested: Callable[[], bool]) -> None:
-        """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or a worker's
-        error."""
+        """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or as
+        `SiteWorker.work`."""
         began = time.monotonic()
         self._pending_call = await self._start_call()
         try:
@@ -98,9 +97,8 @@ class SiteConnection:
                 self._pending_call = await self._start_call()
                 if reply is not None and self._queued_reply is None:
                     await self._deliver(reply)
-            if (
-                unsent := self._queued_reply
-            ) is not None:  # the call that should have carried it never starts
+            if self._queued_reply is not None:  # the call that should have carried it never starts
+                unsent = self._queued_reply
                 await self._cancel_pending()
                 await self._deliver(unsent)
         finally:
@@ -134,9 +132,7 @@ class SiteConnection:
         known, checkpoint = await asyncio.to_thread(self._stored_state)
         request = pb.NextWorkRequest(
             awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
-            agreed=[
-                pb.Agreed(plan_digest=bytes.fromhex(plan), person=person) for plan, person in agreed.items()
-            ],
+            agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
             known_plans=[bytes.fromhex(plan) for plan in known],
             stored_releases=list(known.values()),
             answered=[
@@ -151,12 +147,9 @@ class SiteConnection:
         return self._worker.known_release_counts(), self._worker.store.checkpoints.digest()
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
-        began = time.monotonic()
-        response = (
-            await self._deliver_with_request(self._queued_reply, request)
-            if self._queued_reply is not None
-            else None
-        )
+        began, response = time.monotonic(), None
+        if self._queued_reply is not None:
+            response = await self._deliver_with_request(self._queued_reply, request)
         if response is None:
             response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
@@ -181,16 +174,11 @@ class SiteConnection:
         No more than fit into memory. The worker stores them, so that the next call continues from there.
         """
         fetched: list[pb.SealedRound] = []
-        plan, size = response.query.plan_digest, 0
+        plan, get_round = response.query.plan_digest, partial(call, self._stub.GetRound)
         for round in self._worker.missing_rounds(response):
-            if size > MAX_RELEASE_BYTES:
+            if sum(one.ByteSize() for one in fetched) > MAX_RELEASE_BYTES:
                 break
-            fetched.append(
-                await remote(
-                    fetch_round(lambda round_request: call(self._stub.GetRound, round_request), plan, round)
-                )
-            )
-            size += fetched[-1].ByteSize()
+            fetched.append(await remote(fetch_round(get_round, plan, round)))
         return fetched
 
     async def _throttle(self, reply: Reply | None, idle: bool) -> None:
@@ -202,10 +190,10 @@ class SiteConnection:
         if reply is None:
             suspicious = not idle
         else:
-            previous, position = self._answered.pop(reply.plan_digest, BEFORE_ANY), _position(reply)
-            suspicious = (
-                isinstance(reply, Refusal) and reply.reason in BREACH_REASONS
-            ) or position <= previous
+            previous = self._answered.pop(reply.plan_digest, BEFORE_ANY)
+            position = (reply.round, reply.number if isinstance(reply, MaskedAnswer) else 0)
+            breach = isinstance(reply, Refusal) and reply.reason in BREACH_REASONS
+            suspicious = breach or position <= previous
             self._answered[reply.plan_digest] = max(position, previous)
             if len(self._answered) > MAX_ANSWERED_PLANS:
                 del self._answered[next(iter(self._answered))]
@@ -241,7 +229,3 @@ class SiteConnection:
             "reply-refused", logging.WARNING,
             study=reply.plan_digest, round=reply.round, code=problem.code.value,
         )  # fmt: skip
-
-
-def _position(reply: Reply) -> RoundAttempt:
-    return (reply.round, reply.number if isinstance(reply, MaskedAnswer) else 0)

@@ -13,15 +13,14 @@ from typing import Any
 from eigenveil.dictionary.site_rules import DeclineReason, ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.choose import possible_rehearsals
-from eigenveil.protocol.plan import Plan, plan_from_json, verify_plan
+from eigenveil.protocol.plan import Plan, verify_plan
 from eigenveil.study_authorization import MOST_SENT, AuthorizationTooLong, authorization_from_proto
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.engine.engine import RecordEngine
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.policy_sections import LowQualityColumns
-from eigenveil_client.site.roster import analysts as analysts
-from eigenveil_client.site.roster import peers
+from eigenveil_client.site.roster import analysts, peers
 from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
@@ -70,8 +69,7 @@ class DeclinedByPerson(RequestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A refusal to send: of a round, or as round 0 of a study before its start. The coordinator gets reason
-    and text; the site's log gets the code."""
+    """A refusal to send: of a round, or as round 0 of a study before its start."""
 
     plan_digest: str
     round: int
@@ -103,9 +101,7 @@ ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})
 
 class PlanPostponed(Exception):
     """A plan whose signature is not valid by this machine's clock, but may be later or by a correct clock.
-
-    Nothing is sent or stored about it. It is checked again when it arrives again.
-    """
+    Nothing is sent or stored about it. It is checked again when it arrives again."""
 
     def __init__(self, problem: EigenveilError) -> None:
         super().__init__(str(problem))
@@ -152,8 +148,7 @@ class PlanDecisions:
             del self._declined[next(iter(self._declined))]
 
     def admit(self, signed: pb.SignedPlan) -> str:
-        """Decide about a plan once, and return its digest. Raises the reason of a refusal, or
-        PlanPostponed."""
+        """Decide about a plan once, and return its digest. Raises a refusal's reason, or PlanPostponed."""
         plan = verify_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.studies.status(plan.digest) is not None:
             return plan.digest
@@ -199,18 +194,16 @@ class PlanDecisions:
         return plan.digest
 
     def _store_decline(self, plan: Plan, problem: EigenveilError, proof: ReceivedPlan | None) -> None:
-        """Store a decline by rule.
-
-        With `proof`, the plan is stored too: the coordinator signed it in an analyst's name without that
-        analyst's key.
-        """
+        """Store a decline by rule. With `proof`, the plan is stored too: the coordinator signed it in an
+        analyst's name without that analyst's key."""
         folder, now = self._member.folder, self._store.clock_time()
         if proof is not None and problem.code is Code.UNCONFIRMED:
             proof = proof if analysts.belongs_to_another_analyst(folder, plan, proof.signed, now) else None
         if proof is not None and problem.code in ALARMED:  # before it is stored: a crash repeats both
             log_error("unsigned-study", study=plan.digest, analyst=plan.analyst, code=problem.code.value)
         named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
-        self._store.decline_by_rule(plan, problem.code, _failed_rule(problem), proof=proof, named=named)
+        rule = problem.rule if isinstance(problem, ForbiddenByRule) else problem.code.value
+        self._store.decline_by_rule(plan, problem.code, rule, proof=proof, named=named)
         self._remember_declined(plan.digest)
 
     def _check_invited(self, plan: Plan) -> None:
@@ -226,7 +219,9 @@ class PlanDecisions:
         """Return the plan if a person or the rules accept it now; it may have been withdrawn."""
         received = self._store.studies.get(digest)
         if received is None:
-            self._raise_if_declined(digest)
+            declined = self._store.declined.get(digest)
+            if declined is not None and not declined.ended:
+                raise error(declined.reason, "this study was declined")
             raise PeerError(Code.PROTOCOL, "the coordinator refers to a plan that this site never received")
         match received.status:
             case ConsentStatus.PENDING:
@@ -242,18 +237,9 @@ class PlanDecisions:
                 pass
         return received
 
-    def _raise_if_declined(self, digest: str) -> None:
-        """Raise the reason of the decline if the rules declined the plan."""
-        declined = self._store.declined.get(digest)
-        if declined is not None and not declined.ended:
-            raise error(declined.reason, "this study was declined")
-
     def agreed(self, digest: str) -> Plan:
-        """Return the plan of a query if it is answered now.
-
-        Called when the query arrives, and when its answer is committed. Raises as `accepted`; code
-        `site-policy`; or as the rule about analysts.
-        """
+        """Return the plan of a query if it is answered now: when the query arrives, and when its answer is
+        committed. Raises as `accepted`, `Policy.require` and `analysts.require`."""
         received = self.accepted(digest)
         plan = self._parsed_plan(received)
         # Checked again: the time, site.toml, a roster or the program may have changed.
@@ -263,10 +249,8 @@ class PlanDecisions:
         return plan
 
     def refusal_code(self, digest: str) -> str | None:
-        """Return the error code of the reason why a study is not answered now, or None.
-
-        Raises InternalError, code `storage`, and RosterUnusable.
-        """
+        """Return the error code of the reason why a study is not answered now, or None. Raises InternalError,
+        code `storage`, and RosterUnusable."""
         try:
             self.agreed(digest)
         except AwaitingDecision:
@@ -279,7 +263,7 @@ class PlanDecisions:
 
     def _parsed_plan(self, received: ReceivedPlan) -> Plan:
         if received.plan not in self._plans:
-            self._plans[received.plan] = plan_from_json(received.plan_json)
+            self._plans[received.plan] = received.read_plan()
         return self._plans[received.plan]
 
     def _accept_waiting(self, received: ReceivedPlan) -> None:
@@ -316,8 +300,3 @@ def _authorization_bytes(sent: pb.SignedPlan) -> bytes:
     """Return the authorization as received; empty if it exceeds the limit, as it is refused then."""
     size = sent.authorization.ByteSize()
     return sent.authorization.SerializeToString() if size <= MOST_SENT else b""
-
-
-def _failed_rule(problem: EigenveilError) -> str:
-    """Return the first rule of site.toml that a plan fails, or the error code."""
-    return problem.rule if isinstance(problem, ForbiddenByRule) else problem.code.value

@@ -1,5 +1,4 @@
-"""Metrics of a site as a file for the textfile collector of a node exporter: the daemon opens no listening
-socket.
+"""Metrics of a site as a file for a node exporter's textfile collector: the daemon opens no listening socket.
 
 The file tells nothing about the records or their number.
 """

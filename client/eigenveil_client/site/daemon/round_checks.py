@@ -1,9 +1,9 @@
 """Checks of a round at a site: its query, by a replica of the study's session [P25], and its set of sites.
 
-A site computes each query itself, and answers no other. The next query is a function of the plan and of the
-releases so far. The coordinator signs the releases. The site feeds them to its own session and compares the
-received query with the session's. So a coordinator cannot choose a query: neither its centre, radius, edges
-or cost, nor the number of queries. It can only state a release that was never drawn, under its signature.
+The next query is a function of the plan and of the releases so far, which the coordinator signs. The site
+feeds them to its own session and answers no other query than the session's. So a coordinator can choose
+neither the centre, radius, edges or cost of a query, nor the number of queries. It can only state a release
+that was never drawn, under its signature.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eigenveil.errors import Code, PeerError, RequestError, round_label
 from eigenveil.key_cards import SiteKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
+from eigenveil.protocol.rounds import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.session import Session
@@ -74,11 +74,8 @@ class SessionReplica:
                     self._follow_release(stated, message)
 
     def expect(self, round_query: RoundQuery, signed: pb.SignedRound) -> None:
-        """Require that `round_query` is the next query of this study, and signed by the coordinator.
-
-        Raises:
-            PeerError: code `identity` or `protocol`.
-        """
+        """Require that `round_query` is the next query of this study, and signed by the coordinator. Raises
+        PeerError, code `identity` or `protocol`."""
         stated = self._verify(signed)
         with self._save_refused(stated, signed):
             if (stated.round, stated.query, stated.release) != (round_query.round, round_query.digest, ""):
@@ -100,11 +97,8 @@ class SessionReplica:
         self._unsaved.append(VerifiedStatement(statement=stated, message=message, followed=followed))
 
     def _follow_release(self, stated: RoundStatement, message: pb.SealedRound) -> None:
-        """Feed a release.
-
-        The checked parts are stored, and the query if its wording differs from this program's: a replay needs
-        it.
-        """
+        """Feed a release. Its checked parts are stored, and the query if its wording differs from this
+        program's: a replay needs it."""
         self._check_order(stated)
         pending = self._session.pending
         if pending is not None and stated.query != pending.digest and message.HasField("query"):
@@ -117,29 +111,19 @@ class SessionReplica:
                 "the plan and the earlier releases",
             )
         release = round_from_proto(message, stated)
+        of_round = f"the release of {round_label(stated.round)}"
         if not self._session.fits(release):
-            raise PeerError(
-                Code.PROTOCOL, f"the release of {round_label(stated.round)} does not fit its query"
-            )
-        signed = SignedRound(
-            signed_json=message.signed_round.signed_json, signature=message.signed_round.signature
-        )
+            raise PeerError(Code.PROTOCOL, f"{of_round} does not fit its query")
+        signed = SignedRound(signed_json=message.signed_round.signed_json, signature=message.signed_round.signature)
         checked = round_to_proto(release, signed)
         if self._session.pending_differs:
             checked.query.CopyFrom(query_to_proto(pending))
-        self._feed(release)
-        self._add_unsaved(stated, checked, followed=True)
-
-    def _feed(self, release: Release) -> None:
-        """Feed a release to the session; an error of the session means an invalid study."""
         try:
             self._session.feed(release)
-        except Exception as problem:
-            raise PeerError(
-                Code.PROTOCOL,
-                f"the release of {round_label(release.round)} leads to no valid query "
-                f"({type(problem).__name__}: {problem})",
-            ) from problem
+        except Exception as problem:  # of the session: the study is invalid
+            reason = f"{type(problem).__name__}: {problem}"
+            raise PeerError(Code.PROTOCOL, f"{of_round} leads to no valid query ({reason})") from problem
+        self._add_unsaved(stated, checked, followed=True)
 
     def _check_order(self, stated: RoundStatement) -> None:
         """Require a statement about the next round, after the last release here, with a ledger that did not
@@ -153,6 +137,16 @@ class SessionReplica:
                 "another release than the one here; was the coordinator restored from an old backup?",
             )
         self._check_ledger(stated)
+
+    def _check_ledger(self, stated: RoundStatement) -> None:
+        row, size = self._ledger
+        if stated.size < size or (stated.size == size and stated.ledger != row):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the coordinator's ledger went from {size} rows to {stated.size} within one study, or its "
+                "rows changed",
+            )
+        self._ledger = (stated.ledger, stated.size)
 
     def _check_repeated(self, stated: RoundStatement) -> None:
         known = self._session.releases[stated.round]
@@ -169,16 +163,6 @@ class SessionReplica:
             raise PeerError(Code.PROTOCOL, "a signed statement is about another plan or an unknown round")
         return stated
 
-    def _check_ledger(self, stated: RoundStatement) -> None:
-        row, size = self._ledger
-        if stated.size < size or (stated.size == size and stated.ledger != row):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"the coordinator's ledger went from {size} rows to {stated.size} within one study, or its "
-                "rows changed",
-            )
-        self._ledger = (stated.ledger, stated.size)
-
 
 def _signed_part(signed: pb.SignedRound) -> pb.SignedRound:
     """Return the signed part of a message only."""
@@ -186,17 +170,12 @@ def _signed_part(signed: pb.SignedRound) -> pb.SignedRound:
 
 
 class PeerChanged(RequestError):
-    """The coordinator sent another key card than the confirmed one.
-
-    The process must end without sending anything, until a person has decided.
-    """
+    """The coordinator sent another key card than the confirmed one. The process must end without sending
+    anything, until a person has decided."""
 
 
 class PeerSecrets:
-    """Check of the attempts at one site, by the key cards that its people have confirmed.
-
-    Secrets for the masks of an attempt are shared only with sites that people here have confirmed [R28].
-    """
+    """Secrets for the masks of an attempt, shared only with sites that people here have confirmed [R28]."""
 
     def __init__(self, member: StoredIdentity) -> None:
         self._name = member.identity.name
@@ -214,7 +193,11 @@ class PeerSecrets:
         confirmed = self._roster.confirmed()
         for name, digest in others.items():
             if name in confirmed and confirmed[name].digest != digest:
-                self._report_change(name, digest)
+                self._roster.mark_changed(name, digest)
+                try:
+                    self._roster.check_unchanged()
+                except RequestError as problem:
+                    raise PeerChanged(problem.code, str(problem)) from problem
                 raise _attempt_refused(attempt, f"people here have just decided about the key card of {name}")
         self._check_set(plan, attempt, keys)
         unknown = sorted(others.keys() - confirmed.keys())
@@ -231,10 +214,7 @@ class PeerSecrets:
         return self._shared[digests]
 
     def _check_set(self, plan: Plan, attempt: Attempt, keys: SiteKeys) -> None:
-        """Check the set of sites against the plan.
-
-        Whether the plan's quorum reaches the minimum of site.toml is checked for each query elsewhere.
-        """
+        """Check the set of sites against the plan, whose quorum the policy checks for each query."""
         federation, members = plan.study.federation, attempt.members
         if members.get(self._name) != keys.card.digest:
             raise _attempt_refused(attempt, "this site's own key card is not in it")
@@ -245,13 +225,6 @@ class PeerSecrets:
         if len(members) < federation.least:
             least = f"the study needs at least {federation.least}"
             raise _attempt_refused(attempt, f"it has {len(members)} sites, and {least}")
-
-    def _report_change(self, name: str, digest: str) -> None:
-        self._roster.mark_changed(name, digest)
-        try:
-            self._roster.check_unchanged()
-        except RequestError as problem:
-            raise PeerChanged(problem.code, str(problem)) from problem
 
 
 def _attempt_refused(attempt: Attempt, reason: str) -> PeerError:

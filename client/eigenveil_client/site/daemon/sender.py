@@ -60,47 +60,27 @@ async def send(
     """Deliver a reply, and return when the coordinator has it.
 
     A reply that `fits_with_request` may carry `next_request`. Then return its response, for which each
-    attempt waits up to `seconds`.
-
-    Raises:
-        EigenveilError: the coordinator's refusal, or code `unreachable`.
+    attempt waits up to `seconds`. Raises the coordinator's refusal, or code `unreachable`.
     """
     failpoint("reply-sending")
+    plan, round = bytes.fromhex(reply.plan_digest), reply.round
     match reply:
-        case Refusal():
-            await _decline(stub, reply)
+        case Refusal(reason=reason, text=text):
+            refusal = pb.DeclineRequest(plan_digest=plan, round=round, reason=reason, text=text)
+            await call(stub.Decline, refusal)
+            failpoint("refusal-sent")
             return None
         case Ready():
-            return await _send_ready(stub, reply, next_request, seconds)
+            query, card = bytes.fromhex(reply.query), bytes.fromhex(reply.card)
+            request = pb.ReadyRequest(
+                plan_digest=plan, round=round, query_digest=query, key_card_digest=card, next=next_request
+            )
+            failpoint("ready-sending")
+            found = (await call(stub.Ready, request, seconds=seconds)).next
+            failpoint("ready-sent")
+            return found
         case MaskedAnswer(contribution=answer) | (Contribution() as answer):
             return await _contribute(stub, answer, limits, next_request, seconds)
-
-
-async def _decline(stub: rpc.CoordinatorAsyncStub, reply: Refusal) -> None:
-    refusal = pb.DeclineRequest(
-        plan_digest=bytes.fromhex(reply.plan_digest),
-        round=reply.round,
-        reason=reply.reason,
-        text=reply.text,
-    )
-    await call(stub.Decline, refusal)
-    failpoint("refusal-sent")
-
-
-async def _send_ready(
-    stub: rpc.CoordinatorAsyncStub, reply: Ready, next_request: pb.NextWorkRequest | None, seconds: float
-) -> pb.NextWorkResponse:
-    request = pb.ReadyRequest(
-        plan_digest=bytes.fromhex(reply.plan_digest),
-        round=reply.round,
-        query_digest=bytes.fromhex(reply.query),
-        key_card_digest=bytes.fromhex(reply.card),
-        next=next_request,
-    )
-    failpoint("ready-sending")
-    found = (await call(stub.Ready, request, seconds=seconds)).next
-    failpoint("ready-sent")
-    return found
 
 
 async def _contribute(
@@ -112,9 +92,8 @@ async def _contribute(
 ) -> pb.NextWorkResponse | None:
     data, found = to_memoryview(answer.values), None
     if len(data) <= limits.inline:
-        request = pb.ContributeRequest(
-            values=bytes(data), next=next_request, **_digest_fields(answer, answer.digest)
-        )
+        digests = _digest_fields(answer, answer.digest)
+        request = pb.ContributeRequest(values=bytes(data), next=next_request, **digests)
         found = (await call(stub.Contribute, request, seconds=seconds)).next
     else:
         await _upload(stub, answer, data, limits.chunk)
@@ -135,11 +114,8 @@ def _digest_fields(contribution: Contribution, digest: str) -> dict[str, Any]:
 async def _upload(
     stub: rpc.CoordinatorAsyncStub, contribution: Contribution, data: memoryview, chunk: int
 ) -> None:
-    """Send in chunks.
-
-    Open the upload again if the coordinator lost it (after a restart, or because it stalled). Wait while the
-    coordinator serves other uploads.
-    """
+    """Send in chunks. Open the upload again if the coordinator lost it (after a restart, or because it
+    stalled). Wait while the coordinator serves other uploads."""
     digest = await asyncio.to_thread(lambda: contribution.digest)
     open_request = pb.OpenUploadRequest(total_bytes=len(data), **_digest_fields(contribution, digest))
     reopened = waited = 0

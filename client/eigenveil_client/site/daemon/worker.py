@@ -116,8 +116,8 @@ class SiteWorker:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
-        statuses = self.store.studies.statuses(self._decisions.open_plans)
-        return frozenset(plan for plan, (status, _) in statuses.items() if status is ConsentStatus.PENDING)
+        found = self.store.studies.statuses(self._decisions.open_plans).items()
+        return frozenset(plan for plan, (standing, _) in found if standing is ConsentStatus.PENDING)
 
     def agreed(self) -> dict[str, bool]:
         """Return the plans that this site accepts now; True if a person decided.
@@ -125,21 +125,17 @@ class SiteWorker:
         A decision by the rules reads no record. `approve` by a person first checks the number of persons and
         the quality of the columns, so that decision reveals that the file passes.
         """
-        statuses = self.store.studies.statuses(self._decisions.open_plans)
-        return {
-            plan: person for plan, (status, person) in statuses.items() if status is ConsentStatus.ACCEPTED
-        }
+        found = self.store.studies.statuses(self._decisions.open_plans).items()
+        return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
-        """Store a checkpoint. Raises as the store of checkpoints."""
+        """Store a checkpoint. Raises as `CheckpointStore.advance`."""
         member = self._member
         self.store.checkpoints.advance(signed, member.release_key, member.identity.federation, parted=parted)
 
     def may_send(self, reply: Sendable) -> bool:
-        """True if `reply` may still be sent: an answer is sent only while its study is accepted.
-
-        Raises as `PlanDecisions.refusal_code`.
-        """
+        """True if `reply` may still be sent: an answer is sent only while its study is accepted. Raises as
+        `PlanDecisions.refusal_code`."""
         reason = None if isinstance(reply, Refusal) else self._decisions.refusal_code(reply.plan_digest)
         if reason is not None:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=reason)
@@ -177,14 +173,18 @@ class SiteWorker:
         except AwaitingDecision:
             return None
         except PlanPostponed as problem:
-            return self._postpone(response, problem)
+            plan = digest_from_bytes(response.query.plan_digest or response.consent)
+            event("study-put-off", logging.WARNING, study=plan, code=problem.code.value, detail=problem)
+            return Postponed(plan_digest=plan, round=response.query.round)
         except EigenveilError as problem:
             if problem.code is Code.STORAGE or isinstance(problem, PeerChanged | RosterUnusable):
                 raise
-            if problem.code is Code.UNREACHABLE:
-                self._skip_unreachable(response, problem)
-                return None
-            return self._refuse(response, problem)
+            if problem.code is not Code.UNREACHABLE:
+                return self._refuse(response, problem)
+            # This depends on no record: nothing is sent, and the coordinator repeats the query.
+            self._sessions.pop(response.query.plan_digest.hex(), None)  # replayed the next time
+            event("engine-unreachable", logging.WARNING, round=response.query.round, detail=str(problem))
+            return None
         except Exception as unexpected:  # noqa: BLE001 - it is logged and refused
             log_error("bug", type=type(unexpected).__qualname__, at=frame_locations(unexpected.__traceback__))
             return self._refuse(response, InternalError(Code.BUG, "see the log line above"))
@@ -205,10 +205,8 @@ class SiteWorker:
         self._decisions.forget(digest)
 
     def _answer_consent(self, response: pb.NextWorkResponse, admitted: str | None) -> None:
-        """Decide about a plan before its first query; a decline is raised. No record is read.
-
-        The next request reports the plan as accepted or waiting.
-        """
+        """Decide about a plan before its first query; a decline is raised. No record is read. The next
+        request reports the plan as accepted or waiting."""
         digest = digest_from_bytes(response.consent)
         if response.HasField("query") or admitted not in (None, digest):
             raise PeerError(Code.PROTOCOL, "a request for consent must contain one plan and no query")
@@ -228,17 +226,16 @@ class SiteWorker:
         session = self._session_of(plan)
         session.follow(releases)
         session.expect(round_query, signed)
-        self._check_order(round_query, plan)
+        # Before a record is read.
+        federation, name = plan.study.federation, self._member.identity.name
+        may_miss = name not in federation.required and federation.least < len(federation.sites)
+        self.store.rounds.check_order(round_query, may_miss)
         if plan.masked:
             return self._masked.reply(plan, round_query, attempt, session)
         if attempt is not None:
             raise PeerError(Code.PROTOCOL, "a set of sites for masks came with a study without masks")
-        return self._exact_answer(plan, round_query, session)
-
-    def _exact_answer(self, plan: Plan, round_query: RoundQuery, session: SessionReplica) -> Contribution:
-        """Return the exact answer, for a study that shows it to the coordinator by this site's rules."""
         values = self._answers.values(plan, round_query)
-        contribution = Contribution.to(round_query, self._member.identity.name, values)
+        contribution = Contribution.to(round_query, name, values)
         failpoint("answer-computed")
         self._outgoing.answer(plan, round_query, to_memoryview(contribution.values), session.unsaved())
         session.mark_saved()
@@ -250,32 +247,9 @@ class SiteWorker:
         if plan.digest not in self._sessions:
             while len(self._sessions) >= MAX_LOADED_STUDIES:
                 self._sessions.pop(next(iter(self._sessions)))
-            self._sessions[plan.digest] = SessionReplica(
-                plan, self._member.release_key, self.store.transcript
-            )
+            key = self._member.release_key
+            self._sessions[plan.digest] = SessionReplica(plan, key, self.store.transcript)
         return self._sessions[plan.digest]
-
-    def _check_order(self, round_query: RoundQuery, plan: Plan) -> None:
-        """Check a query against the rounds answered before, before a record is read."""
-        federation = plan.study.federation
-        may_skip = self._member.identity.name not in federation.required and federation.least < len(
-            federation.sites
-        )
-        self.store.rounds.check_order(round_query, may_skip)
-
-    def _skip_unreachable(self, response: pb.NextWorkResponse, problem: EigenveilError) -> None:
-        """Send nothing, so that the query is repeated: the engine is unreachable, which depends on no record.
-
-        The coordinator sees a slow site, as long as it waits for it.
-        """
-        self._sessions.pop(response.query.plan_digest.hex(), None)  # replayed the next time
-        event("engine-unreachable", logging.WARNING, round=response.query.round, detail=str(problem))
-
-    @staticmethod
-    def _postpone(response: pb.NextWorkResponse, problem: PlanPostponed) -> Postponed:
-        plan = digest_from_bytes(response.query.plan_digest or response.consent)
-        event("study-put-off", logging.WARNING, study=plan, code=problem.code.value, detail=problem)
-        return Postponed(plan_digest=plan, round=response.query.round)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, store and return the refusal of `response`."""
@@ -289,9 +263,8 @@ class SiteWorker:
         log_line = log_error if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
         log_line("declined", study=digest, round=round, code=problem.code.value, **log_fields(problem))
         session = self._sessions.pop(digest, None)  # its session is replayed the next time
-        self._outgoing.refuse(
-            digest, round, _egress_text(problem), () if session is None else session.unsaved()
-        )
+        stated = () if session is None else session.unsaved()
+        self._outgoing.refuse(digest, round, _egress_text(problem), stated)
         return refusal
 
 

@@ -1,36 +1,174 @@
-"""Records of a study on the workers of a Dask cluster.
+"""Records of a study on the workers of a Dask cluster: the engine, and the tasks that its workers run.
 
 Answers are sums of integers, so they equal those of one machine bit by bit, wherever a partition is stored
-and however often it was loaded again.
+and however often it was loaded again. No task raises an error, because a worker would log it with any value
+that it quotes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce, wraps
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from eigenveil.errors import Code, RequestError
+import numpy as np
+
+from eigenveil.errors import Code, EigenveilError, RequestError, error
 from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, Frame, Query, needs_all_rows
+from eigenveil.site.site import Site
+from eigenveil.study.grid import unit
+from eigenveil.study.study import Study
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable_error
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
-from eigenveil_client.records.records import Rules
-from eigenveil_client.records.tables.source import RecordsConfig
-from eigenveil_client.site.engine import partitions
-from eigenveil_client.site.engine.partitions import PartitionSource, PartitionSummary, WorkerError
-from eigenveil_common.log import event
+from eigenveil_client.records.records import LINES, Records, Rules
+from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from eigenveil_common.log import event, frame_locations
 
 if TYPE_CHECKING:
     from distributed import Future
 
 MAX_ADDENDS = 8  # answers that one task adds
+
+Given = ParamSpec("Given")
+Done = TypeVar("Done")
+FramedQuery = tuple[Query, Frame | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerError:
+    """An error as a value, on its way to the site; bad records have `about`, and sometimes `kind`."""
+
+    code: Code
+    message: str
+    about: str = ""
+    kind: str = ""
+
+    def error(self) -> EigenveilError:
+        """Return the error to raise at the site."""
+        if self.about:
+            return BadRecords(self.message, about=self.about, kind=self.kind)
+        return error(self.code, self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The file of a study to read, with the site's `rules` and its `plausible` ranges."""
+
+    records_config: RecordsConfig
+    study: Study
+    rules: Rules
+    plausible: PlausibleRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Partition:
+    """A loaded share on a worker, and its columns with unreadable cells. `digest` covers the file and the
+    rows."""
+
+    records: Records
+    unit: int
+    digest: bytes
+    unreadable: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary:
+    """Description of a partition for the site, without its rows."""
+
+    records: int
+    persons: int
+    digest: bytes
+    quality: tuple[ColumnQuality, ...]
+    unreadable: frozenset[str]
+
+
+def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | WorkerError]:
+    @wraps(work)
+    def done(*arguments: Given.args, **keywords: Given.kwargs) -> Done | WorkerError:
+        for one in arguments:
+            for found in one if isinstance(one, list) else (one,):
+                if isinstance(found, WorkerError):
+                    return found  # of the task before
+        try:
+            return work(*arguments, **keywords)
+        except EigenveilError as problem:
+            about, kind = getattr(problem, "about", ""), getattr(problem, "kind", "")
+            return WorkerError(code=problem.code, message=str(problem), about=about, kind=kind)
+        except Exception as unexpected:  # noqa: BLE001 - the site logs it, without its text
+            at = frame_locations(unexpected.__traceback__)
+            return WorkerError(code=Code.BUG, message=f"{type(unexpected).__qualname__} at {at}")
+
+    return done
+
+
+@_errors_as_values
+def load(share: PartitionSource) -> Partition:
+    """Return the records of a share, by the same code and rules as on one machine [P30]."""
+    found: set[str] = set()
+    tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
+    records = reader.read(
+        share.records_config, share.study, rules=share.rules, plausible=share.plausible, unreadable=tell
+    )
+    digest = hashlib.sha256(records.file)
+    digest.update(np.ascontiguousarray(records.rows).data)
+    return Partition(
+        records=records, unit=unit(share.study), digest=digest.digest(), unreadable=frozenset(found)
+    )
+
+
+@_errors_as_values
+def summary(partition: Partition) -> PartitionSummary:
+    records = partition.records
+    return PartitionSummary(
+        records=len(records.rows),
+        persons=records.persons,
+        digest=partition.digest,
+        quality=records.quality,
+        unreadable=partition.unreadable,
+    )
+
+
+@_errors_as_values
+def answer(partition: Partition, digest: bytes, framed_query: FramedQuery) -> IntArray:
+    """Return the exact sum over a partition, if its digest is equal: another worker may have reloaded it.
+
+    Privacy: none by itself, as `Site.answer`; it is added to the others' and goes nowhere else.
+    """
+    if partition.digest != digest:
+        raise BadRecords(
+            "the records have changed since this study began; restore them, or start a new study",
+            about="changed",
+        )
+    query, frame = framed_query
+    with single_blas_thread():  # the worker's tasks are the threads
+        return Site(partition.records.rows, unit=partition.unit).answer(query, frame=frame)
+
+
+@_errors_as_values
+def total(answers: list[IntArray]) -> IntArray:
+    """Return the exact sum, which is independent of the order [P1]."""
+    return sum(answers[1:], answers[0])
+
+
+def forward(framed_query: FramedQuery) -> FramedQuery:
+    """Return the query: one task sends it to all workers, and is repeated if its worker is lost."""
+    return framed_query
+
+
+def _digest(records: Records) -> bytes:
+    found = hashlib.sha256(records.file)
+    found.update(np.ascontiguousarray(records.rows).data)
+    return found.digest()
 
 
 class DaskEngine:
@@ -56,15 +194,16 @@ class DaskEngine:
         Raises:
             PeerError: code `unreachable_error`: the records are not the cause; a retry may help.
         """
-        share = PartitionSource(
-            records_config=self._records_config,
-            study=plan.study,
-            rules=self._rules,
-            plausible=dict(self._plausible),
-        )
-        records = DaskRecords(
-            self._cluster(), partitions.shares(share, reader.files(self._records_config)), plan.digest
-        )
+        sources = [
+            PartitionSource(
+                records_config=replace(self._records_config, source=file),
+                study=plan.study,
+                rules=self._rules,
+                plausible=dict(self._plausible),
+            )
+            for file in reader.files(self._records_config)
+        ]
+        records = DaskRecords(self._cluster(), sources, plan.digest)
         new_columns = records.unreadable - self._warned
         if new_columns:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(new_columns)))
@@ -86,18 +225,19 @@ class DaskEngine:
 class DaskRecords:
     """See `LoadedRecords`. Another worker reloads the partition of a lost one; its digest must be equal."""
 
-    def __init__(self, cluster: Cluster, shares: Sequence[PartitionSource], study: str) -> None:
+    def __init__(self, cluster: Cluster, sources: Sequence[PartitionSource], study: str) -> None:
         self._cluster = cluster
         self._study = study
-        self._partitions = [cluster.submit(partitions.load, one) for one in shares]
-        summaries = [cluster.submit(partitions.summary, one) for one in self._partitions]
+        self._partitions = [cluster.submit(load, one) for one in sources]
+        summaries = [cluster.submit(summary, one) for one in self._partitions]
         found = self._results(summaries, summaries, "records-loading")
         summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]
         self._digests = [one.digest for one in summaries_found]
         self.records = sum(one.records for one in summaries_found)
         self.persons = sum(one.persons for one in summaries_found)
         self.file = hashlib.sha256(b"".join(self._digests)).digest()
-        self.quality = _merge_quality(summaries_found)
+        columns = zip(*(one.quality for one in summaries_found), strict=True)
+        self.quality: tuple[ColumnQuality, ...] = tuple(reduce(add, of_one) for of_one in columns)
         self.unreadable = frozenset[str]().union(*(one.unreadable for one in summaries_found))
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
@@ -108,15 +248,15 @@ class DaskRecords:
             PeerError: code `unreachable_error`: the scheduler is lost or stuck.
         """
         _check_sums([query])
-        framed_query = self._cluster.submit(partitions.forward, (query, frame))
+        framed_query = self._cluster.submit(forward, (query, frame))
         answers = [
-            self._cluster.submit(partitions.answer, one, digest, framed_query)
+            self._cluster.submit(answer, one, digest, framed_query)
             for one, digest in zip(self._partitions, self._digests, strict=True)
         ]
         totals = answers
         while len(totals) > 1:
             batches = (totals[first : first + MAX_ADDENDS] for first in range(0, len(totals), MAX_ADDENDS))
-            totals = [self._cluster.submit(partitions.add, one) for one in batches]
+            totals = [self._cluster.submit(total, one) for one in batches]
         return frozen(_raise_worker_error(self._results(totals, answers, "round-computing")[0]))
 
     def close(self) -> None:
@@ -148,9 +288,3 @@ def _raise_worker_error(found: Any) -> Any:
             raise unreachable_error(found.message)
         raise found.error()
     return found
-
-
-def _merge_quality(summaries_found: Sequence[PartitionSummary]) -> tuple[ColumnQuality, ...]:
-    return tuple(
-        reduce(add, of_one) for of_one in zip(*(one.quality for one in summaries_found), strict=True)
-    )

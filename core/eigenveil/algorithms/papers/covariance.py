@@ -132,8 +132,7 @@ def _search_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip
     limits = _record_limits(plan, edges, radius, left, trace)
     tau = yield from _search(plan, start.centre, edges, limits, radius)
     # These norms are about the centre before its last step, which may have been far away.
-    norms = start.norms.of_mean_square(trace / start.records)
-    return clip_to(tau, norms, start.records, left), trace
+    return clip_to(tau, start.norms.of_mean_square(trace / start.records), start.records, left), trace
 
 
 def _stated_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
@@ -153,8 +152,7 @@ def _search(plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top
     """Return the first edge with few enough records beyond, or the public floor; `top` if there is none."""
     query = RadiusSearch(centre=centre, edges=edges, limits=limits)
     release = yield query_at_share(plan, query, _shares(plan)[0])
-    found = int([*edges.tolist(), top][int(release.values[0])])
-    return max(found, least_row_radius(centre.size))
+    return max(int([*edges.tolist(), top][int(release.values[0])]), least_row_radius(centre.size))
 
 
 def _errors(plan: Plan, left: float, radius: float, trace: float) -> tuple[float, float]:

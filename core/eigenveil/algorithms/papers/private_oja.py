@@ -62,8 +62,7 @@ def private_oja(plan: Plan) -> Steps:
     """
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
-    left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
-    w = yield from _passes(plan, start, rounds, left)
+    w = yield from _passes(plan, start, rounds, 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE)
     variances, total, scale = yield from read_variances(plan, start, w)
     chosen = best_group(variances, study.components) * study.components
     selected = slice(chosen, chosen + study.components)

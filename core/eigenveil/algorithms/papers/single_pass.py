@@ -145,8 +145,7 @@ def _pass(
         total = yield once.about(box)
         if not spread:
             continue
-        sums = box.middles + total.values / records
-        gradient = np.where(box.halves > 1, sums, 0.0)[:, None] / unit
+        gradient = np.where(box.halves > 1, box.middles + total.values / records, 0.0)[:, None] / unit
         level = float(strength.after(w, gradient)[0])
         w, taken = orthonormalise_against(w + CANDIDATES[0].step(t, level) * gradient, found), taken + 1
     return w, taken
@@ -172,8 +171,7 @@ def bins_for(spec: GradientSpec, spread: float) -> CoordinateHistograms:
     """Return the coordinate histograms, in bins of WIDTH spreads; before any eigenvalue, the widest bins."""
     most = MOST_BINS // 8
     width = math.ceil(WIDTH * spread) if spread else VOTE_LIMIT
-    half = min(max(-(-VOTE_LIMIT // width), 1), most)
-    return CoordinateHistograms(spec=spec, width=width, half=half)
+    return CoordinateHistograms(spec=spec, width=width, half=min(max(-(-VOTE_LIMIT // width), 1), most))
 
 
 def box_for(bins: CoordinateHistograms, counts: Release, spread: float) -> CoordinateClippedSum:

@@ -61,14 +61,12 @@ def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> fl
 
     `votes`: one person's total change of the counts; `appearing`: its upward part.
     """
-    scale = votes / epsilon
-    return appearing + scale * (math.log(appearing / (2 * delta)) + 6)
+    return appearing + votes / epsilon * (math.log(appearing / (2 * delta)) + 6)
 
 
 def deal_key(plan: Plan) -> IntArray:
     """Return the key that deals records into subsamples and places the grid. Shape: (4,)."""
-    text = digest("blocks", {"plan": plan.digest})
-    return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
+    return np.frombuffer(bytes.fromhex(digest("blocks", {"plan": plan.digest})), dtype="<i8").astype(np.int64)
 
 
 def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
@@ -177,8 +175,7 @@ def _ratios(entries: IntArray) -> FloatArray | None:
     k, r = entries.shape
     identity, zero = np.eye(k, dtype=np.int64), np.zeros((r, k), dtype=np.int64)
     rows = np.block([[identity, entries], [zero, PRIME * np.eye(r, dtype=np.int64)]])
-    reduced = fmpz_mat(rows.tolist()).lll().tolist()
-    basis = np.array([[float(int(entry)) for entry in row] for row in reduced])
+    basis = np.array([[float(int(entry)) for entry in row] for row in fmpz_mat(rows.tolist()).lll().tolist()])
     gram_schmidt_norms = np.abs(np.diag(np.linalg.qr(basis.T)[1]))
     norm_bound = S * math.sqrt(k + r)
     if gram_schmidt_norms[k:].min() <= SAFETY_FACTOR * norm_bound:

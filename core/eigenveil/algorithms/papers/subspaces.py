@@ -77,9 +77,10 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     check_rank(plan)
     records, sites = yield from noised_count(plan)
     dealt = subsamples_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
-    cost = vote_budget(plan).share(RANK_SHARE)
     release = yield PricedQuery(
-        query=BlockRanks(subsamples=dealt), micro_rho=cost, distribution=NoiseDistribution.LAPLACE
+        query=BlockRanks(subsamples=dealt),
+        micro_rho=vote_budget(plan).share(RANK_SHARE),
+        distribution=NoiseDistribution.LAPLACE,
     )
     # SCORE(i): subsamples of dimension exactly i. Neighbours share noise, which does no harm.
     score = np.diff(release.values)
@@ -136,8 +137,7 @@ def subsample_size(k: int) -> float:
 def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Subsamples:
     """Return the subsamples at each site: as small as possible, at least as many as the needed votes."""
     least = PLENTY * needed(plan, share)
-    most = max(least, MANY)
-    wanted = min(max(records / subsample_size(k), least), most)
+    wanted = min(max(records / subsample_size(k), least), max(least, MANY))
     subsamples = min(max(1, math.ceil(wanted / sites)), MOST_SUBSAMPLES)
     return Subsamples(centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan))
 
@@ -149,8 +149,7 @@ def needed(plan: Plan, share: float) -> float:
 
 
 def _too_few_votes(plan: Plan, share: float) -> str:
-    k = plan.study.components
-    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(k, 2)))
+    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(plan.study.components, 2)))
     return (
         f"no subspace had enough votes: about {wanted} records in one subspace of the wanted dimension are "
         "needed. Records rounded to the grid lie in none: for columns of whole numbers use bounds of a "

@@ -10,30 +10,28 @@ the noise. Two parts together are as exact as one matrix.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
 
 from eigenveil.algorithms.recommended.gauss_cov import (
     GaussCovariance,
-    RowClip,
     combine_matrices,
     covariance,
     gauss_cov,
 )
 from eigenveil.algorithms.recommended.refined import (
     PREPARED,
-    aligned,
-    aligned_estimate,
     by_gradients,
     matrix_clip,
     matrix_share,
     refined_cov,
+    refined_matrix,
     refined_pca,
 )
 from eigenveil.algorithms.shared.preparation import LocationEstimate, locate
-from eigenveil.algorithms.shared.refinement import refine_directions, refinement_steps
+from eigenveil.algorithms.shared.refinement import refinement_steps
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
@@ -60,9 +58,8 @@ def first_stages(plan: Plan) -> tuple[FirstStage, ...]:
     d = plan.study.dimension
     if d == plan.study.components:
         return ()
-    both = (FirstStage.GRADIENTS,) if d > WIDE else tuple(FirstStage)
     refining: dict[object, tuple[FirstStage, ...]] = {
-        Algorithm.AUTO: both,
+        Algorithm.AUTO: (FirstStage.GRADIENTS,) if d > WIDE else tuple(FirstStage),
         Algorithm.REFINED_COV: (FirstStage.MATRIX,),
         Algorithm.REFINED_PCA: (FirstStage.GRADIENTS,),
     }
@@ -74,26 +71,6 @@ def rehearsal_steps(plan: Plan, first_stage: FirstStage) -> Steps:
     if plan.algorithm is Algorithm.AUTO:
         return auto(plan, first_stage)
     return (refined_cov if first_stage is FirstStage.MATRIX else refined_pca)(plan, refinement_steps(1.0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """Height of component k above the other variances, and the total variance a component.
-
-    Both in units of the noise's sd sqrt(d), by the first part of a matrix.
-    """
-
-    height: float
-    flatness: float
-
-    @property
-    def way(self) -> FirstStage:
-        hidden_share = self.height < SEEN and self.flatness > FLAT
-        return FirstStage.GRADIENTS if hidden_share else FirstStage.MATRIX
-
-    def __str__(self) -> str:
-        above = f"the last component stands {self.height:.1f} noise levels above the rest"
-        return f"in the first third of the matrix {above}, the total variance {self.flatness:.0f} a component"
 
 
 def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
@@ -119,37 +96,30 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     share = matrix_share(plan, start)
     clip = matrix_clip(plan, start, share)
     first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
-    probe = _probe(plan, start, first)
-    if (first_stage or probe.way) is FirstStage.GRADIENTS:
+    probed, reason = _probe(plan, start, first)
+    if (first_stage or probed) is FirstStage.GRADIENTS:
         found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
-        return replace(found, decision=f"gradients, then their refinement: {probe}")
-    found = yield from _by_matrix(plan, start, clip, share, first, steps)
-    return replace(found, decision=f"the rest of the matrix, then its refinement: {probe}")
+        return replace(found, decision=f"gradients, then their refinement: {reason}")
+    rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
+    noised = combine_matrices(first, rest)
+    found = yield from refined_matrix(plan, start, clip, noised, clip.left * (1 - share), steps)
+    return replace(found, decision=f"the rest of the matrix, then its refinement: {reason}")
 
 
-def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> Probe:
+def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> tuple[FirstStage, str]:
+    """Return the first stage that suits the first part of a matrix, and the reason.
+
+    By the height of component k above the other variances, and the total variance a component, both in units
+    of the noise's sd sqrt(d).
+    """
     d, k = plan.study.dimension, plan.study.components
     values, _ = eigenpairs(first.matrix)
     level = first.scale * math.sqrt(d / 2)
-    return Probe(
-        height=float(values[k - 1] - np.median(values)) / level,
-        flatness=max(first.trace - start.squared_centre_error, 0.0) / (k * level),
+    height = float(values[k - 1] - np.median(values)) / level
+    flatness = max(first.trace - start.squared_centre_error, 0.0) / (k * level)
+    reason = (
+        f"in the first third of the matrix the last component stands {height:.1f} noise levels above the "
+        f"rest, the total variance {flatness:.0f} a component"
     )
-
-
-def _by_matrix(
-    plan: Plan,
-    start: LocationEstimate,
-    clip: RowClip,
-    share: float,
-    first: GaussCovariance,
-    steps: int | None,
-) -> Steps:
-    """Run the rest of the matrix, average it with the first part, and refine both."""
-    rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
-    noised = combine_matrices(first, rest)
-    whole = aligned(plan, noised)
-    found = yield from refine_directions(
-        plan, start, whole, clip.left * (1 - share), steps or refinement_steps(whole.sine(start))
-    )
-    return aligned_estimate(plan, start, clip, noised, found)
+    hidden = height < SEEN and flatness > FLAT
+    return FirstStage.GRADIENTS if hidden else FirstStage.MATRIX, reason

@@ -87,8 +87,7 @@ def dp_pca(plan: Plan) -> Steps:
     """
     study = plan.study
     start = yield from locate(plan)
-    times = schedule(plan, start)
-    tail = yield from iterate(plan, start, times)
+    tail = yield from iterate(plan, start, schedule(plan, start))
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
     stated = quantile(study.radius) is None
@@ -117,19 +116,18 @@ def gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -
     if k == d or left < float(variances[-1]) - 2 * scale:
         return ()
     gap, noise = tail.gap(k)
-    if gap > 2 * noise:
-        return ()
-    sentence = (
-        f"component {k} and the next direction have about equal variances, up to the noise: the true error "
-        "can be many times the predicted one; use one component fewer or more"
-    )
     if math.isnan(gap):
-        sentence = (
+        unmeasured = (
             f"the predicted error assumes that component {k} varies clearly more than the next direction, "
             "which was not measured: if the two are close, the true error is many times as large; "
             "use gauss-cov or one component more to measure it"
         )
-    return (sentence,)
+        return (unmeasured,)
+    sentence = (
+        f"component {k} and the next direction have about equal variances, up to the noise: the true error "
+        "can be many times the predicted one; use one component fewer or more"
+    )
+    return () if gap > 2 * noise else (sentence,)
 
 
 @dataclass(slots=True)
@@ -145,11 +143,11 @@ class Tail:
 
     def components(self, k: int) -> FloatArray:
         """Return the leading k directions of the averaged gradients. Shape: (d, k)."""
-        return self._leading(self.first + self.second, k)
+        return fix_signs(self._ritz(self.first + self.second)[1][:, :k])
 
     def error(self, k: int) -> float:
         """Return the estimated sine: 1.2 times half of the halves' chord (fitted to exact components)."""
-        first, second = self._leading(self.first, k), self._leading(self.second, k)
+        first, second = (fix_signs(self._ritz(half)[1][:, :k]) for half in (self.first, self.second))
         return 1.2 * math.sin(math.asin(sin_angle(first.T, second.T)) / 2)
 
     def gap(self, k: int) -> tuple[float, float]:
@@ -162,10 +160,6 @@ class Tail:
         first, second = self._ritz(self.first)[0], self._ritz(self.second)[0]
         both = (first + second) / 2
         return float(both[k - 1] - both[k]), float(np.abs(first - second).max())
-
-    def _leading(self, gradients: FloatArray, k: int) -> FloatArray:
-        """Return the k leading directions within the gradients' span."""
-        return fix_signs(self._ritz(gradients)[1][:, :k])
 
     def _ritz(self, gradients: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the Rayleigh-Ritz values (m,), falling, and vectors (d, m)."""
@@ -199,8 +193,7 @@ def iterate(plan: Plan, start: LocationEstimate, times: Schedule) -> StepsTo[Tai
 def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the next directions and the scales of their columns."""
     lengths: FloatArray = np.minimum(np.sqrt((gradient**2).sum(axis=0)), CEILING)
-    scales = np.maximum(lengths, max(FLOOR * float(lengths.max()), 1e-12))
-    return orthonormal(gradient), scales
+    return orthonormal(gradient), np.maximum(lengths, max(FLOOR * float(lengths.max()), 1e-12))
 
 
 def gradient_radius(
@@ -208,13 +201,12 @@ def gradient_radius(
 ) -> StepsTo[float]:
     """Return a new clip radius, for directions of norm 1."""
     grid = NormGrid(top=start.norms.largest**2 * slope.largest_norm)
-    histogram = read_histogram(
-        (yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_cost)), grid
-    )
+    release = yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_cost)
     # The relevant noise is that of the averaged tail, not of one round.
     averaged = effective_mu(plan, times.round_cost * (times.rounds - times.tail))
     rule = ClippingBalance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.largest_norm
+    histogram = read_histogram(release, grid)
     return choose_radius(histogram, quantile(plan.study.radius), rule, fallback) / slope.largest_norm
 
 
@@ -222,8 +214,7 @@ def _gradient(slope: GradientQueryBuilder, radius: float, cost: int, records: fl
     """Return the noised mean of x (x . W). Shape: (d, m)."""
     query, unit = slope.query(radius)
     release = yield PricedQuery(query=query, micro_rho=cost)
-    mean = release.values.reshape(slope.offset.shape) / (unit * records)
-    return slope.exact_offset(query.spec) + mean
+    return slope.exact_offset(query.spec) + release.values.reshape(slope.offset.shape) / (unit * records)
 
 
 def read_variances(
@@ -234,20 +225,16 @@ def read_variances(
     Clipping biases the gradients of the tail, so the variances come from one more gradient with a radius that
     hardly clips. Only k of its d k noised numbers are used.
     """
-    energy_cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
-    rule = ClippingBalance(power=2, noise=1 / effective_mu(plan, energy_cost), quadratic=True)
+    cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
+    rule = ClippingBalance(power=2, noise=1 / effective_mu(plan, cost), quadratic=True)
     radius = row_radius(choose_radius(start.norms, None, rule), plan.study.dimension)
-    release = yield PricedQuery(
-        query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_cost
-    )
+    release = yield PricedQuery(query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=cost)
     total = max(float(release.values[0]) / (S**2 * start.records), 0.0)
     slope = GradientQueryBuilder(centre=start.centre, directions=components, offset=np.zeros_like(components))
     grid = NormGrid(top=start.norms.largest**2)
-    cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
     histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=cost)), grid)
     cost = share_of(plan.micro_rho, 0.6 * VARIANCE_SHARE)
-    k = components.shape[1]
-    noise = 2 * math.sqrt(k) / effective_mu(plan, cost)
+    noise = 2 * math.sqrt(components.shape[1]) / effective_mu(plan, cost)
     clip = choose_radius(histogram, None, ClippingBalance(power=1, noise=noise, quadratic=True))
     gradient = yield from _gradient(slope, clip, cost, start.records)
     lengths = np.maximum((components * gradient).sum(axis=0), 0.0)

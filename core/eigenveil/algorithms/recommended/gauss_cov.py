@@ -106,8 +106,7 @@ def clip_radius(plan: Plan, start: LocationEstimate, ratio: float) -> StepsTo[Ro
     norms = yield from row_norms(
         start.centre, cost_of_share(plan, share), noise_distribution(plan), stated_norm(plan.study.radius)
     )
-    radius = balanced(plan, norms, left - share, ratio)
-    return clip_to(radius, norms, start.records, left - share)
+    return clip_to(balanced(plan, norms, left - share, ratio), norms, start.records, left - share)
 
 
 def public_clip(plan: Plan, start: LocationEstimate, left: float) -> RowClip:
@@ -176,9 +175,7 @@ def covariance(
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
     return GaussCovariance(
-        matrix=matrix,
-        scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),
-        even=even,
+        matrix=matrix, scale=release.sigma / unit * (math.sqrt(2) if even else 1.0), even=even
     )
 
 
@@ -203,9 +200,7 @@ def combine_matrices(one: GaussCovariance, other: GaussCovariance) -> GaussCovar
     """Return the inverse-variance average of two noised matrices of the same records."""
     part = other.scale**2 / (one.scale**2 + other.scale**2)
     return GaussCovariance(
-        matrix=part * one.matrix + (1 - part) * other.matrix,
-        scale=math.sqrt(part) * one.scale,
-        even=one.even,
+        matrix=part * one.matrix + (1 - part) * other.matrix, scale=math.sqrt(part) * one.scale, even=one.even
     )
 
 

@@ -37,7 +37,6 @@ from eigenveil.algorithms.recommended.gauss_cov import (
 )
 from eigenveil.algorithms.shared.preparation import (
     COUNT_SHARE,
-    UNCLIPPED,
     LocationEstimate,
     PreparationShares,
     has_public_radius,
@@ -46,7 +45,7 @@ from eigenveil.algorithms.shared.preparation import (
     signal_to_noise,
 )
 from eigenveil.algorithms.shared.refinement import AlignedCovariance, refine_directions, refinement_steps
-from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, has_known_clipping
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
@@ -77,16 +76,12 @@ def refined_cov(plan: Plan, steps: int | None = None) -> Steps:
     share = matrix_share(plan, start)
     clip = matrix_clip(plan, start, share)
     noised = yield from covariance(plan, start, clip, clip.left * share)
-    first = aligned(plan, noised)
-    steps = steps or refinement_steps(first.sine(start))
-    found = yield from refine_directions(plan, start, first, clip.left * (1 - share), steps)
-    return aligned_estimate(plan, start, clip, noised, found)
+    return (yield from refined_matrix(plan, start, clip, noised, clip.left * (1 - share), steps))
 
 
 def matrix_share(plan: Plan, start: LocationEstimate) -> float:
     """Return the share of the matrix in the budget left after the mean."""
-    strength = signal_to_noise(plan, start.records)
-    return next(share for least, share in SHARES if strength >= least)
+    return next(share for least, share in SHARES if signal_to_noise(plan, start.records) >= least)
 
 
 def matrix_clip(plan: Plan, start: LocationEstimate, share: float) -> RowClip:
@@ -120,20 +115,26 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
     )
 
 
-def aligned_estimate(
-    plan: Plan, start: LocationEstimate, clip: RowClip, noised: GaussCovariance, found: AlignedCovariance
-) -> Estimate:
-    """Return the estimate from a noised matrix and the refined directions."""
-    k, stated = plan.study.components, quantile(plan.study.radius) in (None, UNCLIPPED)
-    components = fix_signs(found.basis[:, :k])
+def refined_matrix(
+    plan: Plan,
+    start: LocationEstimate,
+    clip: RowClip,
+    noised: GaussCovariance,
+    share: float,
+    steps: int | None,
+) -> Steps:
+    """Refine the directions of a noised matrix at a share of the budget."""
+    first, k = aligned(plan, noised), plan.study.components
+    steps = steps or refinement_steps(first.sine(start))
+    found = yield from refine_directions(plan, start, first, share, steps)
     return Estimate(
-        components=components.T,
+        components=fix_signs(found.basis[:, :k]).T,
         explained_variance=clip.restored(found.variances)[:k],
         mean=start.mean,
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=found.sine(start) if stated else None,
+        sin_error=found.sine(start) if has_known_clipping(plan) else None,
         covariance=noised.matrix,  # as released: its noise is known, unlike after rotation
         noise=matrix_noise(plan, start, clip, noised),
         warnings=clip_warning(clip.retained) + centre_warning(centre_sine(start, found.gaps()[:, :-1])),
@@ -193,8 +194,7 @@ def by_gradients(plan: Plan, start: LocationEstimate, share: float, steps: int |
 def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedule, float]:
     """Return the schedule of the first stage and the remaining share for the refinement."""
     left = share - RADIUS_SHARE - VARIANCE_SHARE
-    strength = signal_to_noise(plan, start.records)
-    stage = next(stage for least, stage in STAGES if strength >= least)
+    stage = next(stage for least, stage in STAGES if signal_to_noise(plan, start.records) >= least)
     times = Schedule(
         rounds=stage.rounds,
         directions=min(plan.study.components + stage.spare, plan.study.dimension),

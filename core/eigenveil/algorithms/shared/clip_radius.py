@@ -51,8 +51,7 @@ class NormHistogram:
     def largest(self) -> float:
         """Return the upper edge of the highest significant bin; the grid's top if there is none."""
         filled = np.flatnonzero(self.counts)
-        first = int(filled[0]) if filled.size else 0
-        return self.grid.top * math.exp2(-first / PER_OCTAVE)
+        return self.grid.top * math.exp2(-(int(filled[0]) if filled.size else 0) / PER_OCTAVE)
 
     def retained(self, radius: float, power: int = 2) -> float:
         """Return the estimated share of the sum of norms^power left by clipping to `radius`, in (0, 1]."""
@@ -88,8 +87,7 @@ class NormHistogram:
         if self.empty:
             return counts, norms, np.ones_like(norms)
         shares = counts / counts.sum()
-        mean = float(shares @ norms**power)
-        return shares, norms**power / mean, np.minimum(1.0, radius / norms) ** power
+        return shares, norms**power / float(shares @ norms**power), np.minimum(1.0, radius / norms) ** power
 
     def hidden_share(self, radius: float) -> float:
         """Return the share of the sum of norms that noise may hide beyond `radius`: sd many records."""

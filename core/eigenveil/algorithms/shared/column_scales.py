@@ -237,8 +237,7 @@ def _measured(release: Release, look: _FirstLook) -> ColumnScales:
 def scale_warnings(study: Study, scales: ColumnScales) -> tuple[str, ...]:
     """Return warnings about columns with a spread hidden by noise, or with far too wide bounds."""
     width = S / scales.spreads
-    names = [column.name for column in study.columns]
-    every = list(zip(names, scales.resolved, width, strict=True))
+    every = list(zip([column.name for column in study.columns], scales.resolved, width, strict=True))
     hidden = [name for name, is_resolved, _ in every if not is_resolved]
     narrow = [
         f"{name} (about {times:.0f} times)"

@@ -37,8 +37,7 @@ from eigenveil.study.study import Study
 
 def box(study: Study) -> IntArray:
     """Return the distance of the farthest grid point of each column from its middle. Shape: (d,)."""
-    half = np.array([column.half_range for column in study.columns])
-    return np.ceil(half / steps(study)).astype(np.int64)
+    return np.ceil(np.array([column.half_range for column in study.columns]) / steps(study)).astype(np.int64)
 
 
 def check_bounds(query: Query, most: IntArray) -> None:

@@ -174,8 +174,7 @@ class CrossQueryBuilder:
         spare = self.weights.spare / WEIGHT
         along = (self.basis[:, self.k :].T @ part).T / spare
         outside = part - self.basis @ (self.basis.T @ part)
-        sd = release.sigma / unit / inside[:, None] / np.append(spare, 1.0)
-        return along, outside, sd
+        return along, outside, release.sigma / unit / inside[:, None] / np.append(spare, 1.0)
 
 
 def part_unit(shift: int) -> float:

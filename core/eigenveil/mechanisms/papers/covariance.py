@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours, mu, scale_of
-from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.mechanisms.result import MechanismResult, noised
 from eigenveil.noise.distributions import bingham
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, add_noise, frozen
@@ -27,10 +27,8 @@ def l2_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     Sensitivity: sum_i (l_i(A) - l_i(B))^2 <= ||A - B||_F^2 (Hoffman & Wielandt), as for `Gram`; plus the
     error of floats and rounding on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
     """
-    d, square = query.centre.size, query.radius**2
-    moved = ceil_sqrt(square**2 * neighbours.records)
-    rounding_error = 1 + 2 * d * SLACK * float(query.records * square)
-    return multiplicity * moved + int(np.ceil(np.sqrt(d) * rounding_error)) + 1
+    moved = ceil_sqrt(query.radius**4 * neighbours.records)
+    return multiplicity * moved + int(np.ceil(np.sqrt(query.centre.size) * _rounding_error(query))) + 1
 
 
 def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
@@ -39,21 +37,20 @@ def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     Sensitivity: a record raises each eigenvalue, by ||z||^2 <= R^2 in total (Weyl). A replacement is one
     removal and one addition.
     """
-    d, square = query.centre.size, query.radius**2
-    rounding_error = 1 + 2 * d * SLACK * float(query.records * square)
-    moved = square * neighbours.records
-    return multiplicity * moved + int(np.ceil(d * rounding_error)) + 1
+    moved = query.radius**2 * neighbours.records
+    return multiplicity * moved + int(np.ceil(query.centre.size * _rounding_error(query))) + 1
+
+
+def _rounding_error(query: Spectrum) -> float:
+    """Return the error of an eigenvalue by floats and rounding, on both sides."""
+    return 1 + 2 * query.centre.size * SLACK * float(query.records * query.radius**2)
 
 
 def eigenvalue_noise_spec(priced: PricedQuery, query: Spectrum, study: Study) -> NoiseSpec:
     """Return the noise of the eigenvalues: public, so it can be drawn before the sum is known."""
-    bound = (l2_bound if priced.distribution is NoiseDistribution.GAUSSIAN else l1_bound)(
-        query, study.neighbours, study.max_sites_per_person
-    )
-    scale = scale_of(bound**2, priced.micro_rho)
-    return NoiseSpec(
-        blocks=(Block(count=query.released_length, scale=scale, distribution=priced.distribution),)
-    )
+    bound = l2_bound if priced.distribution is NoiseDistribution.GAUSSIAN else l1_bound
+    largest = bound(query, study.neighbours, study.max_sites_per_person)
+    return NoiseSpec.of(query.released_length, scale_of(largest**2, priced.micro_rho), priced.distribution)
 
 
 def release_eigenvalues(
@@ -66,10 +63,7 @@ def release_eigenvalues(
     Privacy: [P10].
     Cost: priced.micro_rho.
     """
-    spec = eigenvalue_noise_spec(priced, query, study)
-    return MechanismResult(
-        values=add_noise(rounded_eigenvalues(query, total), noise.draw(spec)), sigma=spec.sigma
-    )
+    return noised(rounded_eigenvalues(query, total), eigenvalue_noise_spec(priced, query, study), noise)
 
 
 def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) -> float:
@@ -100,7 +94,7 @@ def release_eigenvectors(
     epsilon = mu(priced.micro_rho) / max(1, min(query.count, d - 1))
     steepness = epsilon / score_range(query, study.neighbours, study.max_sites_per_person)
     vectors = directions(symmetric(total, d) * steepness, query.count, noise)
-    return MechanismResult(values=frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)), sigma=0.0)
+    return MechanismResult(frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)))
 
 
 def directions(exponents: FloatArray, count: int, noise: NoiseSource) -> FloatArray:
@@ -130,15 +124,14 @@ def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> Nois
 
     Counts that all change in one direction need it once; otherwise (replacement at several sites) twice.
     """
-    sites = study.max_sites_per_person
+    sites, distribution = study.max_sites_per_person, NoiseDistribution.LAPLACE
     count_sensitivity = study.neighbours.records if sites > 1 else 1
     limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, count_sensitivity))
-    return NoiseSpec(
-        blocks=(
-            Block(count=1, scale=limit, distribution=NoiseDistribution.LAPLACE),
-            Block(count=query.edges.size, scale=count, distribution=NoiseDistribution.LAPLACE),
-        )
+    blocks = (
+        Block(count=1, scale=limit, distribution=distribution),
+        Block(count=query.edges.size, scale=count, distribution=distribution),
     )
+    return NoiseSpec(blocks=blocks)
 
 
 def release_radius(
@@ -154,8 +147,6 @@ def release_radius(
     Cost: epsilon = sqrt(2 rho), whatever the number of edges.
     """
     drawn = noise.draw(radius_noise_spec(query, priced.micro_rho, study))
-    few = add_noise(counts_beyond(total), drawn[1:]) <= add_noise(
-        query.limits, np.repeat(drawn[:1], query.limits.size)
-    )
-    first = int(few.argmax()) if few.any() else query.edges.size
-    return MechanismResult(values=frozen([first]), sigma=0.0)
+    limits = add_noise(query.limits, np.repeat(drawn[:1], query.limits.size))
+    few = add_noise(counts_beyond(total), drawn[1:]) <= limits
+    return MechanismResult(frozen([int(few.argmax()) if few.any() else query.edges.size]))

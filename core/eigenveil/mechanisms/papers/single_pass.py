@@ -12,9 +12,9 @@ import numpy as np
 from eigenveil.accounting.amplification import local_micro_rho
 from eigenveil.accounting.zcdp import ATTO, Neighbours, mu, scale_of
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.mechanisms.result import MechanismResult
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
-from eigenveil.numerics.encoding import IntArray, add_noise, frozen
+from eigenveil.mechanisms.result import MechanismResult, noised, required_delta
+from eigenveil.noise.source import NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.queries import AdditiveQuery, CoordinateHistograms, ShuffledRecord
 from eigenveil.study.study import Study
@@ -49,14 +49,11 @@ def stability_noise_spec(priced: PricedQuery, study: Study) -> tuple[NoiseSpec, 
     """
     if not isinstance(priced.query, AdditiveQuery) or priced.query.bound != 1:
         raise InternalError(Code.BUG, "a stability histogram needs a query of counts")
-    if priced.atto_delta < 1:
-        raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta; set delta > 0 in the study")
+    required_delta(priced, "a stability histogram")
     l1 = priced.query.l1(study.neighbours) * study.max_sites_per_person
     histograms = priced.query.histograms if isinstance(priced.query, CoordinateHistograms) else 1
     scale, threshold = scale_and_threshold(l1, priced.micro_rho, priced.atto_delta, histograms)
-    return NoiseSpec(
-        blocks=(Block(count=priced.query.length, scale=scale, distribution=priced.distribution),)
-    ), threshold
+    return NoiseSpec.of(priced.query.length, scale, priced.distribution), threshold
 
 
 def release_stability_histogram(
@@ -71,10 +68,8 @@ def release_stability_histogram(
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
     """
     spec, threshold = stability_noise_spec(priced, study)
-    noised = add_noise(total, noise.draw(spec))
-    return MechanismResult(
-        values=frozen(np.where((total > 0) & (noised >= threshold), noised, 0)), sigma=spec.sigma
-    )
+    counts, sigma = noised(total, spec, noise)
+    return MechanismResult(frozen(np.where((total > 0) & (counts >= threshold), counts, 0)), sigma)
 
 
 def shuffled_noise_spec(priced: PricedQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
@@ -87,10 +82,8 @@ def shuffled_noise_spec(priced: PricedQuery, query: ShuffledRecord, study: Study
         raise RequestError(
             Code.BAD_STUDY, 'a secret order needs neighbours = "replace-one"; set it in the study'
         )
-    epsilon = mu(priced.micro_rho)
-    local = local_micro_rho(epsilon, priced.atto_delta / ATTO, query.batch.batches)
-    scale = scale_of(query.diameter_squared(), local)
-    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale),))
+    local = local_micro_rho(mu(priced.micro_rho), priced.atto_delta / ATTO, query.batch.batches)
+    return NoiseSpec.of(query.released_length, scale_of(query.diameter_squared(), local))
 
 
 def release_shuffled_record(
@@ -104,5 +97,4 @@ def release_shuffled_record(
     Privacy: [P24].
     Cost: epsilon = sqrt(2 rho) and priced.atto_delta, charged once for all records of the pass.
     """
-    drawn = shuffled_noise_spec(priced, query, study)
-    return MechanismResult(values=add_noise(total, noise.draw(drawn)), sigma=drawn.sigma)
+    return noised(total, shuffled_noise_spec(priced, query, study), noise)

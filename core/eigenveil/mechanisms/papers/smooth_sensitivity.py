@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from eigenveil.accounting.gaussian import noise_multiplier
-from eigenveil.accounting.zcdp import ATTO, mu
-from eigenveil.errors import Code, RequestError
-from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.accounting.zcdp import mu
+from eigenveil.mechanisms.result import MechanismResult, required_delta
 from eigenveil.noise.distributions import cauchy, haar
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, add_noise, frozen
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries.papers.trusted import (
@@ -47,11 +46,10 @@ def release_subspace(
         RequestError: the query has no delta.
     """
     d, k = query.centre.size, query.count
-    epsilon, delta = mu(priced.micro_rho), priced.atto_delta / ATTO
-    if query.mechanism != CAUCHY and delta <= 0:
-        raise RequestError(Code.BAD_STUDY, f"{query.mechanism} needs a delta; set delta > 0 in the study")
+    epsilon = mu(priced.micro_rho)
+    delta = 0.0 if query.mechanism == CAUCHY else required_delta(priced, query.mechanism)
     if k == d:
-        return _published([*to_fixed_point(np.eye(d)).tolist()], int(query.mechanism == PROPOSE_TEST_RELEASE))
+        return _published(to_fixed_point(np.eye(d)).tolist(), int(query.mechanism == PROPOSE_TEST_RELEASE))
     unit = person_weight(query, study.max_sites_per_person)
     bounds = EigenspaceSensitivity.of(query, study.neighbours, unit)
     vectors, gap = leading_subspace_and_gap(query, total, unit)
@@ -59,8 +57,7 @@ def release_subspace(
     if query.mechanism == GAUSSIAN:
         return _gaussian(entries, bounds, gap, epsilon, delta, noise)
     if query.mechanism == CAUCHY:
-        scale = math.ceil(cauchy_scale(bounds, gap, epsilon, d * k) * ENTRY_STEPS)
-        drawn = cauchy(d * k, scale, noise)
+        drawn = cauchy(d * k, math.ceil(cauchy_scale(bounds, gap, epsilon, d * k) * ENTRY_STEPS), noise)
         return _published([v + z for v, z in zip(entries.tolist(), drawn, strict=True)])
     return _tested(entries, bounds, gap, epsilon, delta, noise)
 
@@ -91,9 +88,8 @@ def cauchy_scale(bounds: EigenspaceSensitivity, gap: float, epsilon: float, size
 
 def _published(values: Sequence[int], tested: int = 0, sigma: float = 0.0) -> MechanismResult:
     """Return noised values limited to 2^61. The limit is applied after the noise, as post-processing."""
-    return MechanismResult(
-        values=frozen([*(min(max(v, -LARGEST_VALUE), LARGEST_VALUE) for v in values), tested]), sigma=sigma
-    )
+    limited = (min(max(v, -LARGEST_VALUE), LARGEST_VALUE) for v in values)
+    return MechanismResult(frozen([*limited, tested]), sigma)
 
 
 def _gaussian(
@@ -112,8 +108,7 @@ def _gaussian(
 
 
 def _normal(count: int, spread: float, noise: NoiseSource) -> IntArray:
-    block = Block(count=count, scale=math.nextafter(spread * ENTRY_STEPS, math.inf))
-    return noise.draw(NoiseSpec(blocks=(block,)))
+    return noise.draw(NoiseSpec.of(count, math.nextafter(spread * ENTRY_STEPS, math.inf)))
 
 
 def gap_noise(bounds: EigenspaceSensitivity, epsilon: float, delta: float) -> tuple[float, int]:
@@ -136,15 +131,12 @@ def _tested(
     noise: NoiseSource,
 ) -> MechanismResult:
     """Propose a lower bound of the gap, test it with a fifth of epsilon, release with the rest [P21]."""
-    nothing = _published([0] * entries.size)
     scale, margin = gap_noise(bounds, TEST_SHARE * epsilon, delta / 2)
-    drawn = noise.draw(
-        NoiseSpec(blocks=(Block(count=1, scale=scale, distribution=NoiseDistribution.LAPLACE),))
-    )
+    drawn = noise.draw(NoiseSpec.of(1, scale, NoiseDistribution.LAPLACE))
     least = math.floor(gap * GAP_STEPS) + int(drawn[0]) - margin
     local_bound = bounds.local(least / GAP_STEPS)
     spread = (local_bound + bounds.float_slack) * noise_multiplier((1 - TEST_SHARE) * epsilon, delta / 2)
     if local_bound >= bounds.cap or spread > MAX_SUBSPACE_NOISE:
-        return nothing
-    values = add_noise(entries, _normal(entries.size, spread, noise))
-    return _published(values.tolist(), least, spread * ENTRY_STEPS)
+        return _published([0] * entries.size)
+    values = add_noise(entries, _normal(entries.size, spread, noise)).tolist()
+    return _published(values, least, spread * ENTRY_STEPS)

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, scale_of
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.mechanisms.result import MechanismResult
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.accounting.zcdp import scale_of
+from eigenveil.errors import Code, InternalError
+from eigenveil.mechanisms.result import MechanismResult, required_delta
+from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, add_noise, frozen
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
@@ -70,18 +70,13 @@ def release_most_voted(
     Raises:
         RequestError: the query has no delta.
     """
-    if priced.atto_delta < 1:
-        raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
+    delta = required_delta(priced, "a count of votes")
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
     scale = scale_of(l1**2, priced.micro_rho)
-    spec = NoiseSpec(
-        blocks=(
-            Block(count=total.size // FINGERPRINT_WORDS, scale=scale, distribution=NoiseDistribution.LAPLACE),
-        )
-    )
+    spec = NoiseSpec.of(total.size // FINGERPRINT_WORDS, scale, NoiseDistribution.LAPLACE)
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(vote_threshold(scale, changed_votes(study), priced.atto_delta / ATTO), query.min_votes)
-    return MechanismResult(values=frozen(winning_fingerprint(total, drawn, least)), sigma=spec.sigma)
+    least = max(vote_threshold(scale, changed_votes(study), delta), query.min_votes)
+    return MechanismResult(frozen(winning_fingerprint(total, drawn, least)), spec.sigma)
 
 
 def winning_fingerprint(total: IntArray, drawn: IntArray, least: int) -> IntArray:
@@ -116,9 +111,7 @@ def truncated_laplace(scale: float, bound: int, noise: NoiseSource) -> int | Non
 
     A miss does not depend on data, so the release may then be empty.
     """
-    drawn = noise.draw(
-        NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, distribution=NoiseDistribution.LAPLACE),))
-    )
+    drawn = noise.draw(NoiseSpec.of(DRAWS, scale, NoiseDistribution.LAPLACE))
     within = drawn[np.abs(drawn) <= bound]
     return int(within[0]) if within.size else None
 
@@ -146,22 +139,18 @@ def release_leading_span(
     Raises:
         RequestError: the query has no delta.
     """
-    if priced.atto_delta < 1:
-        raise RequestError(Code.BAD_STUDY, "the test of a lead needs a delta; set delta > 0 in the study")
+    delta = required_delta(priced, "the test of a lead")
     if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead of a span needs the answer of exactly one site")
     changed = query.gap_sensitivity(study.neighbours) * study.max_sites_per_person
     scale = scale_of(changed**2, priced.micro_rho)
-    bound = truncation_bound(scale, changed, priced.atto_delta / ATTO)
+    bound = truncation_bound(scale, changed, delta)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0
-    is_released = exceeds_noise(margin, scale, bound, noise)
-    return MechanismResult(
-        values=frozen(total[2:] if is_released else [0] * FINGERPRINT_WORDS), sigma=math.sqrt(2) * scale
-    )
+    values = total[2:] if exceeds_noise(margin, scale, bound, noise) else [0] * FINGERPRINT_WORDS
+    return MechanismResult(frozen(values), math.sqrt(2) * scale)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate:
+class Candidate(NamedTuple):
     """Candidate of one dimension: its fingerprint, and its votes among proposing and confirming subsamples.
 
     Shape: fingerprint (4,).
@@ -185,10 +174,10 @@ def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
     """Return the candidate of one dimension. Shape: (4 slots,) each."""
     found, counts = count_votes(proposing)
     if not len(counts):
-        return Candidate(fingerprint=frozen([0] * FINGERPRINT_WORDS), proposed=0, agreed=0)
+        return Candidate(frozen([0] * FINGERPRINT_WORDS), 0, 0)
     best = found[int(counts.argmax())]
     votes = int((agreeing.reshape(-1, FINGERPRINT_WORDS) == best).all(axis=1).sum())
-    return Candidate(fingerprint=best, proposed=int(counts.max()), agreed=votes)
+    return Candidate(best, int(counts.max()), votes)
 
 
 def release_rank(
@@ -209,42 +198,26 @@ def release_rank(
         RequestError: the query has no delta.
     """
     stop = 1 / (TRIALS * query.cells.rank)
-    delta = priced.atto_delta / ATTO * stop
-    if priced.atto_delta < 1:
-        raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
+    delta = required_delta(priced, "a count of votes") * stop
     changed = changed_votes(study)
     scale = scale_of((TRIAL_COST * changed) ** 2, priced.micro_rho)
-    trial = Trial(scale=scale, changed=changed, bound=truncation_bound(scale, changed, delta))
-    slots = total.size // (2 * FINGERPRINT_WORDS * query.cells.rank)
+    bound = truncation_bound(scale, changed, delta)
+    half = total.size // (2 * FINGERPRINT_WORDS * query.cells.rank) // 2
     proposed, best = candidates(query, total), 0
     best_score = -1
     while True:
         chance = noise.uniform(2)
         i = min(int(chance[0] * len(proposed)), len(proposed) - 1)
-        score = trial.score(proposed[i], slots, noise)
-        if score is not None and (i, score) > (best - 1, best_score):
+        # Both halves of the slots need a clear majority; the score is the noised confirming votes.
+        clear = exceeds_noise(proposed[i].proposed - half - changed, scale, bound, noise)
+        drawn = noise.draw(NoiseSpec.of(1, scale, NoiseDistribution.LAPLACE))
+        score = proposed[i].agreed + int(drawn[0])
+        if clear and score > half and (i, score) > (best - 1, best_score):
             best, best_score = i + 1, score
         if chance[1] < stop:
             break
     values = [best, *proposed[best - 1].fingerprint] if best else [0] * query.released_length
-    return MechanismResult(values=frozen(values), sigma=math.sqrt(2) * scale)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Noise of one trial: discrete Laplace of `scale`, truncated at `bound` for the majority."""
-
-    scale: float
-    changed: int
-    bound: int
-
-    def score(self, candidate: Candidate, slots: int, noise: NoiseSource) -> int | None:
-        """Return the noised confirming votes; None if either half of the `slots` has no clear majority."""
-        majority = candidate.proposed - slots // 2 - self.changed
-        clear = exceeds_noise(majority, self.scale, self.bound, noise)
-        block = Block(count=1, scale=self.scale, distribution=NoiseDistribution.LAPLACE)
-        noised = candidate.agreed + int(noise.draw(NoiseSpec(blocks=(block,)))[0])
-        return noised if clear and noised > slots // 2 else None
+    return MechanismResult(frozen(values), math.sqrt(2) * scale)
 
 
 def release_preimage(
@@ -263,6 +236,4 @@ def release_preimage(
     known = rows[rows[:, 0] == 1]
     holders = {study.federation.sites[place] for place in query.voting_sites}
     complete = holders <= set(present)
-    return MechanismResult(
-        values=frozen(known[0] if complete and len(known) else [0] * query.length), sigma=0.0
-    )
+    return MechanismResult(frozen(known[0] if complete and len(known) else [0] * query.length))

@@ -226,8 +226,7 @@ def width_for_error(error: float, d: int, k: int, q: int) -> int:
     sqrt(q) - sqrt(k - 1), as the points are normal.
     """
     side = error * math.sqrt(12) * (math.sqrt(q) - math.sqrt(k - 1)) / _across(d, k)
-    units = math.floor(side * 2.0**CELL_BITS)
-    return min(max(units, 2**8), 2**40)
+    return min(max(math.floor(side * 2.0**CELL_BITS), 2**8), 2**40)
 
 
 def rounding_sine(moved: FloatArray, cells: Cells) -> float:

@@ -36,9 +36,8 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
-from eigenveil_client.site.engine.dask import DaskEngine, _raise_worker_error
+from eigenveil_client.site.engine.dask import DaskEngine, WorkerError, _errors_as_values, _raise_worker_error
 from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
-from eigenveil_client.site.engine.partitions import WorkerError, _errors_as_values
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_common.doctor import Check, Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, NO_COST
-from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.site_rules import Verdict
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import budget_inference_odds
-from eigenveil.study.study import Column, Missing
-from eigenveil_client.connection.identity import folder_identity, load_identity
-from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.labels import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig, site_dictionary
 from eigenveil_client.site.inference_risk import InferenceRisk, inference_risk_of, percent_rounded_up
-from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.roster.analysts import SignatureStatus
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedColumn:
-    """Column; `meaning` is the dictionary's, empty if the column is not in it with this unit."""
-
-    column: Column
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRange:
+class RoundRange(NamedTuple):
     """Rounds `first` to `last` (counted from 1) with the same query; each answer has `numbers` numbers."""
 
     first: int
@@ -60,22 +46,18 @@ class BudgetShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConsentSummary:
-    """Consent summary of a study at `site`.
+    """A received plan, as `told` by `explain_plan`. `meanings` of columns are by name and unit. `odds` bound
+    an inference from this study about one person, and `right_ever` the correct guesses of 100, rounded up,
+    from everything that the budget allows."""
 
-    `policy` has the rules of `verdicts`. `odds` bound an inference from this study about one person.
-    `right_ever` bounds the correct guesses of 100, rounded up, from everything that the budget allows."""
-
-    site: str
+    config: SiteConfig
     seen: ReceivedPlan
     plan: Plan
-    columns: tuple[RequestedColumn, ...]
+    meanings: dict[tuple[str, str], str]
     steps: tuple[RoundRange, ...]
     share: BudgetShare
     odds: InferenceRisk
     right_ever: int
-    ends: str | None
-    policy: Policy
-    verdicts: tuple[Verdict, ...]
     told: dict[str, Any]
 
     @property
@@ -89,7 +71,7 @@ class ConsentSummary:
 
     @property
     def allowed(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
+        return all(verdict["passed"] for verdict in self.told["policy"])
 
     @property
     def signature(self) -> SignatureStatus:
@@ -97,14 +79,9 @@ class ConsentSummary:
         return SignatureStatus(self.told["analyst_signature"]["status"])
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """Names of the other sites of the study."""
-        return tuple(name for name in self.plan.study.federation.sites if name != self.site)
-
-    @property
     def fewest(self) -> int:
         """Smallest number of sites in the set of a masked answer."""
-        return max(self.plan.study.federation.least, self.policy.secrecy.minimum_sites)
+        return max(self.plan.study.federation.least, self.config.policy.secrecy.minimum_sites)
 
     @property
     def one_person(self) -> bool:
@@ -115,11 +92,6 @@ class ConsentSummary:
     def small_groups(self) -> bool:
         """True if any answer has values of each small group, which may be one single person."""
         return any(step.kind in OF_SMALL_GROUPS for step in self.steps)
-
-    @property
-    def drops(self) -> bool:
-        """True if patients without a value are left out, so that few may remain."""
-        return self.plan.study.missing is Missing.DROP
 
     @property
     def again(self) -> set[str]:
@@ -135,23 +107,20 @@ class ConsentSummary:
 
 def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
     """Return the consent summary of a received study."""
-    plan = plan_from_json(seen.plan_json)
-    told, meanings = consent.explain_plan(config, store, plan, seen.signed), _meanings(config)
+    plan = seen.read_plan()
+    told = consent.explain_plan(config, store, plan, seen.signed)
+    # The federation's dictionary, or else this site's.
+    known = (site_dictionary(config.dictionary), consent.federation_dictionary(config))
+    entries = [entry for one in known if one is not None for entry in one.columns]
     return ConsentSummary(
-        site=config.name,
+        config=config,
         seen=seen,
         plan=plan,
-        columns=tuple(
-            RequestedColumn(column=one, meaning=meanings.get((one.name, one.unit), ""))
-            for one in plan.study.columns
-        ),
+        meanings={(column.name, column.unit): one.meaning for one in entries for column in one.columns},
         steps=tuple(_steps(told["rounds"])),
         share=_share(config, store, seen, plan),
         odds=inference_risk_of(plan),
         right_ever=right_ever(store),
-        ends=told["approval_ends"],
-        policy=config.policy,
-        verdicts=consent.verdicts(config, store, plan, seen.signed),
         told=told,
     )
 
@@ -178,26 +147,7 @@ def _share(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan)
     )
 
 
-def _steps(rounds: list[dict[str, Any]]) -> list[RoundRange]:
-    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"]))
-    made = []
-    for (kind, numbers), rows in same:
+def _steps(rounds: list[dict[str, Any]]) -> Iterator[RoundRange]:
+    for (kind, numbers), rows in groupby(rounds, key=lambda row: (row["kind"], row["numbers"])):
         numbered = [row["round"] + 1 for row in rows]
-        made.append(RoundRange(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers))
-    return made
-
-
-def _meanings(config: SiteConfig) -> dict[tuple[str, str], str]:
-    """Return meanings by name and unit: the federation's dictionary, or else this site's."""
-    known = [site_dictionary(config.dictionary)]
-    held = (
-        None
-        if folder_identity(config.identity) is None
-        else stored_dictionary(load_identity(config.identity))
-    )
-    return {
-        (column.name, column.unit): one.meaning
-        for each in (*known, *([held] if isinstance(held, Dictionary) else []))
-        for one in each.columns
-        for column in one.columns
-    }
+        yield RoundRange(numbered[0], numbered[-1], kind, numbers)

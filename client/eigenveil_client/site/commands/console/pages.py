@@ -1,13 +1,12 @@
-"""Console pages of a site: studies, decisions, messages sent, columns, budget, certificate, connection.
+"""Console pages of a site: studies, decisions, messages sent, columns, budget, connection.
 
-A decision page has the consequence, a field for the name, and one button. Decisions use the functions of the
-commands. The plan's whole digest is in the path, so a decision is about the plan that was shown. The numbers
-of the messages that left this site are computed again for their pages.
+Decisions use the functions of the commands. The plan's whole digest is in the path, so a decision is about
+the plan that was shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -25,14 +24,13 @@ from eigenveil.accounting.budget import Conversion
 from eigenveil.accounting.ledger import EntryKind, LedgerEntry
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, MAX_TEXT_LENGTH, DeclineReason
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent, evidence
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.commands.column_profiles import profile_columns
 from eigenveil_client.site.commands.console import labels
-from eigenveil_client.site.commands.console.consent_summary import consent_summary, right_ever
+from eigenveil_client.site.commands.console.consent_summary import ConsentSummary, consent_summary, right_ever
 from eigenveil_client.site.commands.console.labels import REASON_LABELS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
@@ -47,8 +45,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Console:
-    """Context of the console's pages. Each request reads the configuration and opens the state again, because
-    commands and a daemon may change both."""
+    """Context of the pages. Each request reads the configuration and opens the state again, because commands
+    and a daemon may change both."""
 
     config_file: Path
     pages: Pages
@@ -67,16 +65,18 @@ class Console:
         """Return the result of `look` on the configuration, in a thread."""
         return await run_in_threadpool(lambda: look(site_config.load(self.config_file)))
 
+    async def summary(self, request: Request) -> ConsentSummary:
+        """Return the consent summary of the study in the path."""
+        return await self.from_store(
+            lambda config, store: consent_summary(config, store, requested_study(store, request))
+        )
+
     def page(self, request: Request, template: str, **values: Any) -> Response:
         return self.pages.render(request, template, **values)
 
 
 def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
-    """Return the study whose whole digest is in the path.
-
-    Raises:
-        RequestError: code `not-found`.
-    """
+    """Return the study whose whole digest is in the path; else raise code `not-found`."""
     found = store.studies.get(request.path_params["study"])
     if found is None:
         raise RequestError(Code.NOT_FOUND, "no such study was received here")
@@ -86,38 +86,27 @@ def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
 def study_routes(console: Console) -> list[Route]:
     async def every(request: Request) -> Response:
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-            seen = store.studies.all()[::-1]
+            seen, pending = store.studies.all()[::-1], ConsentStatus.PENDING
             return {
-                "waiting": [
-                    consent_summary(config, store, one) for one in seen if one.status is ConsentStatus.PENDING
-                ],
-                "decided": [one for one in seen if one.status is not ConsentStatus.PENDING],
+                "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
+                "decided": [one for one in seen if one.status is not pending],
                 "counts": store.declined.counts()[::-1],
                 "proofs": store.proofs.all(),
             }
 
-        view = await console.from_store(look)
-        return console.page(
-            request,
-            "studies.html",
-            standings=labels.STATUS_LABELS,
-            signatures=labels.SIGNATURE_LABELS,
-            **view,
-        )
+        found = await console.from_store(look)
+        names = {"standings": labels.STATUS_LABELS, "signatures": labels.SIGNATURE_LABELS}
+        return console.page(request, "studies.html", **names, **found)
 
-    async def one(request: Request) -> Response:
-        return await _shown(console, request, "study.html")
-
-    async def sheet(request: Request) -> Response:
-        return await _shown(console, request, "sheet.html")
-
-    return [Route("/", every), Route("/studies/{study}", one), Route("/studies/{study}/sheet", sheet)]
+    return [
+        Route("/", every),
+        Route("/studies/{study}", partial(_study, console, "study.html")),
+        Route("/studies/{study}/sheet", partial(_study, console, "sheet.html")),
+    ]
 
 
-async def _shown(console: Console, request: Request, template: str) -> Response:
-    view = await console.from_store(
-        lambda config, store: consent_summary(config, store, requested_study(store, request))
-    )
+async def _study(console: Console, template: str, request: Request) -> Response:
+    view = await console.summary(request)
     return console.page(
         request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS,
         standings=labels.STATUS_LABELS,
@@ -163,12 +152,10 @@ def decision_routes(console: Console) -> list[Route]:
 
 
 async def _confirmation_page(console: Console, act: str, request: Request) -> Response:
-    view = await console.from_store(
-        lambda config, store: consent_summary(config, store, requested_study(store, request))
-    )
-    disclose_reasons = await console.from_config(lambda config: config.policy.disclose_reasons)
+    view = await console.summary(request)
     return console.page(
-        request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=disclose_reasons,
+        request, "decide.html", card=view, act=act, reasons=REASON_LABELS,
+        telling=view.config.policy.disclose_reasons,
         longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
     )  # fmt: skip
 
@@ -182,7 +169,7 @@ async def _apply(console: Console, act: str, request: Request) -> Response:
 
 
 def _name(form: FormData) -> str:
-    """Return the name of the person who decides. Raises RequestError, code `bad-argument`, if it is empty."""
+    """Return the name of the person who decides; if it is empty, raise code `bad-argument`."""
     name = _field(form, "by")
     if not name:
         raise RequestError(Code.BAD_ARGUMENT, "enter the name of the person who decides")
@@ -203,9 +190,8 @@ def sent_routes(console: Console) -> list[Route]:
         page = _page(request)
 
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-            rows = store.egress.verify(store.ledger.ledger)[::-1]
+            rows, first = store.egress.verify(store.ledger.ledger)[::-1], page * PER_PAGE
             names = {seen.plan: seen.name for seen in store.studies.all()}
-            first = page * PER_PAGE
             return {
                 "rows": [(row, names.get(row.study, "")) for row in rows[first : first + PER_PAGE]],
                 "messages": len(rows),
@@ -222,9 +208,9 @@ def sent_routes(console: Console) -> list[Route]:
     async def recompute_answer(request: Request) -> Response:
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             row = _row(store, request)
-            view = evidence.answer_view(evidence.recompute_answer(store, row, make_engine(config)))
             seen = store.studies.get(row.study)
-            name = "" if seen is None else plan_from_json(seen.plan_json).study.name
+            name = "" if seen is None else seen.name
+            view = evidence.recompute_answer(store, row, make_engine(config))
             return view | {"name": name, "at": row.at, "bytes": row.bytes}
 
         view = await console.from_store(look)
@@ -256,13 +242,16 @@ def _row(store: SiteStore, request: Request) -> EgressRow:
 def upkeep_routes(console: Console) -> list[Route]:
     async def columns(request: Request) -> Response:
         found = await console.from_config(profile_columns)
-        study = request.query_params.get("study", "")
-        every = len(found)
+        shown, study = found, request.query_params.get("study", "")
         if study:
-            wanted = await console.from_store(lambda config, store: _columns_of(store, study))
-            found = [one for one in found if one.seen.name in wanted]
-        shown = [(one, histogram_bars(one.seen.histogram)) for one in found]
-        return console.page(request, "columns.html", columns=shown, study=study, hidden=every - len(found))
+            asked = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
+            wanted = {one.name for one in asked.study.columns}
+            shown = [one for one in found if one.seen.name in wanted]
+        hidden, pictures = (
+            len(found) - len(shown),
+            [(one, histogram_bars(one.seen.histogram)) for one in shown],
+        )
+        return console.page(request, "columns.html", columns=pictures, study=study, hidden=hidden)
 
     async def budget(request: Request) -> Response:
         view = await console.from_store(_budget)
@@ -270,28 +259,20 @@ def upkeep_routes(console: Console) -> list[Route]:
         share = translate.up(100 * view["used"], 3)
         used = translate(mark("%(share)s %% of the budget is used or reserved"), share=share)
         picture = gauge(view["used"], 0.0, used)
-        chart = _chart(view, translate)
-        return console.page(request, "budget.html", picture=picture, chart=chart, **view)
+        return console.page(request, "budget.html", picture=picture, chart=_chart(view, translate), **view)
 
     async def connection(request: Request) -> Response:
         view = await console.from_store(_connection)
-        return console.page(request, "connection.html", checks=None, **view)
-
-    async def checked(request: Request) -> Response:
-        view = await console.from_store(_connection)
-        checks = await console.from_config(lambda config: site_checks(console.config_file))
+        checked = request.url.path.endswith("/checked")
+        checks = await run_in_threadpool(site_checks, console.config_file) if checked else None
         return console.page(request, "connection.html", checks=checks, **view)
 
     return [
         Route("/columns", columns),
         Route("/budget", budget),
         Route("/connection", connection),
-        Route("/connection/checked", checked),
+        Route("/connection/checked", connection),
     ]
-
-
-def _columns_of(store: SiteStore, study: str) -> set[str]:
-    return {one.name for one in plan_from_json(store.studies.find(study).plan_json).study.columns}
 
 
 def _connection(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
@@ -309,22 +290,16 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Return the use of the budget over time, as shares of 1, from the verified ledger."""
     state, names = store.ledger.ledger, {seen.plan: seen.name for seen in store.studies.all()}
     limit, entries = state.limit.micro_rho, store.ledger.entries()
-    used, amounts = _over_time(entries), _amounts(config, store)
+    used = [(entry, Fraction(total, limit)) for entry, total in _over_time(entries)]
+    whole = Conversion(delta=config.policy.budget_delta, exact=state.exact)
     return {
         "used": Fraction(state.committed().micro_rho, limit),
         "spent": Fraction(state.spent.micro_rho, limit),
-        "rows": [
-            (entry, names.get(entry.study, ""), Fraction(total, limit))
-            for entry, total in list(zip(entries, used, strict=True))[::-1][:100]
-        ],
-        "points": [
-            (entry.at, float(Fraction(total, limit))) for entry, total in zip(entries, used, strict=True)
-        ],
+        "rows": [(entry, names.get(entry.study, ""), share) for entry, share in used[::-1][:100]],
+        "points": [(entry.at, float(share)) for entry, share in used],
         "right_ever": right_ever(store),
-        "amounts": amounts,
-        "failure_probability": Conversion(
-            delta=config.policy.budget_delta, exact=state.exact
-        ).failure_probability(state.limit),
+        "amounts": _amounts(config, store),
+        "failure_probability": whole.failure_probability(state.limit),
         "yearly": config.policy.yearly is not None,
         "sites_per_person": config.policy.sites_per_person,
     }
@@ -344,9 +319,9 @@ def _amounts(config: SiteConfig, store: SiteStore) -> dict[str, str]:
     return view
 
 
-def _over_time(entries: list[LedgerEntry]) -> list[int]:
-    """Return the micro-rho spent or reserved after each entry."""
-    open_, spent, totals = dict[str, int](), 0, []
+def _over_time(entries: list[LedgerEntry]) -> Iterator[tuple[LedgerEntry, int]]:
+    """Yield each entry with the micro-rho spent or reserved after it."""
+    open_, spent = dict[str, int](), 0
     for entry in entries:
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
@@ -356,8 +331,7 @@ def _over_time(entries: list[LedgerEntry]) -> list[int]:
                 spent += entry.micro_rho
             case EntryKind.SETTLE:
                 open_.pop(entry.study, None)
-        totals.append(spent + sum(open_.values()))
-    return totals
+        yield entry, spent + sum(open_.values())
 
 
 def _chart(view: dict[str, Any], translate: Translator) -> Markup:
@@ -366,6 +340,5 @@ def _chart(view: dict[str, Any], translate: Translator) -> Markup:
     if len(points) < 2:
         return Markup("")
     about = translate(mark("The use of the budget over time, as in the table below"))
-    return step_chart(
-        points, 1.0, about, ("100 %", translate.day(points[0][0]), translate.day(points[-1][0]))
-    )
+    axes = ("100 %", translate.day(points[0][0]), translate.day(points[-1][0]))
+    return step_chart(points, about, axes)

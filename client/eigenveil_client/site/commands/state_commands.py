@@ -1,4 +1,4 @@
-"""Commands for a person's decisions: about studies, and about a ledger that was rolled back or lost."""
+"""Commands on a site's state: a person's decisions, and evidence of what was spent, received and sent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON, decider_name
-from eigenveil_common.command import console, is_interactive, print_result, print_result_as
+from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON, decider_name, opened_store
+from eigenveil_common.command import FILE, console, is_interactive, print_result, print_result_as
+from eigenveil_common.files import check_output, read, write_durably
 
 if TYPE_CHECKING:
     from eigenveil_client.site.config import SiteConfig
@@ -45,10 +46,9 @@ def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
     under this name."""
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state import store_access
 
     config = site_config.load(config_file)
-    with store_access.open_site_store(config) as store:
+    with opened_store(config) as store:
         if forgotten is not None:
             gone = store.proofs.forget(forgotten)
             text = f"study {gone.plan[:12]} is not stored as proof now"
@@ -64,14 +64,12 @@ def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
 @JSON
 def explain(config: SiteConfig, study: str, as_json: bool) -> None:
     """Explain the queries, disclosures and cost of STUDY (a study file, or a received study)."""
-    from eigenveil.protocol.plan import plan_from_json
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state import store_access
 
-    with store_access.open_site_store(config) as store:
+    with opened_store(config) as store:
         file = Path(study)
         received = None if file.exists() else store.studies.find(study)
-        plan = consent.plan_of(config, file) if received is None else plan_from_json(received.plan_json)
+        plan = consent.plan_of(config, file) if received is None else received.read_plan()
         view = consent.explain_plan(config, store, plan, None if received is None else received.signed)
     print_result_as(view, as_json, consent.show_explanation)
 
@@ -89,18 +87,16 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     prompt.
     """
     from eigenveil.accounting.zcdp import NO_COST
-    from eigenveil.protocol.plan import plan_from_json
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state import store_access
     from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
 
     if not (yes or is_interactive(as_json)):
         raise click.UsageError("there is no prompt (no terminal, or --json); read `explain`, then add --yes")
-    with store_access.open_site_store(config) as store:
+    with opened_store(config) as store:
         received = store.studies.find(study)
         check_transition(received.plan, received.status, ConsentStatus.ACCEPTED)
         if not yes:
-            plan = plan_from_json(received.plan_json)
+            plan = received.read_plan()
             consent.show_explanation(consent.explain_plan(config, store, plan, received.signed))
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it is still pending")
@@ -129,10 +125,9 @@ def decline(
     list."""
     from eigenveil.accounting.zcdp import NO_COST
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state import store_access
     from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
 
-    with store_access.open_site_store(config) as store:
+    with opened_store(config) as store:
         received = store.studies.find(study)
         check_transition(received.plan, received.status, ConsentStatus.DECLINED)
         word, person = _decline_reason(reason, ask=not as_json), decider_name(by, ask=not as_json)
@@ -153,10 +148,9 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
     a study that its coordinator never ends. At a terminal you are asked to confirm; no changes nothing (exit
     code 0)."""
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state import store_access
     from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
 
-    with store_access.open_site_store(config) as store:
+    with opened_store(config) as store:
         received = store.studies.find(study)
         check_transition(received.plan, received.status, ConsentStatus.WITHDRAWN)
         may_ask = is_interactive(as_json) and not yes
@@ -177,7 +171,7 @@ def accept_checkpoint(config: SiteConfig, as_json: bool) -> None:
     """
     from eigenveil_client.site.state import store_access
 
-    with store_access.exclusive_lock(config.state), store_access.open_site_store(config) as store:
+    with store_access.exclusive_lock(config.state), opened_store(config) as store:
         before, now = store.checkpoints.accept()
     text = f"Accepted a ledger of {now} rows in place of one of {before}. Start the daemon again."
     print_result({"rows_before": before, "rows": now}, as_json, text)
@@ -207,4 +201,132 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
     print_result({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 
 
-COMMANDS = (studies, explain, approve, decline, withdraw, accept_checkpoint, accept_loss)
+HEAD = click.option("--head", default="", help="A head noted earlier: check that the chain contains it.")
+
+
+@click.group()
+def ledger() -> None:
+    """This site's privacy budget: every reservation, charge and settlement."""
+
+
+@ledger.command("show")
+@CONFIG
+@JSON
+def show_ledger(config: SiteConfig, as_json: bool) -> None:
+    """Verify the ledger and show it."""
+    from eigenveil_client.site.commands import evidence
+
+    with opened_store(config) as store:
+        view = evidence.ledger(store, config)
+    print_result_as(view, as_json, evidence.show_ledger)
+
+
+@ledger.command("verify")
+@CONFIG
+@HEAD
+@click.option(
+    "--release",
+    type=FILE,
+    help="A published release.json, to check against the statements signed to this site.",
+)
+@JSON
+def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: bool) -> None:
+    """Verify the chain of the ledger, row by row, and print its head.
+
+    With --release exit code 13 if the published document contradicts what the coordinator signed to this
+    site, or the queries that this site was charged for: both are then proof against the coordinator.
+    """
+    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil_client.connection.identity import load_identity
+    from eigenveil_client.site.commands import evidence
+
+    with opened_store(config) as store:
+        if release is not None:
+            key = load_identity(config.identity).release_key
+            published = load_release(read(release))
+            verify_release(published, key)
+            evidence.check_published(store, published.document, key, config.name)
+        entries = store.ledger.entries()
+        evidence.report_chain("ledger", [entry.digest for entry in entries], head, as_json)
+
+
+@ledger.command("rounds")
+@CONFIG
+@click.option("--study", "wanted", required=True, help="Its name, or the first characters of its digest.")
+@click.option("--out", type=FILE, default=Path("rounds.json"), show_default=True)
+@JSON
+def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> None:
+    """Write the coordinator's signed statements about a study's rounds, for `eigenveil verify --log`.
+
+    For a masked study it checks and lists every attempt that was signed to this site, with the sites of its
+    set. Refused attempts are proof against the coordinator. --json shows the signed bytes too.
+    """
+    from eigenveil_client.connection.identity import load_identity
+    from eigenveil_client.site.commands import evidence
+
+    check_output(out)
+    with opened_store(config) as store:
+        plan = store.studies.find(wanted).plan
+        log = store.transcript.log(plan)
+        sets = evidence.sets(store, plan, load_identity(config.identity).release_key)
+    write_durably(out, log.to_json())
+    view = {"log": str(out), "statements": len(log.messages), "attempts": sets}
+    print_result(view, as_json, "\n".join(filter(None, (evidence.sets_text(sets), str(out)))))
+
+
+@click.group()
+def egress() -> None:
+    """Messages that left this site: one row for every answer and every refusal."""
+
+
+@egress.command("show")
+@CONFIG
+@click.option("--round", "round_number", type=click.IntRange(1), help="Only this round, counted from 1.")
+@click.option("--study", "wanted", help="Only this study: its name, or the first characters of its digest.")
+@click.option("--numbers", "decode", is_flag=True, help="Compute and explain one answer's numbers again.")
+@JSON
+def show_egress(
+    config: SiteConfig, round_number: int | None, wanted: str | None, decode: bool, as_json: bool
+) -> None:
+    """Verify the egress ledger and show each message: its meaning, its bytes and its digest.
+
+    --numbers explains above the table what a value of 1 is. Values are moved into their column's public
+    bounds and counted in grid steps from a public centre. A record farther from it than the public radius is
+    clipped to the radius. Numbers are whole grid steps; sums and products are shown in the study's units too.
+    --json shows every row and number in full."""
+    from eigenveil_client.site.commands import evidence
+    from eigenveil_client.site.engine.engine import make_engine
+
+    with opened_store(config) as store:
+        rows = evidence.select_rows(store, round_number, wanted)
+        if not decode:
+            view = evidence.egress(rows, store.traffic.counts(), store.egress.head())
+        else:
+            row = evidence.single_answer(rows)
+            view = evidence.recompute_answer(store, row, make_engine(config))
+    print_result_as(view, as_json, evidence.show_decoded if decode else evidence.show_egress)
+
+
+@egress.command("verify")
+@CONFIG
+@HEAD
+@JSON
+def verify_egress(config: SiteConfig, head: str, as_json: bool) -> None:
+    """Verify the chain, the query of every row, and that each charge of the budget has its row."""
+    from eigenveil_client.site.commands import evidence
+
+    with opened_store(config) as store:
+        rows = store.egress.verify(store.ledger.ledger)
+        evidence.report_chain("egress ledger", [row.digest for row in rows], head, as_json)
+
+
+@click.command()
+def sbom() -> None:
+    """List what is installed beside this program, as CycloneDX JSON."""
+    from eigenveil_client.site.commands.evidence import sbom as installed
+
+    print_result(installed(), True, "")
+
+
+DECISIONS = (studies, explain, approve, decline, withdraw, accept_checkpoint, accept_loss)
+COMMANDS = (*DECISIONS, ledger, egress, sbom)
