@@ -174,7 +174,7 @@ def directions(blocks: int, x: FloatArray) -> None:
 
 def subsets(pool: Pool, rows: IntArray) -> None:
     """The span of every few of the records, and which records lie in it."""
-    for chosen in combinations(range(min(len(rows), pool.most)), pool.rank):
+    for chosen in combinations(range(min(len(rows), pool.max_records)), pool.rank):
         few = rows[list(chosen)]
         nmod_mat(len(few), few.shape[1], few.ravel().tolist(), PRIME).rref()
         rows[:, : pool.rank].astype(np.float64) @ few.astype(np.float64)

@@ -112,7 +112,7 @@ def cross_query() -> CrossCovariance:
         centre=centre(COLUMNS).astype(np.int64),
         directions=np.rint(2**20 * turn).astype(np.int64),
         scales=np.array([700, 900, 1000]),
-        kept=np.arange(16) * 60,
+        retained=np.arange(16) * 60,
         shift=23,
     )
     return CrossCovariance(spec=spec, radius=3 * 2**25)

@@ -174,7 +174,7 @@ class LightSite:
     def _wish(self) -> pb.NextWorkRequest:
         return pb.NextWorkRequest(
             known_plans=list(self._known),
-            held=list(self._known.values()),
+            stored_releases=list(self._known.values()),
             agreed=[pb.Agreed(plan_digest=plan) for plan in self._known],
             answered=[
                 pb.Answered(plan_digest=plan, round=at, attempt=number)
@@ -201,7 +201,7 @@ class LightSite:
         if not plan.masked:
             said = self._contribution(asked, values)
         elif found.HasField("attempt"):
-            said = self._masked(plan, asked, values, Attempt.read(found.attempt.said))
+            said = self._masked(plan, asked, values, Attempt.read(found.attempt.signed_json))
             number = said.number
         else:
             said = Ready(

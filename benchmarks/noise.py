@@ -31,16 +31,16 @@ def nanoseconds(work: Callable[[], object], count: int) -> float:
     return min(times) / count
 
 
-def ours(law: NoiseDistribution, scale: float) -> float:
+def ours(distribution: NoiseDistribution, scale: float) -> float:
     """By the product's gateway."""
-    spec = NoiseSpec(blocks=(Block(count=COUNT, scale=scale, law=law),))
+    spec = NoiseSpec(blocks=(Block(count=COUNT, scale=scale, distribution=distribution),))
     return nanoseconds(lambda: OsNoise().draw(spec), COUNT)
 
 
-def theirs(law: NoiseDistribution, scale: float) -> float:
+def theirs(distribution: NoiseDistribution, scale: float) -> float:
     """By OpenDP's discrete sampler of that law, on a vector."""
     domain = vector_domain(atom_domain(T="i64"))
-    if law is NoiseDistribution.GAUSSIAN:
+    if distribution is NoiseDistribution.GAUSSIAN:
         mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=scale)
     else:
         mechanism = make_laplace(domain, l1_distance(T="i64"), scale=scale)
@@ -57,13 +57,13 @@ def main() -> int:
     random = nanoseconds(lambda: os.urandom(8 * COUNT), COUNT)
     print(f"noise: random bytes {random:.0f} ns a value")
     missed = []
-    for law in (NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE):
+    for distribution in (NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE):
         for name, scale in SCALES.items():
-            mine, other = ours(law, scale), theirs(law, scale)
+            mine, other = ours(distribution, scale), theirs(distribution, scale)
             ratio = other / mine
             times = f"{mine:.0f} ns a value, OpenDP {other:,.0f}: {ratio:.0f} times"
-            print(f"noise: {law.value} at {name}: {times}")
-            if law is NoiseDistribution.GAUSSIAN and ratio < TARGET:
+            print(f"noise: {distribution.value} at {name}: {times}")
+            if distribution is NoiseDistribution.GAUSSIAN and ratio < TARGET:
                 missed.append(name)
     print(f"noise: at least {TARGET} times OpenDP: {'missed at ' + ', '.join(missed) if missed else 'met'}")
     return int(bool(missed))

@@ -106,7 +106,7 @@ class Writer:
         stored = StoredStudy(
             digest=digest("plan", plan), name=name, analyst="bob", submission=name, plan_json=said,
             signature=self.keys.sign_plan(said), micro_rho=PRICE * rounds, expected_rounds=rounds,
-            state=StudyState.RUNNING, failure="", submitted_at=AT, begun_at=AT,
+            state=StudyState.RUNNING, failure="", submitted_at=AT, started_at=AT,
         )  # fmt: skip
         study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(said))
         self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)

@@ -55,7 +55,7 @@ def main() -> None:
         spent = {
             name: median_seconds(partial(site.answer, query)) / entries for name, query in answers.items()
         }
-        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseDistribution.GAUSSIAN),))
+        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, distribution=NoiseDistribution.GAUSSIAN),))
         draw = median_seconds(partial(OsNoise().draw, spec)) / NUMBERS
         matrix = np.cov(rows[:2000].T)
         decompose = median_seconds(partial(eigenpairs, matrix)) / COLUMNS**3

@@ -164,7 +164,7 @@ def of_site() -> list[Metric]:
 
 
 # Of an analyst who has submitted one study: without one the labels would not be seen.
-ONE = AnalystUsage(analyst="one", studies_today=1, bytes_today=1, studies=1, bytes=1, unrun=0)
+ONE = AnalystUsage(analyst="one", studies_today=1, bytes_today=1, studies=1, bytes=1, unstarted_bytes=0)
 
 
 def of_coordinator() -> list[Metric]:

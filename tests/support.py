@@ -164,7 +164,7 @@ def a_cross(d: int, k: int) -> CrossSpec:
         centre=(np.arange(d) * 53) % 97 - 48,
         directions=reflection(np.arange(1, d + 1))[:, : k + 1],
         scales=np.arange(k) * 100 + 700,
-        kept=np.array([300]),
+        retained=np.array([300]),
         shift=20,
     )
 
@@ -179,7 +179,7 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, AdditiveQuery]:
         "count": Count(),
         "row-norms": RowNorms(centre=centre, edges=np.array(edges)),
         "clipped-sum": ClippedSum(centre=centre, radius=S),
-        "energy": SquaredNormSum(centre=centre, radius=S),
+        "squared-norm-sum": SquaredNormSum(centre=centre, radius=S),
         "gram": Gram(centre=centre, radius=S),
         "gradient-norms": GradientNorms(spec=many, edges=np.array([10**6, 10**8, 10**10])),
         "gradient-norms, k = 1": GradientNorms(spec=one, edges=np.array([10**6, 10**9])),
@@ -188,7 +188,7 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, AdditiveQuery]:
         "gradient, k, no pull": Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
         "gradient, k = 1": Gradient(spec=a_field(d, 1), radius=2**27),
         "coordinates": CoordinateHistograms(spec=one, width=2**12, half=6),
-        "boxed": CoordinateClippedSum(
+        "coordinate-clipped-sum": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
         "cross-norms": CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),

@@ -165,7 +165,9 @@ def top(setting: Setting) -> Measured:
 
 def noise(setting: Setting) -> Measured:
     """One draw for as many numbers."""
-    spec = NoiseSpec(blocks=(Block(count=setting.numbers, scale=1e6, law=NoiseDistribution.GAUSSIAN),))
+    spec = NoiseSpec(
+        blocks=(Block(count=setting.numbers, scale=1e6, distribution=NoiseDistribution.GAUSSIAN),)
+    )
     return with_peak(lambda: OsNoise().draw(spec))
 
 

@@ -35,16 +35,15 @@ class Check:
     about: str
     level: Level
     text: str
-    todo: str = ""
+    action: str = ""
     code: Code | None = None
 
     def line(self) -> str:
-        return f"{self.level.value:<4}  {self.about:<14} {self.text}" + (
-            f"; {self.todo}" if self.todo else ""
-        )
+        advice = f"; {self.todo}" if self.todo else ""
+        return f"{self.level.value:<4}  {self.about:<14} {self.text}{advice}"
 
     def as_dict(self) -> dict[str, str]:
-        return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.todo}
+        return {"check": self.about, "level": self.level.value, "text": self.text, "action": self.action}
 
 
 def ok(about: str, text: str) -> Check:
@@ -53,12 +52,12 @@ def ok(about: str, text: str) -> Check:
 
 def warn(about: str, text: str, todo: str) -> Check:
     """Return a warning: it works now, but needs attention."""
-    return Check(about=about, level=Level.WARN, text=text, todo=todo)
+    return Check(about=about, level=Level.WARN, text=text, action=todo)
 
 
 def fail(about: str, text: str, todo: str = "", code: Code | None = None) -> Check:
     """Return a failure. The text of an EigenveilError already contains advice."""
-    return Check(about=about, level=Level.FAIL, text=text, todo=todo, code=code)
+    return Check(about=about, level=Level.FAIL, text=text, action=todo, code=code)
 
 
 def examine(about: str, test: Callable[[], Check]) -> Check:
@@ -90,9 +89,7 @@ def disk(folder: Path) -> Check:
     text = f"{free / 2**30:.1f} GiB free for {folder}"
     if free < NO_DISK:
         return fail("disk", text, "free some space: the daemon stops when it cannot write its ledger")
-    if free < LITTLE_DISK:
-        return warn("disk", text, "free some space")
-    return ok("disk", text)
+    return warn("disk", text, "free some space") if free < LITTLE_DISK else ok("disk", text)
 
 
 def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iterable[Path] = ()) -> Check:
@@ -102,25 +99,18 @@ def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iter
     """
     if not HAS_FILE_OWNERS:
         return ok("permissions", "not checked: this system has no file modes")
-    secrets, folders, settings = list(secrets), list(folders), list(settings)
-    open_files = [path for path in secrets if path.exists() and _mode(path) & 0o077]
-    if open_files:
-        names = " ".join(map(str, open_files))
-        return fail(
-            "permissions", f"others can read {names}", f"run: {shell_command('chmod', '600', *open_files)}"
-        )
+    secrets, folders = list(secrets), list(folders)
+    exposed = [path for path in secrets if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+    if names := " ".join(map(str, exposed)):
+        todo = f"run: {shell_command('chmod', '600', *exposed)}"
+        return fail("permissions", f"others can read {names}", todo)
     if wrong := list(trust_problems([*secrets, *folders, *settings])):
         text = "; ".join(one.description for one in wrong)
         return fail("permissions", text, f"run: {'; '.join(one.todo for one in wrong)}")
-    strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
-    if strange:
-        names = " ".join(map(str, strange))
+    strange = (path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid())
+    if names := " ".join(map(str, strange)):
         return warn("permissions", f"{names} belongs to another user", "run this as the daemon's user")
     return ok("permissions", "secrets are readable, and all files and folders writable, by their owner only")
-
-
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def certificate(about: str, ends: datetime, warning: timedelta, todo: str) -> Check:

@@ -51,7 +51,7 @@ def event(event_name: str, level: int = logging.INFO, **values: object) -> None:
         )
     shown_fields = {key: _plain(value) for key, value in values.items()}
     text = " ".join([event_name, *(f"{key}={_quoted(value)}" for key, value in shown_fields.items())])
-    logger.log(level, "%s", text, extra={"event_name": event_name, "said": shown_fields})
+    logger.log(level, "%s", text, extra={"event_name": event_name, "fields": shown_fields})
 
 
 def log_error(event_name: str, **values: object) -> None:
@@ -96,7 +96,7 @@ class _JsonFormatter(_TextFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         name = getattr(record, "event_name", None)
-        shown_fields: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": _message(record)}
+        shown_fields: dict[str, Any] = getattr(record, "fields", {}) if name else {"detail": _message(record)}
         line = {
             "time": f"{self.formatTime(record, self.datefmt)}Z",
             "level": record.levelname.lower(),

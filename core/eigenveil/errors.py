@@ -51,7 +51,7 @@ class Code(Enum):
     TOO_FEW_RECORDS = "too-few-records"  # The site has fewer records than the minimum cohort.
     TOO_MANY_RECORDS = "too-many-records"  # The site has more records than the study allows.
     LOW_QUALITY_COLUMN = (
-        "poor-column"  # Too many values of a column are missing, unreadable or out of bounds.
+        "low-quality-column"  # Too many values of a column are missing, unreadable or out of bounds.
     )
     NOT_FOUND = "not-found"  # The requested study, file or name does not exist.
     CONFLICT = "conflict"  # The name or study exists already, or has changed since it was read.

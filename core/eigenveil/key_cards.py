@@ -64,7 +64,7 @@ class KeyCard:
         return frozenset(getattr(self, name) for name in KEY_FIELDS if hasattr(self, name))
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed and hashed."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return canonical({name: v.hex() if isinstance(v, bytes) else v for name, v in values.items()})
@@ -72,7 +72,7 @@ class KeyCard:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), by which authorizations and studies refer to the key card."""
-        return digest_of(self.domain, self.said)
+        return digest_of(self.domain, self.signed_json)
 
     @property
     def fingerprint(self) -> str:
@@ -126,13 +126,13 @@ class SignedKeyCard(Generic[Card]):
 
     kind: ClassVar[type[KeyCard]]
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     @classmethod
     def of(cls, card: KeyCard, sign: Sign) -> Self:
         """Return a key card with the signature of its own key, by `sign`."""
-        return cls(said=card.said, signature=sign(card.prefix + card.said))
+        return cls(signed_json=card.signed_json, signature=sign(card.prefix + card.signed_json))
 
     def check(self) -> Card:
         """Return the key card, if its own key signed its exact bytes.
@@ -162,7 +162,7 @@ class SignedSiteKeyCard(SignedKeyCard[SiteKeyCard]):
 def _checked(signed: SignedKeyCard[Any]) -> Any:
     kind = signed.kind
     try:
-        stated = parse_json(signed.said)
+        stated = parse_json(signed.signed_json)
         values: dict[str, Any] = {field.name: stated[field.name] for field in fields(kind)}
         for name in KEY_FIELDS & values.keys():
             values[name] = bytes.fromhex(values[name])
@@ -170,9 +170,9 @@ def _checked(signed: SignedKeyCard[Any]) -> Any:
     except (ValueError, KeyError, TypeError) as problem:
         what = f"the {kind.role}'s key card cannot be read; it was rejected"
         raise PeerError(Code.PROTOCOL, what) from problem
-    card.need(card.said == signed.said, "it is not in canonical form")
+    card.need(card.signed_json == signed.signed_json, "it is not in canonical form")
     refusal = f"the key card of {card.owner} is not signed by its own key; it was rejected"
-    check_signature(card.signing, signed.signature, card.prefix + signed.said, refusal)
+    check_signature(card.signing, signed.signature, card.prefix + signed.signed_json, refusal)
     return card
 
 
@@ -249,7 +249,7 @@ def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySig
 
 def card_to_dict(card: SignedKeyCard[KeyCard]) -> dict[str, Any]:
     """Return a signed key card as readable plain values."""
-    return {"card": parse_json(card.said), "signature": card.signature.hex()}
+    return {"card": parse_json(card.signed_json), "signature": card.signature.hex()}
 
 
 def card_from_dict(written: dict[str, Any], kind: Callable[..., AnySigned]) -> AnySigned:
@@ -258,4 +258,4 @@ def card_from_dict(written: dict[str, Any], kind: Callable[..., AnySigned]) -> A
     Raises:
         ValueError, KeyError, TypeError: not a key card.
     """
-    return kind(said=canonical(written["card"]), signature=bytes.fromhex(written["signature"]))
+    return kind(signed_json=canonical(written["card"]), signature=bytes.fromhex(written["signature"]))

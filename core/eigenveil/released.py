@@ -80,7 +80,7 @@ class ReleasedResult:
     @property
     def guarantee(self) -> str:
         """Privacy guarantee as text."""
-        return str(self.document["guarantee"]["words"])
+        return str(self.document["guarantee"]["text"])
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class SignedStatement(Generic[Statement]):
     noun: ClassVar[str]
     most_bytes: ClassVar[int]
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self, release_key: bytes) -> Statement:
@@ -53,10 +53,10 @@ class SignedStatement(Generic[Statement]):
         Raises:
             PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
         """
-        if len(self.said) > self.most_bytes:
-            raise PeerError(Code.PROTOCOL, f"{self.noun} is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > self.most_bytes:
+            raise PeerError(Code.PROTOCOL, f"{self.noun} is too long: {len(self.signed_json)} bytes")
         refusal = f"{self.noun} is not signed by this federation; it was rejected"
-        check_signature(release_key, self.signature, self.prefix + self.said, refusal)
+        check_signature(release_key, self.signature, self.prefix + self.signed_json, refusal)
         return self.read()
 
     def read(self) -> Statement:

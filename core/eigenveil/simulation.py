@@ -50,17 +50,17 @@ def run_study(
     journal: barrier.Journal,
     noise: NoiseSource,
     present: Callable[[RoundQuery], Sequence[str]] | None = None,
-    hold: SumFactory = sites_in_process,
+    sum_factory: SumFactory = sites_in_process,
 ) -> None:
     """Run the protocol, round by round, until the algorithm has no more queries.
 
     A coordinator, its sites and an analyst do the same over a network, each its part. `present` returns the
-    sites that answer a round (default: all). `hold` returns the function that sums their answers, here or
-    elsewhere. Under secure aggregation both are methods of `MaskedRounds`: the summed answers are masked and
-    include the noise, so the barrier draws none.
+    sites that answer a round (default: all). `sum_factory` returns the function that sums their answers,
+    here or elsewhere. Under secure aggregation both are methods of `MaskedRounds`: the summed answers are
+    masked and include the noise, so the barrier draws none.
     """
     plan = session.plan
-    contribute = hold(sites, plan)
+    contribute = sum_factory(sites, plan)
     while (round_query := session.pending) is not None:  # the algorithm yielded a priced query
         names = tuple(sites if present is None else present(round_query))
         total = contribute(round_query, names)  # every site answers for its records; the exact sum
@@ -90,7 +90,7 @@ class MemoryJournal:
     def attempt(self, round_query: RoundQuery, number: int) -> None:
         """Charge an attempt at a masked round before any of its messages is sent [P33]."""
         study, batch = self.plan.digest, batch_of(round_query.query)
-        began = round_query.round if batch is None else batch.first
+        began = round_query.round if batch is None else batch.first_round
         paid = max((self.tried.get(round, 0) for round in range(began, round_query.round)), default=0)
         due = attempt_cost(
             round_query.priced.cost, number, paid, self.ledger.paid[study, began] if paid else None
@@ -131,17 +131,19 @@ class Simulation:
     plan: Plan
     estimate: Estimate
     result: Result
-    asked: tuple[RoundQuery, ...]
+    queries: tuple[RoundQuery, ...]
     releases: tuple[Release, ...]
     document: dict[str, Any]
     attempts: tuple[int, ...] = ()
-    seen: tuple[CoalitionView, ...] = ()
+    coalition_views: tuple[CoalitionView, ...] = ()
 
     @property
     def bytes_per_site(self) -> int:
         """Bytes sent by a site that answered every attempt at every round, without network overhead."""
-        times = self.attempts or (1,) * len(self.asked)
-        return sum(8 * round_query.query.length * n for round_query, n in zip(self.asked, times, strict=True))
+        times = self.attempts or (1,) * len(self.queries)
+        return sum(
+            8 * round_query.query.length * n for round_query, n in zip(self.queries, times, strict=True)
+        )
 
     def _repr_html_(self) -> str:
         return release_summary_html(self.document)
@@ -158,7 +160,7 @@ def simulate(
     algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
     submission: str = "simulation",
     apply: ParallelMap = map,
-    hold: SumFactory | None = None,
+    sum_factory: SumFactory | None = None,
 ) -> Simulation:
     """Run a study on records of simulated sites, with the session and the barrier of a federation.
 
@@ -171,11 +173,12 @@ def simulate(
       absent when the members of an attempt are fixed.
     - `lost` maps a round to the sites lost after that, in its first attempt, its second and so on. Each
       attempt is charged.
-    - `colluding` sites pool their knowledge with the coordinator; `Simulation.seen` has their views.
+    - `colluding` sites pool their knowledge with the coordinator; `Simulation.coalition_views` has their
+      views.
     - `algorithm` is a custom algorithm instead of the study's, which no federation runs
       (docs/own-algorithm.md).
     - `apply` is `map` or that of an executor, for parallel work on large records.
-    - `hold` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does; the release is equal.
+    - `sum_factory` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does.
 
     Raises:
         RequestError: records do not match the study; too few sites answered a round; the algorithm yielded a
@@ -197,16 +200,18 @@ def simulate(
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    answering: SumFactory = partial(sites_in_process, apply=apply) if hold is None else hold
+    answering: SumFactory = partial(sites_in_process, apply=apply) if sum_factory is None else sum_factory
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
         plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
     present = masked.present if study.masked else attendance
-    answering = masked.hold if study.masked else answering
+    answering = masked.sum_factory if study.masked else answering
     with single_blas_thread():  # the workers run in parallel, so BLAS uses one thread
-        run_study(session, attendance.sites, journal=journal, noise=noise, present=present, hold=answering)
-    return _simulated(session, attendance.rounds, masked.seen, noise.private)
+        run_study(
+            session, attendance.sites, journal=journal, noise=noise, present=present, sum_factory=answering
+        )
+    return _simulated(session, attendance.rounds, masked.coalition_views, noise.private)
 
 
 def _simulated(
@@ -217,11 +222,11 @@ def _simulated(
         plan=plan,
         estimate=session.result,
         result=result,
-        asked=tuple(session.queries),
+        queries=tuple(session.queries),
         releases=tuple(session.releases),
         document=release_document(plan, result, session.releases, rounds=rounds, private=private),
         attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
-        seen=tuple(seen),
+        coalition_views=tuple(seen),
     )
 
 

@@ -65,7 +65,7 @@ class StudyAuthorization:
             raise PeerError(Code.PROTOCOL, "the authorization of the study has an invalid field")
 
     @property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed."""
         return canonical(asdict(self))
 
@@ -74,7 +74,7 @@ class StudyAuthorization:
 class SignedAuthorization:
     """Canonical JSON of an authorization, the Ed25519 signature over it, and the signer's key card."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
     card: SignedAnalystKeyCard
 
@@ -84,10 +84,10 @@ class SignedAuthorization:
         Raises:
             PeerError: code `protocol`, not an authorization, or not canonical; `version`, another form.
         """
-        if len(self.said) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
         try:
-            stated = parse_json(self.said)
+            stated = parse_json(self.signed_json)
             if stated["form"] != FORM:  # checked first, because another form may have other fields
                 raise PeerError(
                     Code.VERSION,
@@ -96,14 +96,14 @@ class SignedAuthorization:
             statement = StudyAuthorization(**stated)
         except (ValueError, KeyError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
-        if statement.said != self.said:
+        if statement.signed_json != self.signed_json:
             raise PeerError(Code.PROTOCOL, "the authorization of the study is not in canonical form")
         return statement
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a release and a coordinator's table; the statement must be readable."""
         return {
-            "authorization": parse_json(self.said),
+            "authorization": parse_json(self.signed_json),
             "signature": self.signature.hex(),
             "card": card_to_dict(self.card),
         }
@@ -111,10 +111,10 @@ class SignedAuthorization:
     def to_proto(self) -> pb.SignedAuthorization:
         """Return the message that is sent and stored."""
         return pb.SignedAuthorization(
-            said=self.said,
+            signed_json=self.signed_json,
             signature=self.signature,
-            card_said=self.card.said,
-            card_signature=self.card.signature,
+            key_card_json=self.card.signed_json,
+            key_card_signature=self.card.signature,
         )
 
 
@@ -126,8 +126,8 @@ def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorizatio
     """
     if sent.ByteSize() > MOST_SENT:
         raise PeerError(Code.PROTOCOL, f"the authorization is too long: {sent.ByteSize()} bytes")
-    card = SignedAnalystKeyCard(said=sent.card_said, signature=sent.card_signature)
-    return SignedAuthorization(said=sent.said, signature=sent.signature, card=card)
+    card = SignedAnalystKeyCard(signed_json=sent.key_card_json, signature=sent.key_card_signature)
+    return SignedAuthorization(signed_json=sent.signed_json, signature=sent.signature, card=card)
 
 
 def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
@@ -138,7 +138,7 @@ def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
     """
     try:
         return SignedAuthorization(
-            said=canonical(written["authorization"]),
+            signed_json=canonical(written["authorization"]),
             signature=bytes.fromhex(written["signature"]),
             card=card_from_dict(written["card"], SignedAnalystKeyCard),
         )
@@ -167,9 +167,9 @@ def authorize(plan: Plan, card: SignedAnalystKeyCard, expires: int, sign: Sign) 
         plan=plan.digest,
         expires=expires,
         key=verified_card.digest,
-    ).said
+    ).signed_json
     return SignedAuthorization(
-        said=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
+        signed_json=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
     )
 
 
@@ -193,7 +193,7 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     check_signature(
         card.signing,
         signed.signature,
-        AUTHORIZATION_SIGNED + signed.said,
+        AUTHORIZATION_SIGNED + signed.signed_json,
         f"the study is not signed by the stated key of {card.analyst}; it was rejected",
     )
     stated = signed.read()
@@ -283,20 +283,20 @@ class ReleaseAnalyst:
     """
 
     analyst: str
-    card: str
+    key_card: str
     fingerprint: str
-    words: str
+    text: str
     checked: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; `signed` is None if the signature was not checked."""
-        signed = bool(self.card)
+        signed = bool(self.key_card)
         return {
             "analyst": self.analyst or None,
             "signed": signed if self.checked else None,
-            "card": self.card if signed else None,
+            "key_card": self.key_card if signed else None,
             "fingerprint": self.fingerprint if signed else None,
-            "words": self.words,
+            "text": self.text,
         }
 
 
@@ -312,7 +312,7 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     if written is None:
         simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
         words = SIMULATED if simulated else f"{analyst}, {signature_statement('')}"
-        return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words)
+        return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words)
     try:
         signed = authorization_from_dict(written)
         plan = plan_from_json(canonical(document["plan"]))
@@ -320,10 +320,10 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     except EigenveilError as problem:
         if isinstance(problem, PeerError) and problem.code is Code.VERSION:
             words = f"{analyst}; the signature was not checked: {problem}"
-            return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words, checked=False)
+            return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words, checked=False)
         raise _bad(str(problem)) from problem
     words = f"the holder of the key with the fingerprint {card.fingerprint}, in the name of {analyst}"
-    return ReleaseAnalyst(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
+    return ReleaseAnalyst(analyst=analyst, key_card=card.digest, fingerprint=card.fingerprint, text=words)
 
 
 def signature_statement(fingerprint: str) -> str:

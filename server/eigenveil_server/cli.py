@@ -152,7 +152,7 @@ def studies(config_path: Path, as_json: bool) -> None:
 @study_option
 @json_option
 def approve(config_path: Path, study: str, as_json: bool) -> None:
-    """Approve a study that waits because it costs more than approve_above_epsilon."""
+    """Approve a study that waits because it costs more than operator_approval_above_epsilon."""
     from eigenveil_server.studies.operator_approvals import APPROVED, decide
 
     found = decide(load(config_path, Config), study, APPROVED)

@@ -145,7 +145,7 @@ class Config:
     database: str = key("", DATABASE)
     budget_epsilon: float = key(10.0, ABOVE_ZERO)
     budget_delta: float = key(1e-6, INSIDE_ONE)
-    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    budget_mechanism_delta: float = key(1e-5, BELOW_ONE)
     noise: NoiseRule = NoiseRule.ANY
     max_epsilon_per_study: float = key(5.0, ABOVE_ZERO)
     max_delta_per_study: float = key(1e-6, BELOW_ONE)
@@ -153,7 +153,7 @@ class Config:
     max_share_per_analyst: float = key(0.5, at_most(1))
     max_submissions_per_day: int = key(200, AT_LEAST_ONE)
     max_submitted_mib_per_day: float = key(16.0, ABOVE_ZERO)
-    approve_above_epsilon: float = key(math.inf, FROM_ZERO)
+    operator_approval_above_epsilon: float = key(math.inf, FROM_ZERO)
     certificate_days: float = key(7.0, at_most(7))
     analyst_certificate_days: float = key(90.0, at_most(90))
     long_poll_seconds: float = key(30.0, at_most(50))
@@ -182,7 +182,7 @@ class Config:
     @property
     def budget(self) -> PrivacyBudget:
         """Total privacy budget of the federation."""
-        return budget_for(self.budget_epsilon, self.budget_delta, self.budget_own_delta, self.noise)
+        return budget_for(self.budget_epsilon, self.budget_delta, self.budget_mechanism_delta, self.noise)
 
     def days(self, role: Role) -> float:
         """Return the lifetime of a certificate in days.

@@ -65,14 +65,14 @@ def test_an_officer_reads_agrees_and_withdraws(rig: Rig, opened: Opened, scripts
         assert "What leaves this site" in page.inner_text("main")
         decide(page, "Agree")
         assert NAME in page.inner_text("main")
-        assert rig.seen().standing is ConsentStatus.ACCEPTED
+        assert rig.seen().status is ConsentStatus.ACCEPTED
         rig.answer()
         page.get_by_role("link", name="What left").click()
         page.get_by_role("link", name="Compute again").click()
         assert "the very numbers that left" in page.inner_text("main")
         page.goto(f"{page.url.split('/sent')[0]}/studies/{rig.plan.digest}")
         decide(page, "Withdraw")
-        assert rig.seen().standing is ConsentStatus.WITHDRAWN
+        assert rig.seen().status is ConsentStatus.WITHDRAWN
 
 
 def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
@@ -82,7 +82,11 @@ def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
         page.goto(f"{base}/studies/{rig.plan.digest}")
         decide(page, "Decline", reason="We do not know the analyst", text="Who is ada?")
         seen = rig.seen()
-        assert (seen.standing, seen.word, seen.text) == (ConsentStatus.DECLINED, "analyst", "Who is ada?")
+        assert (seen.status, seen.reason_code, seen.text) == (
+            ConsentStatus.DECLINED,
+            "analyst",
+            "Who is ada?",
+        )
 
 
 def test_a_link_is_good_for_one_browser_and_a_closed_page_says_what_to_do(rig: Rig, opened: Opened) -> None:
@@ -134,7 +138,7 @@ def test_the_whole_page_can_be_used_by_keyboard(rig: Rig, opened: Opened) -> Non
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/studies/{rig.plan.digest}")
-        assert rig.seen().standing is ConsentStatus.ACCEPTED
+        assert rig.seen().status is ConsentStatus.ACCEPTED
 
 
 def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> None:
@@ -146,8 +150,8 @@ def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> Non
         page.goto("about:blank")
         page.set_content(
             f'<html lang="en"><title>t</title><form method="post" action="{action}">'
-            '<input name="by" value="x"><input name="word" value="purpose"></form></html>'
+            '<input name="by" value="x"><input name="reason" value="purpose"></form></html>'
         )
         with page.expect_navigation():
             page.evaluate("document.forms[0].submit()")
-        assert rig.seen().standing is ConsentStatus.PENDING
+        assert rig.seen().status is ConsentStatus.PENDING

@@ -23,7 +23,7 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path, approval=Approval.ASK)
+    return a_stage(tmp_path, approval=Approval.MANUAL)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from tests.support import MemoryStore, a_field, a_plan, covariance_queries, ever
 KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
 BLOCKS = Subsamples(centre=ZERO, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=ZERO, rank=2, count=6, key=KEY, points=2, width=2**30)
-POOL = Pool(centre=ZERO, rank=1, most=1000, cut=False, key=KEY)
+POOL = Pool(centre=ZERO, rank=1, max_records=1000, truncated=False, key=KEY)
 PRICES = (1, 1000, 500_000, 8_000_000)
 DELTAS = (10**9, 10**12, 10**17)
 SLOTS = 8192
@@ -52,22 +52,22 @@ def questions() -> dict[str, Query]:
     one = a_field(4, 1, pulls=False)
     more: dict[str, Query] = {
         "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
-        "votes": EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
+        "eigenvalue-votes": EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
         "block-ranks": BlockRanks(subsamples=BLOCKS),
         "span-votes": SpanVotes(subsamples=BLOCKS),
-        "cell-votes": CellVotes(cells=CELLS, least=1),
+        "cell-votes": CellVotes(cells=CELLS, min_votes=1),
         "rank-votes": RankVotes(cells=CELLS),
         "span-gap": SpanGap(pool=POOL),
-        "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), subsamples=BLOCKS),
-        "preimage, cell": Preimage(fingerprint=KEY, holders=frozen([0]), cells=CELLS),
-        "preimage, pool": Preimage(fingerprint=KEY, holders=frozen([0]), pool=POOL),
-        "slot": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
+        "preimage": Preimage(fingerprint=KEY, voting_sites=frozen([0]), subsamples=BLOCKS),
+        "preimage, cell": Preimage(fingerprint=KEY, voting_sites=frozen([0]), cells=CELLS),
+        "preimage, pool": Preimage(fingerprint=KEY, voting_sites=frozen([0]), pool=POOL),
+        "shuffled-record": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
     }
     return {**every_query(), **covariance_queries(), **more}
 
 
 def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
-    return Batch(first=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
+    return Batch(first_round=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
 
 
 QUERIES = questions()
@@ -116,13 +116,15 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
 
 
 def query_of(
-    plan: Plan, query: Query, s: Setting, law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    plan: Plan, query: Query, s: Setting, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
     batch = batch_of(query)
     if batch is not None:
         dealt = a_batch(plan.digest, batch.batches, batch.index)
         query = replace(query, batch=dealt)  # type: ignore[arg-type]
-    priced = PricedQuery(query=query, micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law)
+    priced = PricedQuery(
+        query=query, micro_rho=s.micro_rho, atto_delta=s.atto_delta, distribution=distribution
+    )
     return RoundQuery(priced, plan.digest, batch.index if batch else 0)
 
 
@@ -140,7 +142,7 @@ def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | N
 
 def drew(noise: Recorder, *wanted: Noise) -> bool:
     blocks = [
-        ("gaussian" if b.law is NoiseDistribution.GAUSSIAN else "laplace", b.count, b.scale)
+        ("gaussian" if b.distribution is NoiseDistribution.GAUSSIAN else "laplace", b.count, b.scale)
         for b in noise.blocks
     ]
     return len(blocks) == len(wanted) and all(

@@ -156,7 +156,7 @@ def beside(row: Sequence[int], spec: CrossSpec) -> _Projected:
     z, scales = _centred(row, spec.centre.tolist()), spec.scales.tolist()
     directions: list[list[int]] = spec.directions.tolist()
     y = _columns_times(z, directions)
-    taken = [2**10] * len(scales) + [2**10 - one for one in spec.kept.tolist()]
+    taken = [2**10] * len(scales) + [2**10 - one for one in spec.retained.tolist()]
     c = [_nearest(w * v, 2**22) for w, v in zip(taken, y, strict=True)]
     less = [sum(v * u for v, u in zip(c, line, strict=True)) for line in directions]
     rest = [_nearest(v * 2**28 - one, 2**28) for v, one in zip(z, less, strict=True)]

@@ -21,7 +21,15 @@ ctx.prec = 200
 EXACT = Fraction(1, 10**12)  # how much larger a square may be than it must, where nothing is rounded up
 ROUNDED = Fraction(1, 10**4)  # where a sensitivity or a budget is rounded to whole numbers first
 FLOAT = Fraction(1, 2**48)  # relative error of eigenvalues, a dimension
-COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "votes", "coordinates", "block-ranks"}
+COUNTS = {
+    "count",
+    "row-norms",
+    "gradient-norms",
+    "cross-norms",
+    "eigenvalue-votes",
+    "coordinates",
+    "block-ranks",
+}
 COUNTS |= {"column-histograms"}
 
 
@@ -74,14 +82,14 @@ class Noise:
     """`count` numbers of a law, whose scale (sigma, or b of Laplace) has a square of at least `square` and
     not more than a part `room` of it beyond. No square: whatever it is."""
 
-    law: str
+    distribution: str
     count: int
     square: Fraction
     room: Fraction = EXACT
 
-    def is_drawn(self, law: str, count: int, scale: float) -> bool:
+    def is_drawn(self, distribution: str, count: int, scale: float) -> bool:
         fits = self.square <= Fraction(scale) ** 2 <= self.square * (1 + self.room)
-        return (law, count) == (self.law, self.count) and fits
+        return (distribution, count) == (self.distribution, self.count) and fits
 
 
 # ---- [P2] [P10] [P22] [P23]: how far the record of one person at one site moves an answer
@@ -98,17 +106,17 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return (2**10 * query.radius * s.pair) ** 2
         case "column-histograms":
             return int(query.columns) * s.pair
-        case "energy":
+        case "squared-norm-sum":
             return int(query.radius**4)
         case "gram" | "spectrum":
             return int(query.radius**4) * s.pair
-        case "gradient" | "slot" | "cross-covariance":
+        case "gradient" | "shuffled-record" | "cross-covariance":
             return int((query.radius * s.pair) ** 2)
-        case "votes":
+        case "eigenvalue-votes":
             return 2 * s.pair**2
         case "coordinates":
             return int(query.spec.centre.size) * s.pair
-        case "boxed":
+        case "coordinate-clipped-sum":
             return sum(int(half) ** 2 for half in query.halves) * s.pair**2
         case _:
             raise AssertionError(kind)
@@ -126,7 +134,7 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
         case "cross-covariance":
             entries = query.spec.centre.size * query.spec.scales.size
             return Fraction(entries * squared_l2(kind, query, s))
-        case "energy":
+        case "squared-norm-sum":
             return Fraction(query.radius**4)
         case "gram":
             d = query.centre.size  # half of all |entries| and of the trace
@@ -134,9 +142,9 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return least(most**2) * int(query.radius) ** 4
         case "spectrum":
             return Fraction((query.radius**2 * s.pair) ** 2)
-        case "votes":
+        case "eigenvalue-votes":
             return Fraction((2 * s.pair) ** 2)
-        case "boxed":
+        case "coordinate-clipped-sum":
             return Fraction((sum(int(half) for half in query.halves) * s.pair) ** 2)
         case "count":
             return Fraction(1)
@@ -144,32 +152,32 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return Fraction(squared_l2(kind, query, s) ** 2)
 
 
-def added(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ...]:
+def added(kind: str, query: Any, distribution: str, s: Setting) -> tuple[Noise, ...]:
     """Noise on a sum: Delta^2 / (2 rho) in either norm; a matrix is louder on its diagonal [P3]."""
-    gaussian = law == "gaussian"
+    gaussian = distribution == "gaussian"
     moved = Fraction(squared_l2(kind, query, s)) if gaussian else squared_l1(kind, query, s)
     square = moved * s.sites**2 / (2 * s.rho)
-    if law == "stability":
+    if distribution == "stability":
         square /= query.spec.centre.size if kind == "coordinates" else 1
-        return (Noise(law="laplace", count=query.length, square=square),)
+        return (Noise(distribution="laplace", count=query.length, square=square),)
     if kind == "gram" and gaussian and not query.flat:
         d = query.centre.size
-        diagonal = Noise(law=law, count=d, square=square)
-        return diagonal, Noise(law=law, count=d * (d - 1) // 2, square=square / 2)
+        diagonal = Noise(distribution=distribution, count=d, square=square)
+        return diagonal, Noise(distribution=distribution, count=d * (d - 1) // 2, square=square / 2)
     step = 0 if gaussian else Fraction(3, math.isqrt(math.floor(moved)))  # L1 is rounded up to a whole number
-    return (Noise(law=law, count=query.length, square=square, room=EXACT + step),)
+    return (Noise(distribution=distribution, count=query.length, square=square, room=EXACT + step),)
 
 
-def eigenvalues(query: Any, law: str, s: Setting) -> tuple[Noise, ...]:
+def eigenvalues(query: Any, distribution: str, s: Setting) -> tuple[Noise, ...]:
     """[P10]: as the matrix in L2, R^2 in L1; and what floats and rounding move on both sides."""
     d, trace = query.centre.size, query.records * query.radius**2
     blur = 1 + 2 * d * FLOAT * trace
-    gaussian = law == "gaussian"
+    gaussian = distribution == "gaussian"
     square = squared_l2("spectrum", query, s) if gaussian else squared_l1("spectrum", query, s)
     moved = real(square).sqrt() * s.sites + real(blur) * (real(d).sqrt() if gaussian else d)
     wanted = least(moved**2) / (2 * s.rho)
     rounded = Fraction(8, math.isqrt(math.floor(square)))  # up to three whole numbers more
-    return (Noise(law=law, count=d, square=wanted, room=EXACT + rounded),)
+    return (Noise(distribution=distribution, count=d, square=wanted, room=EXACT + rounded),)
 
 
 # ---- [P11] [P15] [P16] [P17]: what is spoken of
@@ -229,8 +237,8 @@ def limits(query: Any, s: Setting) -> tuple[Noise, ...]:
     square = Fraction(4 * s.sites**2) / (2 * s.rho)
     apart = 1 if s.adds or s.sites == 1 else 4
     return (
-        Noise(law="laplace", count=1, square=square),
-        Noise(law="laplace", count=query.edges.size, square=square * apart),
+        Noise(distribution="laplace", count=1, square=square),
+        Noise(distribution="laplace", count=query.edges.size, square=square * apart),
     )
 
 
@@ -244,25 +252,27 @@ def steepness(query: Any, s: Setting) -> Fraction:
 def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
     local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.batch.batches))
-    square = Fraction(squared_l2("slot", query, s)) / (2 * local)
-    return (Noise(law="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
+    square = Fraction(squared_l2("shuffled-record", query, s)) / (2 * local)
+    return (
+        Noise(distribution="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),
+    )
 
 
-def public_noise(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ...] | None:
+def public_noise(kind: str, query: Any, distribution: str, s: Setting) -> tuple[Noise, ...] | None:
     """All that is drawn for a release, where that depends on no answer; None where it does."""
     match kind:
         case "spectrum":
-            return eigenvalues(query, law, s)
+            return eigenvalues(query, distribution, s)
         case "radius-search":
             return limits(query, s)
-        case "slot":
+        case "shuffled-record":
             return local_randomiser(query, s)
         case (
             "eigenvectors" | "subspace" | "span-votes" | "cell-votes" | "rank-votes" | "span-gap" | "preimage"
         ):
             return None
         case _:
-            return added(kind, query, law, s)
+            return added(kind, query, distribution, s)
 
 
 # ---- [P19] [P20] [P21]: turned subspaces, in persons

@@ -39,17 +39,17 @@ from tests.core.specification import COUNTS
 from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query, random_rows, refused
 
 MOST = 500
-PART = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
+PART = Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
 ONE = a_field(4, 1, pulls=False)
 QUERIES: dict[str, Query] = {
     **every_query(),
     **covariance_queries(),
-    "votes": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5),
+    "eigenvalue-votes": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5),
     "votes, part": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
     "gradient, part": Gradient(spec=ONE, radius=2**20, batch=PART),
     "gradient-norms, part": GradientNorms(spec=ONE, edges=np.array([10, 100]), batch=PART),
     "coordinates, part": CoordinateHistograms(spec=ONE, width=8, half=3, batch=PART),
-    "slot": ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
+    "shuffled-record": ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
 }
 
 
@@ -79,7 +79,7 @@ def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in QUERIES if NAMES[type(QUERIES[name])] in COUNTS | {"energy"}]
+    "name", [name for name in QUERIES if NAMES[type(QUERIES[name])] in COUNTS | {"squared-norm-sum"}]
 )
 def test_a_negative_count_is_refused(name: str) -> None:
     query = QUERIES[name]
@@ -106,11 +106,11 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
     "gradient-norms": lambda said: said + one_at(said, 1),
     "coordinates": lambda said: said + one_at(said, 5),  # in one coordinate only
     "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
-    "energy": lambda said: said * 0 + MOST * S**2 + 1,
+    "squared-norm-sum": lambda said: said * 0 + MOST * S**2 + 1,
     "gradient": lambda said: said * 0 + 2**27 * 250,
     "cross-norms": lambda said: said - one_at(said, 2),
     "cross-covariance": lambda said: said * 0 + 2**24 * 250,
-    "boxed": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
+    "coordinate-clipped-sum": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
     "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace
     "spectrum": lambda said: said * np.where(np.arange(said.size) < 4, 1, 100),  # Cauchy-Schwarz
     "subspace": lambda said: np.array([1] * 4 + [-1] * 6) * 10**9,  # every pair may, all four together not

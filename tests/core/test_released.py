@@ -86,7 +86,7 @@ def test_arrays_of_a_release_equal_its_document() -> None:
     for name in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
         np.testing.assert_array_equal(getattr(one, name), said[name])
     assert (one.columns, one.sites, one.study) == (NAMES, ("north", "south"), simulation().plan.study)
-    assert one.guarantee == simulation().document["guarantee"]["words"]
+    assert one.guarantee == simulation().document["guarantee"]["text"]
     assert one.predicted_error == said["predicted_sin_angle"]
 
 
@@ -232,5 +232,5 @@ def test_a_notebook_shows_it_twice_without_a_clash_and_escaped() -> None:
     for shown in (released()._repr_html_(), simulation()._repr_html_()):
         assert " id=" not in shown
         assert "<svg" not in shown
-        assert simulation().document["guarantee"]["words"] in shown
+        assert simulation().document["guarantee"]["text"] in shown
         assert f"{100 * released().explained_variance_ratio[0]:.1f} %" in shown

@@ -41,7 +41,7 @@ def test_run_study_equals_simulate_when_every_site_answers() -> None:
     run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(5))
     run = simulate(STUDY, RECORDS, seed=5)
     assert [release.digest for release in session.releases] == bits(run)[:-1]
-    assert [asked.digest for asked in run.asked] == [release.query for release in run.releases]
+    assert [asked.digest for asked in run.queries] == [release.query for release in run.releases]
 
 
 @pytest.mark.parametrize("trust", list(Trust))

@@ -233,7 +233,7 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
     return {
         "Hello": [
             a_hello(software="eigenveil-site"),
-            a_hello(statement=pb.SiteStatement(offers_stated=True, offers=["age"])),
+            a_hello(statement=pb.SiteStatement(columns_stated=True, columns=["age"])),
         ],
         "NextWork": [
             pb.NextWorkRequest(),

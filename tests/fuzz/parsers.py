@@ -130,16 +130,16 @@ async def _dictionary(data: bytes) -> None:
 
 
 def _published() -> bytes:
-    return sign_dictionary(_few_columns(), "fed", lambda said: b"").said
+    return sign_dictionary(_few_columns(), "fed", lambda said: b"").signed_json
 
 
 async def _read_published(data: bytes) -> None:
-    SignedDictionary(said=data, signature=b"").read()
+    SignedDictionary(signed_json=data, signature=b"").read()
 
 
 def _statement() -> bytes:
     said = SiteStatement(
-        offers=("age", "bmi"), asks=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
+        columns=("age", "bmi"), needs_approval=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
     )
     return said.to_proto().SerializeToString()
 

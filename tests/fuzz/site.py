@@ -112,7 +112,7 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
 def query_seeds() -> tuple[bytes, ...]:
     """One query of every kind, and the stored vectors."""
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
-    part = Batch(first=0, index=0, batches=4, key=key)
+    part = Batch(first_round=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
     asks: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
     asks.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
@@ -170,7 +170,7 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
             seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.3
         ),
         SET: Kind(
-            seeds=tuple(peers.attempt(FIRST, number).said for number in (1, 2, 3)),
+            seeds=tuple(peers.attempt(FIRST, number).signed_json for number in (1, 2, 3)),
             mutate=mutate_json,
             feed=partial(_feed_set, peers, feed),
         ),
@@ -231,7 +231,7 @@ async def _feed_set(peers: Peers, feed: Any, data: bytes) -> None:
     """A set of sites that the federation's own key signed, beside its question."""
     response = assignment(FIRST, None, peers.stage.signed(MASKED))
     signature = RELEASE_KEY.sign(ATTEMPT_SIGNED + data)
-    response.attempt.CopyFrom(pb.SignedAttempt(said=data, signature=signature))
+    response.attempt.CopyFrom(pb.SignedAttempt(signed_json=data, signature=signature))
     try:
         await feed(response.SerializeToString())
     finally:

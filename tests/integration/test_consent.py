@@ -37,8 +37,8 @@ def asking(
             rig = await stack.enter_async_context(serving(config, clock=clock))
             for name in SITES:
                 identity = await enrolled(rig, tmp_path / name, name)
-                approval = Approval.AUTO if name == "anna" else Approval.ASK
-                site = living(identity.folder, approval=approval, tell_reasons=name == "carl")
+                approval = Approval.AUTO if name == "anna" else Approval.MANUAL
+                site = living(identity.folder, approval=approval, disclose_reasons=name == "carl")
                 await stack.enter_async_context(site)
             await work(rig, await rig.client(Role.ANALYST, "ada"))
 
@@ -47,7 +47,7 @@ def asking(
 
 def person(tmp_path: Path, site: str, decide: Callable[..., object], **words: Any) -> None:
     """Somebody at `site` decides about the only study there, beside its daemon."""
-    config = config_of(tmp_path / site, approval=Approval.ASK, tell_reasons=site == "carl")
+    config = config_of(tmp_path / site, approval=Approval.MANUAL, disclose_reasons=site == "carl")
     with closing(SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))) as store:
         decide(config, store, store.studies.all()[0], by=f"{site}'s officer", **words)
 

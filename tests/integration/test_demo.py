@@ -73,7 +73,7 @@ def check(folder: Path, value: dict[str, Any]) -> None:
         assert "differential privacy" in (folder / "logs" / f"{name}-explain.out").read_text()
     page = (folder / "report.html").read_text()
     assert "malignant" not in page or "data:image" in page
-    assert document["guarantee"]["words"].replace("'", "&#39;") in page
+    assert document["guarantee"]["text"].replace("'", "&#39;") in page
     assert (value["sin_angle"] is None) == (value["declined"] is not None)
     assert value["sin_angle"] is None or 0 <= value["sin_angle"] <= 1
     assert started(folder) == []

@@ -92,7 +92,7 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             while stored_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
                 await asyncio.sleep(0.05)
             code, told = await run("sites")
-            assert told["sites"][0]["stated"]["rules"] == site.statement.rules  # type: ignore[union-attr]
+            assert told["sites"][0]["stated"]["thresholds"] == site.statement.thresholds  # type: ignore[union-attr]
             code, told = await run("columns")
             offered = {row["name"]: row["offered"][row["name"]] for row in told["columns"]}
             assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}
@@ -121,7 +121,7 @@ async def test_what_the_federation_does_not_have_is_told_before_anything_is_subm
         anna = await enrolled(rig, tmp_path / "anna")
         ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
         await publish(rig, tmp_path, OWN)
-        async with living(anna.folder, offers=COLUMNS, approval=Approval.ASK):
+        async with living(anna.folder, offers=COLUMNS, approval=Approval.MANUAL):
             await stated(ada)
             code, _ = await run(
                 "study", "new", "--columns", "c0", "--components", 1, "--sites", "anna", "--out", file
@@ -156,7 +156,7 @@ async def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
     def sent(dictionary: Dictionary, federation: str = FEDERATION) -> pb.GetDictionaryResponse:
         signed = sign_dictionary(dictionary, federation, sign)
         return pb.GetDictionaryResponse(
-            dictionary=pb.SignedDictionary(said=signed.said, signature=signed.signature)
+            dictionary=pb.SignedDictionary(signed_json=signed.signed_json, signature=signed.signature)
         )
 
     nothing = pb.GetDictionaryResponse()
@@ -193,7 +193,9 @@ def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch
 
     monkeypatch.setenv("COLUMNS", "200")
     marks = "[red]x[/red] [link=http://a]"
-    said = SiteStatement(offers=(marks,), asks=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1)
+    said = SiteStatement(
+        columns=(marks,), needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
+    )
     site = ListedSite(name="anna", statement=said, seen=None)
     view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0, start_seconds=0.0)
     show_columns(columns_value(OWN, view))

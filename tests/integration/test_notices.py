@@ -26,10 +26,10 @@ async def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path)
         async with listening(), serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
             await enrolled(rig, tmp_path / "anna")
             ada = await rig.client(Role.ANALYST, "ada")
-            async with living(tmp_path / "anna", approval=Approval.ASK):
+            async with living(tmp_path / "anna", approval=Approval.MANUAL):
                 digest = await ada.submit(study_toml(sites=("anna",), name="not-in-a-mail"))
                 await until(lambda: seen.mails)
-            async with living(tmp_path / "anna", approval=Approval.ASK) as again:
+            async with living(tmp_path / "anna", approval=Approval.MANUAL) as again:
                 await until(lambda: again.contact.connected)
                 await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
                 await until(lambda: len(seen.mails) > 1)

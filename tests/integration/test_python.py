@@ -65,7 +65,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
         columns=COLUMNS, epsilon=0.4, components=1, name="from-python", bounds={"area": (0, 3000)}
     )
     plan, told = study.plan(), study.explain()
-    assert told.left == before.studies_left(plan.price)
+    assert told.left == before.studies_left(plan.cost)
     assert "area: bounds 0 to 3000" in str(study)
     (tmp_path / "study.toml").write_text(study.toml)
     for source in (tmp_path / "study.toml", study.study):
@@ -81,7 +81,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     assert run.result.components.shape == (1, 3)
     assert load_release(run.fetch()).document == run.result.document
     assert federation.budget.left.micro_rho == before.left.micro_rho - round(
-        run.status.spent * plan.price.micro_rho
+        run.status.spent * plan.cost.micro_rho
     )
     with eigenveil.connect(published.layout.analyst) as later:
         again = later.run(run.digest[:8])
@@ -169,7 +169,7 @@ def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
     config = published.layout.site_config(LAST)
     by_its_rules = config.read_text()
     with without(published, LAST):
-        config.write_text(by_its_rules.replace('approval = "auto"', 'approval = "ask"'))
+        config.write_text(by_its_rules.replace('approval = "auto"', 'approval = "manual"'))
     try:
         study = federation.study(columns=COLUMNS, epsilon=0.2, components=1, deadline_seconds=3600)
         run = study.submit()

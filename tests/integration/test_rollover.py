@@ -56,17 +56,17 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
     await enrolled(rig, identity)
     old = rig.ca
     async with living(identity) as daemon:
-        await until(lambda: not shown(rig)["unheard"])
+        await until(lambda: not shown(rig)["without_current_list"])
         for words in bring:
             code, said = ca(rig, *words)
             assert code == 0, said
         assert len(shown(rig)["authorities"]) == 2
         assert "ca rotate, ca csr" not in ca(rig, "rotate")[1], "one change at a time"
-        await until(lambda: not shown(rig)["unheard"])
+        await until(lambda: not shown(rig)["without_current_list"])
         assert ca(rig, "switch")[0] == 0
-        await until(lambda: not shown(rig)["behind"])
+        await until(lambda: not shown(rig)["with_old_certificate"])
         assert ca(rig, "retire")[0] == 0
-        await until(lambda: not shown(rig)["unheard"])
+        await until(lambda: not shown(rig)["without_current_list"])
         assert rig.ca not in old
         assert load_identity(identity).ca_pem == rig.ca != old
         await a_study_works(rig, "after")

@@ -53,7 +53,7 @@ def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
     assert release_analyst(load_release(release.read_bytes()).document).fingerprint == digits
     value = told(capfd, "verify", str(release))
-    assert value["asked_by"]["fingerprint"] == digits
+    assert value["analyst"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
     assert f"Requested by {key_words(digits)}. That is your present key." in capfd.readouterr().out
 
@@ -78,7 +78,7 @@ def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capt
     file.write_text(named(stage, "signed-by-python"))
     shown: list[str] = []
     with eigenveil.connect(stage.layout.analyst) as federation:
-        run = federation.study(file).submit(tell=shown.append)
+        run = federation.study(file).submit(notify=shown.append)
         run.wait()
         (tmp_path / "release.json").write_bytes(run.fetch())
         assert key_words(digits) in repr(run.result)

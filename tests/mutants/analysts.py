@@ -59,20 +59,20 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_a_purpose_cannot_pass_for_another_line"),
     of("R31", PROPOSAL, "for one in columns)", "for one in columns[:12])",
        f"{SIGNED}::test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest"),
-    of("R31", CLIENT, "        tell(proposal.summary)\n", "",
+    of("R31", CLIENT, "        notify(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
        "tests/client/analyst/test_studies.py::test_a_person_is_asked_before_anything_is_signed"),
     of("R31", f"{ANALYST}/studies.py", "if not (yes or is_interactive(as_json)):", "if False:",
        "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agree"
        "d_to"),
-    of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
+    of("R31", f"{ANALYST}/python/study.py", "        notify(proposal.summary)\n", "",
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", f"{ANALYST}/federation.py", "if named == FEDERATION else", "if False else",
        "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordin"
        "ator_s"),
-    of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
+    of("R31", f"{ANALYST}/python/study.py", "dictionary=self.resolved.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", CLIENT, "{problem}. {proposal.resubmission_message}", "{problem}",
@@ -108,7 +108,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
        f"{TESTS}/releases/test_own_key.py"
        "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
-    of("R31", ASKED, "words=words, checked=False)", "words=words)",
+    of("R31", ASKED, "text=words, checked=False)", "text=words)",
        f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",

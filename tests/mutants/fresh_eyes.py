@@ -113,8 +113,8 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "tests/client/site/daemon/test_own_session.py"
        "::test_two_statements_of_a_release_name_one_query"),
     of("R23", "dictionary/directory.py",
-       "return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))",
-       "return self",
+       "            else replace(self, study_rules=self.study_rules.visible_to(analyst))",
+       "            else self",
        "tests/core/dictionary/test_rules.py"
        "::test_a_site_statement_shown_to_an_analyst_omits_other_analysts"),
     of("R10", f"{SERVER}/rounds/round.py",

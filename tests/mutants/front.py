@@ -98,7 +98,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_ROOM}test_a_request_is_complete_when_its_last_byte_has_passed"),
     of("TM18", CONNECTION, "            self._streams.restart_timers(now)\n", "",
        f"{OF_ROOM}test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards"),
-    of("TM18", CONNECTION, "if self._inward.stopped and self._wait == ROOM_WAIT:",
+    of("TM18", CONNECTION, "if self._inward.stopped and self._wait == QUOTA_WAIT:",
        "if self._inward.stopped:", f"{OF_ROOM}test_who_stands_at_the_limit_of_streams_is_not_excused"),
     # ---- what is read of others, and in how much memory it is planned
     of("TM18", "study/checks.py", "    check_toml_size(text)\n", "", BOUNDS),
@@ -148,7 +148,8 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_STREAMS}test_a_request_that_never_ends_is_overdue"),
     of("TM18", STREAMS, "            return not found.requested\n", "            return True\n",
        f"{OF_STREAMS}test_who_waits_for_the_coordinator_is_let_alone"),
-    of("TM18", CONNECTION, "if self._streams.new(frame) and not observer.quota.may_open(client):", "if False:",
+    of("TM18", CONNECTION, "if self._streams.new(frame) and not observer.quota.may_open(client):",
+       "if False:",
        HELD),
     of("TM18", CONNECTION,
        ("        if self.name:\n"

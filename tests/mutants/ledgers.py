@@ -39,7 +39,7 @@ UNTIL_CHARGED = (
 OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.priced.cost",
        "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.priced.cost',
+       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py",
        ("round_query.digest, round_query.cost, at=at"),
@@ -135,9 +135,11 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "            pass  # an attempt at a masked",
        "tests/server/studies/test_next_query.py"
        "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
-    of("P27", "server/eigenveil_server/storage/database.py", "{signed}{uncompressed}", "{signed}",
-       "tests/common/storage/test_upgrade.py"
-       "::test_tables_of_version_11_become_those_that_are_made_today_and_their_studies_count"),
+    of("P27", "common/eigenveil_common/storage/database.py",
+       "                change.execute(statements)\n                self.set_version(change, after)\n",
+       "                self.set_version(change, after)\n        with self.transaction() as change:\n"
+       "            change.execute(statements)\n",
+       "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",

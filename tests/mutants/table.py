@@ -60,11 +60,11 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P2", "accounting/zcdp.py", "while Fraction(root) ** 2 < square:", "while False:", SUMS),
     of("P2", "noise/source.py", "block.scale, block.count, words", "0.98 * block.scale, block.count, words",
        "tests/statistical/test_noise.py::test_variance_and_mean"),
-    of("P2", "noise/source.py", "if block.law is NoiseDistribution.GAUSSIAN else LAPLACE",
+    of("P2", "noise/source.py", "if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE",
        "if True else LAPLACE",
        "tests/statistical/test_noise.py::test_shape"),
-    of("P2", "mechanisms/__init__.py", "study.neighbours, study.max_sites_per_person, priced.law)",
-       "study.neighbours, 1, priced.law)", SUMS),
+    of("P2", "mechanisms/__init__.py", "study.neighbours, study.max_sites_per_person, priced.distribution)",
+       "study.neighbours, 1, priced.distribution)", SUMS),
     of("P2", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
        "return self.bound**2 * neighbours.records", SUMS),
     of("P2", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P16", "mechanisms/papers/subspaces.py", "max(0, margin) + drawn > bound",
        "max(0, margin) + drawn >= bound",
        LEAD),
-    of("P16", "queries/papers/subspaces.py", "return 2 if self.pool.cut else neighbours.records",
+    of("P16", "queries/papers/subspaces.py", "return 2 if self.pool.truncated else neighbours.records",
        "return neighbours.records", LEAD),
     of("P17", "queries/papers/subspaces.py", "TRIAL_COST = 3", "TRIAL_COST = 2", TRIAL),
     of("P17", "mechanisms/papers/subspaces.py", "\"a count of votes\") * stop",
@@ -276,9 +276,10 @@ MUTANTS: tuple[Mutant, ...] = (
        "        round_query.plan_digest,\n"
        "        round_query.round,\n"
        "        round_query.priced.cost,\n"
-       "        round_query.priced.law,\n"
+       "        round_query.priced.distribution,\n"
        "    )"),
-       "(type(round_query.query), round_query.plan_digest, round_query.round, round_query.priced.law)",
+       "(type(round_query.query), round_query.plan_digest, round_query.round, "
+       "round_query.priced.distribution)",
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_ano"
        "ther"),
     of("P25", "protocol/query.py", "return _within(left, right, 1)", "return _within(left, right, 2)",

@@ -60,7 +60,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
     # ---- the same question on two machines
-    of("P25", "protocol/query.py", "round_query.priced.cost,\n        round_query.priced.law,\n    )",
+    of("P25", "protocol/query.py", "round_query.priced.cost,\n"
+       "        round_query.priced.distribution,\n    )",
        "round_query.priced.cost)",
        f"{AGREEMENT}[count-1]"),
     of("P25", "protocol/query.py", "_within(left, right, 0) if name == EDGE_FIELD",
@@ -111,9 +112,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
-                                "        priced.law,\n"
+                                "        priced.distribution,\n"
                                 "        shares"),
-       "study.neighbours, 1, priced.law, shares", SHARES),
+       "study.neighbours, 1, priced.distribution, shares", SHARES),
     of("P32", "noise/source.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
     # ---- budgets, statements and checkpoints
@@ -137,7 +138,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
-    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=",
+    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        distribution=",
        ("        distribution="),
        f"{QUERY}::test_a_query[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
@@ -153,7 +154,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P25", "protocol/query.py", "    if left.shape != right.shape:\n        return False\n", "",
        f"{QUERY}::test_a_query_about_more_columns_differs"),
     # ---- the units and the words of a result
-    of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.kept)",
+    of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.retained_share)",
        "return self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
     of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(_answer_bytes, query_sequences)),"),
        "\"bytes_per_site\": min(map(_answer_bytes, query_sequences)),",

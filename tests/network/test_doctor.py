@@ -314,7 +314,7 @@ def test_the_commands_exit_with_1_and_speak_json(
     assert main() == 1
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is False
-    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "todo"}]
+    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "action"}]
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 1
     assert capsys.readouterr().out.startswith("fail  configuration")

@@ -174,7 +174,7 @@ class Client:
         """Send every chunk that is not there yet, then commit."""
         opened = await self.open_upload(message)
         for index, start in enumerate(range(0, len(message.values), CHUNK_BYTES)):
-            if index not in opened.have:
+            if index not in opened.received_chunks:
                 data = message.values[start : start + CHUNK_BYTES]
                 await self.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=index, data=data))
         return await self.stub.Commit(pb.CommitRequest(upload=opened.upload))
@@ -194,7 +194,9 @@ class Client:
     async def submit(self, toml: str, submission: str = "one", *, agreed: bool = True) -> str:
         """Submit a study; its digest. Every site agrees at once, unless a test is about that."""
         digest = (await submitted(self.stub, toml, submission)).plan_digest.hex()
-        poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        poll = Poll(
+            known={digest: 0}, answered=frozenset(), awaiting_approval=frozenset(), agreed={digest: False}
+        )
         if agreed and self.daemon is not None:
             for site in SITES:
                 await self.daemon.engine.receive(site, poll)

@@ -56,10 +56,10 @@ def matrix(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def eigenvalues(law: NoiseDistribution) -> Mechanism:
+def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    asked = at_price(query, law)
+    asked = at_price(query, distribution)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
@@ -79,8 +79,12 @@ def eigenvalues(law: NoiseDistribution) -> Mechanism:
         low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
 
-    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
-    return Mechanism(name=f"spectrum, {law.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
+    claim: Claim = (
+        Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    )
+    return Mechanism(
+        name=f"spectrum, {distribution.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93
+    )
 
 
 def direction() -> Mechanism:
@@ -118,7 +122,7 @@ BOUND = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 
 def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
-    parts = (Batch(first=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
+    parts = (Batch(first_round=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
     asks = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
     return [at_price(query, round=i) for i, query in enumerate(asks)]
 
@@ -181,7 +185,7 @@ SLOTS = 1000
 
 def slot(index: int = 0) -> ShuffledRecord:
     """A slot of a pass over as many records."""
-    part = Batch(first=0, index=index, batches=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
+    part = Batch(first_round=0, index=index, batches=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
     return ShuffledRecord(spec=BOUND.spec, radius=BOUND.radius, batch=part)
 
 
@@ -200,7 +204,7 @@ def one_slot() -> Mechanism:
 
     local = math.sqrt(2 * local_micro_rho(LEVEL, DELTA, SLOTS) / MICRO)
     return Mechanism(
-        name="slot, order known", kind="slot", claim=Gaussian(mu=local), attack=attack, tight=0.9
+        name="slot, order known", kind="shuffled-record", claim=Gaussian(mu=local), attack=attack, tight=0.9
     )
 
 

@@ -54,11 +54,11 @@ def mean_fits(sample: IntArray, sigma: float) -> bool:
     return abs(z) <= float(stats.norm.isf(ALARM / 2))
 
 
-def shape_fits(sample: IntArray, law: FloatArray) -> bool:
+def shape_fits(sample: IntArray, distribution: FloatArray) -> bool:
     """Pearson's goodness of fit to the probabilities of -reach..reach, tails joined so that each cell
     expects 10."""
-    reach = len(law) // 2
-    expected = law * len(sample)
+    reach = len(distribution) // 2
+    expected = distribution * len(sample)
     found = np.bincount(np.clip(sample, -reach, reach) + reach, minlength=2 * reach + 1)
     cells = np.flatnonzero(expected >= 10)
     first, last = int(cells[0]), int(cells[-1])

@@ -55,7 +55,7 @@ BINS = RowNorms(centre=ZERO, edges=frozen([100]))
 SUBSETS = EigenvalueVotes(spec=field_of(2), edges=frozen([100]), subsets=100)
 PLACES = CoordinateHistograms(spec=field_of(2), width=1000, half=1)
 BLOCKS = Subsamples(centre=ZERO, rank=1, count=12, key=KEY)
-POOL = Pool(centre=ZERO, rank=1, most=100, cut=False, key=KEY)
+POOL = Pool(centre=ZERO, rank=1, max_records=100, truncated=False, key=KEY)
 CELLS = Cells(centre=ZERO, rank=1, count=60, key=KEY, points=4, width=2**32)
 Statistic = Callable[[IntArray], FloatArray]
 
@@ -64,7 +64,7 @@ def watched(
     asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
 ) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if asked.priced.law is NoiseDistribution.STABILITY else released
+    release = at_once if asked.priced.distribution is NoiseDistribution.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -142,7 +142,7 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
 def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
     """What a winner needs."""
     scale = scale_of(query.l1(study.neighbours) ** 2, PRICE)
-    return max(vote_threshold(scale, changed_votes(study), DELTA), query.least)
+    return max(vote_threshold(scale, changed_votes(study), DELTA), query.min_votes)
 
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
@@ -157,7 +157,7 @@ def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight
 
 def cell_votes() -> Mechanism:
     """A vote leaves the leader for the runner-up, both beyond the threshold."""
-    query, study = CellVotes(cells=CELLS, least=1), study_of(ADD)
+    query, study = CellVotes(cells=CELLS, min_votes=1), study_of(ADD)
     least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
@@ -214,9 +214,9 @@ COUNTED: list[Mechanism] = [
     at_the_threshold(),
     appears("histogram, a bin appears", "row-norms", BINS, ADD, (0, 1)),
     histogram("histogram, replaced", "row-norms", BINS, REPLACE, (-1, 1)),
-    histogram("votes", "votes", SUBSETS, ADD, (-1, 1)),
-    histogram("votes, replaced", "votes", SUBSETS, REPLACE, (-2, 2)),
-    appears("votes, two alike appear, replaced", "votes", SUBSETS, REPLACE, (0, 2)),
+    histogram("eigenvalue-votes", "eigenvalue-votes", SUBSETS, ADD, (-1, 1)),
+    histogram("votes, replaced", "eigenvalue-votes", SUBSETS, REPLACE, (-2, 2)),
+    appears("votes, two alike appear, replaced", "eigenvalue-votes", SUBSETS, REPLACE, (0, 2)),
     histogram("coordinates", "coordinates", PLACES, ADD, (0, 1, 1, 0), of_coordinates(2), 0.6),
     appears("coordinates, a bin each appears", "coordinates", PLACES, ADD, (0, 1, 1, 0)),
     span_votes("span-votes", ADD, -1, 0, 0.9),

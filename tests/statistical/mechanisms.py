@@ -55,11 +55,16 @@ def rows(*records: list[int]) -> GridRows:
 
 
 def at_price(
-    query: Query, law: NoiseDistribution = NoiseDistribution.GAUSSIAN, atto_delta: int = 0, round: int = 0
+    query: Query,
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
+    atto_delta: int = 0,
+    round: int = 0,
 ) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
-        PricedQuery(query=query, micro_rho=PRICE, atto_delta=atto_delta, law=law), DIGEST, round
+        PricedQuery(query=query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution),
+        DIGEST,
+        round,
     )
 
 
@@ -109,7 +114,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     for block in spec.blocks:
         part = slice(start, start + block.count)
         y, by = moved[:, part], change[part]
-        if block.law is NoiseDistribution.GAUSSIAN:
+        if block.distribution is NoiseDistribution.GAUSSIAN:
             total += (y @ by.astype(np.float64)) / block.scale**2
         else:
             total += (np.abs(y) - np.abs(y - by)).sum(axis=1) / block.scale
@@ -137,14 +142,16 @@ def of(
     query: AdditiveQuery,
     neighbours: Neighbours,
     data: tuple[GridRows, GridRows],
-    law: NoiseDistribution = NoiseDistribution.GAUSSIAN,
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     sites: int = 1,
 ) -> Mechanism:
     """One question about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(query) for part in data)
-    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
-    attack = added(at_price(query, law), study, without, without + sites * (with_it - without))
+    claim: Claim = (
+        Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
+    )
+    attack = added(at_price(query, distribution), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 
@@ -184,7 +191,7 @@ GRADIENT_NORMS = GradientNorms(spec=field_of(2), edges=frozen([2**40]))
 BOXED = CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
 RANKS = BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
 BESIDE = CrossSpec(  # a = z_1, b = (0, z_2)
-    centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), kept=frozen([]), shift=30
+    centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), retained=frozen([]), shift=30
 )
 CROSS = CrossCovariance(spec=BESIDE, radius=10 * 4001)
 CROSS_NORMS = CrossNorms(spec=BESIDE, edges=frozen([2**20]))
@@ -197,7 +204,7 @@ ADDITIVE: list[Mechanism] = [
     of("row-norms, replaced", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), sites=MANY),
     of("clipped-sum", "clipped-sum", SUM, ADD, moves(FEW, [S, 0])),
     of("clipped-sum, replaced", "clipped-sum", SUM, REPLACE, turns([S, 0], [-S, 0])),
-    of("energy", "energy", ENERGY, ADD, moves(FEW, [S, S])),
+    of("squared-norm-sum", "squared-norm-sum", ENERGY, ADD, moves(FEW, [S, S])),
     of("gram", "gram", GRAM, ADD, moves(FEW, [2400, 3200])),
     of("gram, replaced", "gram", GRAM, REPLACE, turns([2400, 3200], [3200, -2400])),
     of("gram, flat", "gram", replace(GRAM, flat=True), ADD, moves(FEW, LONG)),
@@ -218,12 +225,12 @@ ADDITIVE: list[Mechanism] = [
         sites=MANY,
     ),
     of("column-moments", "column-moments", MOMENTS, ADD, moves(FEW, [S, S])),
-    of("boxed", "boxed", BOXED, ADD, moves(FEW, [100, 100])),
-    of("boxed, replaced", "boxed", BOXED, REPLACE, turns([1, -100], [100, 100])),
+    of("coordinate-clipped-sum", "coordinate-clipped-sum", BOXED, ADD, moves(FEW, [100, 100])),
+    of("boxed, replaced", "coordinate-clipped-sum", BOXED, REPLACE, turns([1, -100], [100, 100])),
     of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),
     of("row-norms, replaced, laplace", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), LAPLACE),
     of("clipped-sum, laplace", "clipped-sum", SUM, ADD, moves(FEW, [2896, 2896]), LAPLACE),
-    of("energy, laplace", "energy", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
+    of("energy, laplace", "squared-norm-sum", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
     of("gram, laplace", "gram", GRAM, ADD, moves(FEW, [2828, 2828]), LAPLACE),
     of("block-ranks, laplace", "block-ranks", RANKS, ADD, moves(rows([0, 0]), LONG), LAPLACE),
 ]

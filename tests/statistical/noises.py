@@ -40,12 +40,12 @@ class Bulk(OsNoise):
         return np.concatenate([self._take(block) for block in spec.blocks])
 
     def _take(self, block: Block) -> IntArray:
-        name = block.scale, block.law
+        name = block.scale, block.distribution
         stock = self._stock.get(name)
         if stock is None or len(stock) < block.count:
             self._wanted[name] = min(BULK, 2 * self._wanted.get(name, block.count))
             count = max(self._wanted[name], block.count)
-            wanted = Block(count=count, scale=self._factor * block.scale, law=block.law)
+            wanted = Block(count=count, scale=self._factor * block.scale, distribution=block.distribution)
             stock = super().draw(NoiseSpec(blocks=(wanted,)))
         self._stock[name] = stock[block.count :]
         return stock[: block.count]

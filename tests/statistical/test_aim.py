@@ -39,7 +39,7 @@ SHARE = {
 }
 SCORED = [
     *(mechanism.name for mechanism in (*ADDITIVE, *MASKED)),
-    *("histogram, replaced", "votes", "votes, replaced", "coordinates"),
+    *("histogram, replaced", "eigenvalue-votes", "votes, replaced", "coordinates"),
     *("spectrum, gaussian", "spectrum, laplace"),
     *("parts", "parts, replaced within one", "parts, replaced across two", "slot, order known"),
 ]
@@ -77,7 +77,9 @@ class Repeated:
         rng = np.random.default_rng(self._seed)
         drawn = [
             block.scale
-            * (rng.normal if block.law is NoiseDistribution.GAUSSIAN else rng.laplace)(size=block.count)
+            * (rng.normal if block.distribution is NoiseDistribution.GAUSSIAN else rng.laplace)(
+                size=block.count
+            )
             for block in spec.blocks
         ]
         return np.rint(np.concatenate(drawn)).astype(np.int64)
@@ -108,7 +110,11 @@ def differs(attack: Attack, noise: NoiseSource) -> bool:
 
 def decides(mechanism: Mechanism) -> bool:
     """Whether some fixed noise tells the data sets apart."""
-    drawn = mechanism.kind in ("eigenvectors", "subspace", "slot")  # by rejection, or from all of a sphere
+    drawn = mechanism.kind in (
+        "eigenvectors",
+        "subspace",
+        "shuffled-record",
+    )  # by rejection, or from all of a sphere
     noises = map(Repeated, range(5)) if drawn else chain(map(Constant, range(-40, 41)))
     return any(differs(mechanism.attack, noise) for noise in noises)
 

@@ -35,11 +35,11 @@ SAMPLES = 20_000  # ten times fewer than the audits of the suite
 TRUSTWORTHY = 1e-6
 
 
-def shifted(law: NoiseDistribution, claim: Claim, scale: float) -> Mechanism:
+def shifted(distribution: NoiseDistribution, claim: Claim, scale: float) -> Mechanism:
     """One number, SHIFT larger with the record, and noise from the gateway."""
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-        spec = NoiseSpec(blocks=(Block(count=m, scale=scale, law=law),))
+        spec = NoiseSpec(blocks=(Block(count=m, scale=scale, distribution=distribution),))
         return noise.draw(spec).astype(np.float64), SHIFT + noise.draw(spec).astype(np.float64)
 
     return Mechanism(name="a number", kind="count", claim=claim, attack=attack, tight=0.9)
@@ -70,8 +70,11 @@ def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_it_says() -> None:
     """100 audits of noise that is exactly as loud as claimed. False-alarm rate of this test: below 1e-6."""
     rng, audits = np.random.default_rng(11), 100
     most = stats.binom.isf(TRUSTWORTHY, audits, 1 - CONFIDENCE)
-    for claim, law in ((Gaussian(mu=1.0), rng.normal), (Approximate(epsilon=1.0), rng.laplace)):
-        wrong = [proven(claim, law(0, 1, 2000), law(1, 1, 2000)) > claim.mu for _ in range(audits)]
+    for claim, distribution in ((Gaussian(mu=1.0), rng.normal), (Approximate(epsilon=1.0), rng.laplace)):
+        wrong = [
+            proven(claim, distribution(0, 1, 2000), distribution(1, 1, 2000)) > claim.mu
+            for _ in range(audits)
+        ]
         assert sum(wrong) <= most
 
 

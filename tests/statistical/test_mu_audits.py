@@ -32,7 +32,7 @@ from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
 # Drawn one by one, 50 microseconds each; 130 numbers a release; a mu so small that few releases prove little.
-SLOW = {"span-votes", "span-gap", "radius-search", "subspace", "column-histograms", "slot"}
+SLOW = {"span-votes", "span-gap", "radius-search", "subspace", "column-histograms", "shuffled-record"}
 QUICK = [name for name, m in MECHANISMS.items() if m.tight >= 0.6 and m.kind not in SLOW]
 FREE = {"preimage"}  # releases what a released fingerprint already determines [P18]
 
@@ -115,9 +115,9 @@ def test_the_noise_of_a_count_is_gaussian_dp_at_any_scale() -> None:
     assert told(discrete_normal(sigma, 5), 1) > 1.2 / sigma
 
 
-def told(law: FloatArray, shift: int) -> float:
+def told(distribution: FloatArray, shift: int) -> float:
     """The largest mu that an event proves of an exact law, moved by `shift`."""
-    tail = np.cumsum(law[::-1])[::-1]  # P[X >= x]
+    tail = np.cumsum(distribution[::-1])[::-1]  # P[X >= x]
     rare, likely = tail[shift:], tail[:-shift]
     inside = (rare > 1e-9) & (likely < 1 - 1e-9)
     return float((ndtri(likely[inside]) - ndtri(rare[inside])).max())

@@ -42,11 +42,13 @@ OFF = [0.98, 1.02]
 LAWS = {NoiseDistribution.GAUSSIAN: rounded_normal, NoiseDistribution.LAPLACE: discrete_laplace}
 TAILS = {NoiseDistribution.GAUSSIAN: stats.norm, NoiseDistribution.LAPLACE: stats.laplace}
 
-laws = pytest.mark.parametrize("law", LAWS)
+laws = pytest.mark.parametrize("distribution", LAWS)
 
 
-def draw(scale: float, count: int = MILLION, law: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> IntArray:
-    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, law=law),)))
+def draw(
+    scale: float, count: int = MILLION, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+) -> IntArray:
+    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, distribution=distribution),)))
 
 
 @pytest.mark.parametrize("sigma", SCALES)
@@ -59,29 +61,29 @@ def test_variance_and_mean(sigma: float) -> None:
 
 @laws
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
-def test_shape(scale: float, law: NoiseDistribution) -> None:
+def test_shape(scale: float, distribution: NoiseDistribution) -> None:
     """And a wrong scale is seen."""
-    sample, reach = draw(scale, law=law), int(20 * scale) + 3
-    assert shape_fits(sample, LAWS[law](scale, reach))
-    assert not any(shape_fits(sample, LAWS[law](scale * off, reach)) for off in OFF)
+    sample, reach = draw(scale, distribution=distribution), int(20 * scale) + 3
+    assert shape_fits(sample, LAWS[distribution](scale, reach))
+    assert not any(shape_fits(sample, LAWS[distribution](scale * off, reach)) for off in OFF)
 
 
-def levels(sample: IntArray, scale: float, law: NoiseDistribution) -> FloatArray:
+def levels(sample: IntArray, scale: float, distribution: NoiseDistribution) -> FloatArray:
     """How likely what is less is: evenly spread in (0, 1) at scales at which integers are as good as real."""
-    return np.asarray(TAILS[law].cdf(sample / scale))
+    return np.asarray(TAILS[distribution].cdf(sample / scale))
 
 
 @laws
 @pytest.mark.parametrize("scale", [1e5, 2.0**32, 2.0**40])
-def test_a_million_draws_are_spread_as_the_law_says(scale: float, law: NoiseDistribution) -> None:
-    sample = draw(scale, law=law)
-    assert uniform(levels(sample, scale, law))
-    assert not any(uniform(levels(sample, scale * off, law)) for off in OFF)
+def test_a_million_draws_are_spread_as_the_law_says(scale: float, distribution: NoiseDistribution) -> None:
+    sample = draw(scale, distribution=distribution)
+    assert uniform(levels(sample, scale, distribution))
+    assert not any(uniform(levels(sample, scale * off, distribution)) for off in OFF)
 
 
 @laws
-def test_signs_are_even_and_tell_nothing_of_magnitudes(law: NoiseDistribution) -> None:
-    sample = draw(20.0, law=law)
+def test_signs_are_even_and_tell_nothing_of_magnitudes(distribution: NoiseDistribution) -> None:
+    sample = draw(20.0, distribution=distribution)
     assert balanced(sample)
     assert alike(sample[sample > 0], -sample[sample < 0])
     assert not balanced(np.where(np.arange(MILLION) % 100 == 0, np.abs(sample), sample))
@@ -101,10 +103,10 @@ def test_tails_are_as_far_out_as_the_law_says(zeros: int) -> None:
     assert not any(fits(sigma * off) for off in OFF)
 
 
-def opendp(scale: float, count: int, law: NoiseDistribution) -> IntArray:
+def opendp(scale: float, count: int, distribution: NoiseDistribution) -> IntArray:
     enable_features("contrib")
     domain = vector_domain(atom_domain(T="i64"))
-    if law is NoiseDistribution.GAUSSIAN:
+    if distribution is NoiseDistribution.GAUSSIAN:
         mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=scale)
     else:
         mechanism = make_laplace(domain, l1_distance(T="i64"), scale=scale)

@@ -69,7 +69,7 @@ def test_positional_batches_under_add_remove(part: Dealer, order: list[list[int]
 
 # ---- Algorithm 1 of [SUB]
 
-POOL = Pool(centre=frozen([0, 0]), rank=1, most=100, cut=False, key=KEY)
+POOL = Pool(centre=frozen([0, 0]), rank=1, max_records=100, truncated=False, key=KEY)
 NO_LEAD = moves(rows([1, 0], [0, 1]), [1, 1])  # three directions, one record each
 
 
@@ -85,7 +85,9 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         best = np.sort(scores)[::-1]
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
         spec = NoiseSpec(
-            blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=NoiseDistribution.LAPLACE),)
+            blocks=(
+                Block(count=m * len(spans), scale=scale_of(1, PRICE), distribution=NoiseDistribution.LAPLACE),
+            )
         )
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
         its = [i for i, span in enumerate(spans) if span.echelon_form.tolist() == [[1, 1]]]

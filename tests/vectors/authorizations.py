@@ -23,7 +23,7 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
     public = KEY.public_key().public_bytes_raw()
     card = AnalystKeyCard(federation=plan.federation, analyst=plan.analyst, signing=public)
     signed = authorize(plan, SignedAnalystKeyCard.of(card, KEY.sign), NOW + 3600, KEY.sign)
-    stated = parse_json(signed.said)
+    stated = parse_json(signed.signed_json)
     spoiled = {
         Code.VERSION: [stated | {"form": 0}, stated | {"form": 2}],
         Code.AUTHORIZATION: [
@@ -40,13 +40,13 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
         "plan": plan.to_json().decode(),
         "plan_digest": plan.digest,
         "card": {
-            "said": signed.card.said.decode(), "signature": signed.card.signature.hex(),
+            "signed_json": signed.card.signed_json.decode(), "signature": signed.card.signature.hex(),
             "digest": card.digest, "fingerprint": card.fingerprint,
         },
-        "authorization": {"said": signed.said.decode(), "signature": signed.signature.hex()},
+        "authorization": {"signed_json": signed.signed_json.decode(), "signature": signed.signature.hex()},
         "bad": [
             {
-                "said": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
+                "signed_json": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
                 "code": code.value,
             }
             for code, statements in spoiled.items() for said in map(canonical, statements)

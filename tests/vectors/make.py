@@ -145,16 +145,20 @@ def round_vectors() -> dict[str, Any]:
     sealed = replace(asked, round=1, after="12" * 32, release="34" * 32, size=2**40)
     stated = {name: one.signed(key.sign) for name, one in (("asked", asked), ("released", sealed))}
     bad = {
-        "first round after another": asked.signed(key.sign).said.replace(b'"round":0', b'"round":1'),
-        "no such field": asked.signed(key.sign).said.replace(b'{"after"', b'{"extra":1,"after"'),
-        "a digest too short": asked.signed(key.sign).said.replace(b"cd" * 32, b"cd"),
-        "a ledger without rows": asked.signed(key.sign).said.replace(b'"size":1', b'"size":0'),
+        "first round after another": asked.signed(key.sign).signed_json.replace(b'"round":0', b'"round":1'),
+        "no such field": asked.signed(key.sign).signed_json.replace(b'{"after"', b'{"extra":1,"after"'),
+        "a digest too short": asked.signed(key.sign).signed_json.replace(b"cd" * 32, b"cd"),
+        "a ledger without rows": asked.signed(key.sign).signed_json.replace(b'"size":1', b'"size":0'),
     }
     return {
         "release_key": key.public_key().public_bytes_raw().hex(),
-        "stated": {n: {"said": s.said.decode(), "signature": s.signature.hex()} for n, s in stated.items()},
+        "stated": {
+            n: {"signed_json": s.signed_json.decode(), "signature": s.signature.hex()}
+            for n, s in stated.items()
+        },
         "bad": {
-            n: {"said": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()} for n, s in bad.items()
+            n: {"signed_json": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()}
+            for n, s in bad.items()
         },
     }
 
@@ -180,7 +184,7 @@ def revision_vectors() -> dict[str, Any]:
                 NAMES[type(q.query)],
                 q.priced.micro_rho,
                 str(q.priced.atto_delta),
-                q.priced.law.value,
+                q.priced.distribution.value,
                 q.query.length,
             ]
             for q in queries
@@ -240,7 +244,7 @@ def deal_vectors() -> dict[str, Any]:
 
 def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
-    part = Batch(first=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
+    part = Batch(first_round=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
     query = Gradient(spec=a_field(4, 2), radius=1000, batch=part)
     message = query_to_proto(RoundQuery(PricedQuery(query=query, micro_rho=1), DIGEST, 5))
     change(message.gradient.batch)

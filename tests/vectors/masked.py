@@ -51,10 +51,10 @@ def cards() -> dict[str, Any]:
         one = SignedSiteKeyCard.of(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
-            "said": one.said.decode(), "signature": one.signature.hex(),
+            "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
-    key, said = card("east").agreement.hex(), card("east").said
+    key, said = card("east").agreement.hex(), card("east").signed_json
     spoiled = {
         "low order": said.replace(key.encode(), b"00" * 32),
         "beyond the prime": said.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),
@@ -95,7 +95,7 @@ def sent(of: Attempt) -> dict[str, Any]:
             "masked": to_bytes(hidden).hex(), "contribution": said.digest,
         }  # fmt: skip
     return {
-        "said": stated.said.decode(), "signature": stated.signature.hex(), "digest": of.digest,
+        "signed_json": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
         "masks": masks, "answers": answers,
     }  # fmt: skip
 

@@ -41,9 +41,9 @@ def added(*vectors: list[int]) -> list[int]:
 def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int]:
     """The words between two members, the first by name before the other."""
     cards = VECTOR["cards"]
-    theirs = bytes.fromhex(json.loads(cards[other]["said"])["agreement"])
+    theirs = bytes.fromhex(json.loads(cards[other]["signed_json"])["agreement"])
     secret = x25519(bytes.fromhex(cards[one]["agreement"]), theirs)
-    attempted = digest("attempt", attempt["said"].encode())
+    attempted = digest("attempt", attempt["signed_json"].encode())
     key = hkdf(secret, b"eigenveil/mask/v1\n" + attempted + f"{one}\n{other}\n".encode())
     stored = attempt["masks"][f"{one} {other}"]
     assert (stored["secret"], stored["key"]) == (secret.hex(), key.hex())
@@ -53,8 +53,8 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
 @pytest.mark.parametrize("site", VECTOR["cards"])
 def test_stored_site_card_follows_the_protocol(site: str) -> None:
     vector = VECTOR["cards"][site]
-    said = vector["said"].encode()
-    read = SignedSiteKeyCard(said=said, signature=bytes.fromhex(vector["signature"])).check()
+    said = vector["signed_json"].encode()
+    read = SignedSiteKeyCard(signed_json=said, signature=bytes.fromhex(vector["signature"])).check()
     assert (read.site, read.federation, read.digest) == (site, "vectors", vector["digest"])
     assert x25519(bytes.fromhex(vector["agreement"]), BASE) == read.agreement
     assert json.dumps(json.loads(said), sort_keys=True, separators=(",", ":")).encode() == said
@@ -68,15 +68,19 @@ def test_stored_site_card_follows_the_protocol(site: str) -> None:
 def test_a_bad_card_is_refused(name: str) -> None:
     vector = VECTOR["bad"][name]
     with refused(Code.PROTOCOL):
-        SignedSiteKeyCard(said=vector["said"].encode(), signature=bytes.fromhex(vector["signature"])).check()
+        SignedSiteKeyCard(
+            signed_json=vector["signed_json"].encode(), signature=bytes.fromhex(vector["signature"])
+        ).check()
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")
 def test_stored_masked_answers_follow_the_protocol(attempt: dict[str, Any]) -> None:
-    stated = SignedAttempt(said=attempt["said"].encode(), signature=bytes.fromhex(attempt["signature"]))
+    stated = SignedAttempt(
+        signed_json=attempt["signed_json"].encode(), signature=bytes.fromhex(attempt["signature"])
+    )
     read = stated.check(bytes.fromhex(VECTOR["release_key"]))
-    assert digest("attempt", stated.said).hex() == attempt["digest"] == read.digest
-    sites = sorted(json.loads(attempt["said"])["members"])
+    assert digest("attempt", stated.signed_json).hex() == attempt["digest"] == read.digest
+    sites = sorted(json.loads(attempt["signed_json"])["members"])
     parts = []
     for site in sites:
         answer = attempt["answers"][site]
@@ -86,7 +90,7 @@ def test_stored_masked_answers_follow_the_protocol(attempt: dict[str, Any]) -> N
         assert y == added(x, e, *before, *behind)
         parts.append((added(x, e), y))
         header = {"attempt": attempt["digest"], "site": site}
-        header |= {name: json.loads(attempt["said"])[name] for name in ("plan", "query", "round")}
+        header |= {name: json.loads(attempt["signed_json"])[name] for name in ("plan", "query", "round")}
         written = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         assert (
             digest("contribution", written, bytes.fromhex(answer["masked"])).hex() == answer["contribution"]

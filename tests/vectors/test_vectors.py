@@ -54,15 +54,19 @@ def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
     vector = stored("round")
     key = bytes.fromhex(vector["release_key"])
     for one in vector["stated"].values():
-        signed = SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"]))
-        assert asdict(signed.check(key)) == json.loads(one["said"])
+        signed = SignedRound(
+            signed_json=one["signed_json"].encode(), signature=bytes.fromhex(one["signature"])
+        )
+        assert asdict(signed.check(key)) == json.loads(one["signed_json"])
         with refused(Code.IDENTITY):
-            SignedRound(said=signed.said, signature=signed.signature).check(bytes(31) + b"\x01")
+            SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(bytes(31) + b"\x01")
         with refused(Code.IDENTITY):
-            SignedRound(said=signed.said + b" ", signature=signed.signature).check(key)
+            SignedRound(signed_json=signed.signed_json + b" ", signature=signed.signature).check(key)
     for one in vector["bad"].values():
         with refused(Code.PROTOCOL):
-            SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"])).check(key)
+            SignedRound(
+                signed_json=one["signed_json"].encode(), signature=bytes.fromhex(one["signature"])
+            ).check(key)
 
 
 @pytest.mark.parametrize("name", stored("query")["queries"])
@@ -137,26 +141,26 @@ def test_a_bad_query_is_refused(name: str) -> None:
 VECTOR: dict[str, Any] = json.loads((FOLDER / "authorization.json").read_text())
 PLAN = plan_from_json(VECTOR["plan"].encode())
 CARD = SignedAnalystKeyCard(
-    said=VECTOR["card"]["said"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
+    signed_json=VECTOR["card"]["signed_json"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
 )
 
 
 def signed(one: dict[str, str]) -> SignedAuthorization:
-    said, signature = one["said"].encode(), bytes.fromhex(one["signature"])
-    return SignedAuthorization(said=said, signature=signature, card=CARD)
+    said, signature = one["signed_json"].encode(), bytes.fromhex(one["signature"])
+    return SignedAuthorization(signed_json=said, signature=signature, card=CARD)
 
 
 def test_stored_card_and_authorization_follow_the_protocol() -> None:
-    card, stated = VECTOR["card"], json.loads(VECTOR["authorization"]["said"])
-    said = card["said"].encode()
+    card, stated = VECTOR["card"], json.loads(VECTOR["authorization"]["signed_json"])
+    said = card["signed_json"].encode()
     digest = sha256(b"eigenveil/analyst-card/v1\n" + len(said).to_bytes(8, "little") + said).hexdigest()
     assert (digest, stated["key"], stated["plan"]) == (card["digest"], digest, VECTOR["plan_digest"])
     assert card["fingerprint"].replace(" ", "") == f"{int(digest, 16) % 10**40:040d}"
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(VECTOR["key"]))
     assert key.sign(b"eigenveil/analyst-card/v1\n" + said).hex() == card["signature"]
-    signing = b"eigenveil/study-authorization/v1\n" + VECTOR["authorization"]["said"].encode()
+    signing = b"eigenveil/study-authorization/v1\n" + VECTOR["authorization"]["signed_json"].encode()
     assert key.sign(signing).hex() == VECTOR["authorization"]["signature"]
-    assert json.dumps(stated, sort_keys=True, separators=(",", ":")) == VECTOR["authorization"]["said"]
+    assert json.dumps(stated, sort_keys=True, separators=(",", ":")) == VECTOR["authorization"]["signed_json"]
 
 
 def test_the_authorization_holds_and_under_another_signature_does_not() -> None:
@@ -166,7 +170,7 @@ def test_the_authorization_holds_and_under_another_signature_does_not() -> None:
         check_authorization(replace(one, signature=CARD.signature), PLAN, VECTOR["now"])
 
 
-@pytest.mark.parametrize("bad", VECTOR["bad"], ids=lambda bad: bad["said"][-60:])
+@pytest.mark.parametrize("bad", VECTOR["bad"], ids=lambda bad: bad["signed_json"][-60:])
 def test_bad_authorization_vectors_are_refused(bad: dict[str, str]) -> None:
     with refused(Code(bad["code"])):
         check_authorization(signed(bad), PLAN, VECTOR["now"])

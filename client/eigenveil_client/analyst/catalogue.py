@@ -54,9 +54,9 @@ def sites_value(view: FederationView) -> dict[str, Any]:
 def show_sites(value: dict[str, Any]) -> None:
     table = Table("site", "columns", "approval", "declines beyond", "last contact (UTC, to the hour)")
     for row in value["sites"]:
-        stated = row["stated"] or {"offers": None, "approval": UNSTATED, "rules": None}
-        offers = UNSTATED if stated["offers"] is None else f"{len(stated['offers'])} columns"
-        rules = UNSTATED if stated["rules"] is None else _rules(stated["rules"])
+        stated = row["stated"] or {"columns": None, "approval": UNSTATED, "thresholds": None}
+        offers = UNSTATED if stated["columns"] is None else f"{len(stated['columns'])} columns"
+        rules = UNSTATED if stated["thresholds"] is None else _rules(stated["thresholds"])
         seen = (row["seen"] or "none since the start").removesuffix("+00:00").replace("T", " ")
         table.add_row(*map(Text, (row["site"], offers, stated["approval"], rules, seen)))
     console.print(table)
@@ -77,8 +77,8 @@ def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[s
         "version": dictionary.version,
         "about": dictionary.about,
         "columns": [_column(one, offers) for one in dictionary.columns],
-        "offered_beside": beside,
-        "sites_that_state": sorted(offers),
+        "offered_outside_dictionary": beside,
+        "sites_with_statement": sorted(offers),
     }
 
 
@@ -89,7 +89,7 @@ def _column(column: DictionaryColumn, offers: Mapping[str, tuple[str, ...]]) -> 
 
 
 def show_columns(value: dict[str, Any]) -> None:
-    states = bool(value["sites_that_state"])
+    states = bool(value["sites_with_statement"])
     title = Text(f"{value['dictionary']}, version {value['version']}: {value['about']}")
     table = Table(
         "column", "unit", "bounds", "LOINC", "meaning", *(["offered by"] if states else []), title=title
@@ -101,8 +101,8 @@ def show_columns(value: dict[str, Any]) -> None:
             cells = [name, row.get("unit", ""), bounds, row.get("loinc", ""), row["meaning"]]
             table.add_row(*map(Text, cells), *([Text(", ".join(sites))] if states else []))
     console.print(table)
-    if value["offered_beside"]:
-        names = ", ".join(value["offered_beside"])
+    if value["offered_outside_dictionary"]:
+        names = ", ".join(value["offered_outside_dictionary"])
         console.print(f"Offered by sites, but not in the dictionary: {names}", markup=False)
 
 

@@ -117,11 +117,11 @@ class Analyst:
         submission: str,
         *,
         days: int = DEFAULT_DAYS,
-        tell: Callable[[str], None] = lambda sentence: None,
+        notify: Callable[[str], None] = lambda sentence: None,
     ) -> tuple[Plan, list[str]]:
         """Have the study planned, sign the plan if it is of this study, and submit it.
 
-        Returns the plan and warnings. One submission id is one study, however often it is sent. `tell` is
+        Returns the plan and warnings. One submission id is one study, however often it is sent. `notify` is
         called with the summary before it is signed, for `days`.
 
         Raises:
@@ -130,7 +130,7 @@ class Analyst:
             PeerError: the coordinator's plan is not of this study; nothing was signed.
         """
         proposal = await self.propose(text, submission, days=days)
-        tell(proposal.summary)
+        notify(proposal.summary)
         return await self.sign(proposal)
 
     async def submission_id(self, study: Study) -> str:

@@ -31,7 +31,7 @@ MARKS = {
     "waiting": ("○", "yellow"),
     "waiting for approval": ("○", "yellow"),
     "waiting for a person": ("○", "yellow"),
-    "not heard of": ("○", "yellow"),
+    "no answer yet": ("○", "yellow"),
     "ready": ("◐", "cyan"),
     "agreed": ("●", "green"),
     "answered": ("●", "green"),
@@ -244,7 +244,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
         f"{value['components']} components by {value['algorithm']}, {size}",
-        value["guarantee"]["words"],
+        value["guarantee"]["text"],
         f"Trust: {value['trust']}.",
         "Nothing is signed yet. You sign the study with your own key when you submit it.",
         "",
@@ -257,6 +257,6 @@ def explanation_text(value: Mapping[str, Any]) -> str:
             f"  {sent_kind_label(kind, masked=masked)}, {times}, {share} % of the cost: "
             f"{entries[0]['meaning']}"
         )
-    lines += [value["depends"]] if value["depends"] is not None else []
+    lines += [value["dependence"]] if value["dependence"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

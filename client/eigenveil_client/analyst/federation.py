@@ -37,7 +37,7 @@ class ListedSite:
 
     @property
     def offers(self) -> tuple[str, ...] | None:
-        return None if self.statement is None else self.statement.offers
+        return None if self.statement is None else self.statement.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,12 @@ class FederationView:
     approval_seconds: float
     start_seconds: float
 
-    def asked(self, study: Study) -> dict[str, Any]:
+    def approval(self, study: Study) -> dict[str, Any]:
         """Return the sites of a study where a person decides, as they state, and the time limits in
         seconds."""
-        asking = {site.name for site in self.sites if site.statement is not None and site.statement.asks}
+        asking = {
+            site.name for site in self.sites if site.statement is not None and site.statement.needs_approval
+        }
         return {
             "sites": [name for name in study.federation.sites if name in asking],
             "approval_seconds": max(self.approval_seconds, study.federation.deadline_seconds),
@@ -83,7 +85,7 @@ def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
             raise PeerError(Code.PROTOCOL, "the coordinator lists an invalid site, or one twice")
         after = row.name
         stated = statement_from_proto(row.statement) if row.HasField("statement") else None
-        seen = time_of(row.seen_unix_ms) if row.seen_unix_ms else None
+        seen = time_of(row.last_call_unix_ms) if row.last_call_unix_ms else None
         found.append(ListedSite(name=row.name, statement=stated, seen=seen))
     return found
 
@@ -115,7 +117,7 @@ def approval_deadline(view: FederationView | None, sites: tuple[str, ...]) -> fl
         return None
     stated = {one.name: one.statement for one in view.sites}
     asking = (one for name in sites if (one := stated.get(name)) is not None)
-    return PERSON_SECONDS if any(one.asks for one in asking) else None
+    return PERSON_SECONDS if any(one.needs_approval for one in asking) else None
 
 
 FEDERATION = "federation"

@@ -18,7 +18,8 @@ from eigenveil.reporting.trust import document_trust_text
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil.study_authorization import ReleaseAnalyst, release_analyst
 from eigenveil_client.analyst.profile import SigningKey, default_profile, key_exists
-from eigenveil_client.connection.identity import folder_identity, identity_and_release_key
+from eigenveil_client.connection.identity import folder_identity
+from eigenveil_client.connection.identity_files import stored_authorities
 from eigenveil_common.files import check_output, make_folder, path_exists, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -126,7 +127,7 @@ def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
         "statements": found.statements,
         "rounds": found.rounds,
         "result_compared": found.result,
-        "words": f"From the plan and the signed releases {statement}.",
+        "text": f"From the plan and the signed releases {statement}.",
     }
 
 
@@ -149,8 +150,8 @@ def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple
     Raises as `release_analyst` and `signed_by_current_key`."""
     asker = release_analyst(document)
     current = signed_by_current_key(asker, document["plan"]["federation"], profile)
-    sentence = f"Requested by {asker.words}.{CURRENT_KEY[current]}"
-    return asker.to_dict() | {"own_key": current}, sentence
+    sentence = f"Requested by {asker.text}.{CURRENT_KEY[current]}"
+    return asker.to_dict() | {"current_key": current}, sentence
 
 
 CURRENT_KEY = {  # sentences on `signed_by_current_key`, to follow the one about the analyst
@@ -183,9 +184,10 @@ def profile_key(profile: Path | None, federation: str) -> bytes | None:
     Raises:
         RequestError: the named profile is not of `federation`, or is damaged.
     """
-    found = identity_and_release_key(profile or default_profile())
-    if found is not None and found[0].federation == federation:
-        return found[1]
+    folder = profile or default_profile()
+    owner = folder_identity(folder)
+    if owner is not None and owner.federation == federation:
+        return stored_authorities(folder).release_key
     if profile is not None:
         raise _bad_argument(f"{profile} holds no identity of federation {federation}")
     return None

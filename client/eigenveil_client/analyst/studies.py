@@ -59,7 +59,7 @@ def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
         RequestError: it is refused, or the federation lacks its sites or columns.
     """
     study = federation.study(file)
-    print_overrides(study.whole)
+    print_overrides(study.resolved)
     return study
 
 
@@ -128,14 +128,14 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
 def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write the release of a study and its report, and print its result."""
     written = write_result(run.fetch(), out)
-    guarantee, found = written.document["guarantee"]["words"], written.document["result"]
+    guarantee, found = written.document["guarantee"]["text"], written.document["result"]
     asker, asker_sentence = describe_analyst(written.document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,
         "release": str(written.release),
         "report": str(written.report),
-        "asked_by": asker,
+        "analyst": asker,
         "guarantee": written.document["guarantee"],
         "declined": declined,
         "warnings": found["warnings"],

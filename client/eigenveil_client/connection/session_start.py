@@ -20,7 +20,6 @@ from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, negotiate_version
 from eigenveil_client.connection.identity import StoredIdentity
@@ -31,7 +30,7 @@ from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-LONGEST_SLEEP = 60.0  # a clock may jump, a machine may sleep
+MAX_SLEEP = 60.0  # a clock may jump, a machine may sleep
 RETRY_SECONDS = 60.0
 GENERATION_BYTES = 32
 
@@ -62,11 +61,7 @@ class Generation:
         return current, upcoming
 
     def confirm(self) -> None:
-        """Make the announced value the current one: the coordinator has stored it.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Make the announced value the current one: the coordinator has stored it."""
         failpoint("generation-announced")
         _, upcoming = self._read()
         self._write(upcoming, b"")
@@ -108,24 +103,18 @@ async def greet_coordinator(
         InternalError: code `storage`, at this end; an error of the coordinator's storage is a PeerError.
     """
     current, upcoming = generation.announce() if generation is not None else (b"", b"")
-    extra = pb.HelloRequest(
-        generation=current, next_generation=upcoming, checkpoint=checkpoint, statement=statement
-    )
-    extra.MergeFrom(_authorities_request(stored.authorities))
+    extra, shown = pb.HelloRequest(checkpoint=checkpoint, statement=statement), stored.authorities
+    extra.generation, extra.next_generation = current, upcoming
+    extra.authorities, extra.authorities_version = shown.digest, shown.version
     hello = await _as_peer_error(negotiate_version(stub, software, seconds, extra))
     if hello.authorities:
-        extra.MergeFrom(
-            _authorities_request(accept_authorities(stored.folder, stored.authorities, hello.authorities))
-        )
+        shown = accept_authorities(stored.folder, shown, hello.authorities)
+        extra.authorities, extra.authorities_version = shown.digest, shown.version
         # Sent again, so that the operator sees which parties a change has reached.
         await _as_peer_error(negotiate_version(stub, software, seconds, extra))
     if generation is not None:
         generation.confirm()
     return hello
-
-
-def _authorities_request(authorities: AuthorityList) -> pb.HelloRequest:
-    return pb.HelloRequest(authorities=authorities.digest, authorities_version=authorities.version)
 
 
 async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
@@ -141,15 +130,11 @@ async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
         return False
     with lock:
         key = identity_files.pending_key(stored.folder, identity_files.RENEWAL)
-        authorities = stored_authorities(stored.folder)
-        renew_request = pb.RenewRequest(
-            csr_der=identity_files.request_for(key), authorities_version=authorities.version
-        )
-        response = await _as_peer_error(call(stub.Renew, renew_request, attempts=1))
-        authorities = accept_authorities(stored.folder, authorities, response.authorities)
-        leaf = identity_files.verified_certificate(
-            response.certificate_pem, authorities, stored.identity, key
-        )
+        before, request = stored_authorities(stored.folder), identity_files.request_for(key)
+        renewal = pb.RenewRequest(csr_der=request, authorities_version=before.version)
+        response = await _as_peer_error(call(stub.Renew, renewal, attempts=1))
+        after, pem = accept_authorities(stored.folder, before, response.authorities), response.certificate_pem
+        leaf = identity_files.verified_certificate(pem, after, stored.identity, key)
         identity_files.store_key_pair(stored.folder, key, leaf)
         identity_files.remove_pending_key(stored.folder)
         event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")
@@ -176,7 +161,7 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
     while True:
         left = (stored.renews - datetime.now(UTC)).total_seconds()
         if left > 0:
-            await asyncio.sleep(min(left, LONGEST_SLEEP))
+            await asyncio.sleep(min(left, MAX_SLEEP))
             continue
         try:
             if await renew(stub, stored):
@@ -203,26 +188,15 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
     Raises:
         InternalError: code `storage`.
     """
-    signed = _read_signed(stored.folder)
-    return None if signed is None else _verified(signed, stored)
-
-
-def _read_signed(folder: Path) -> SignedDictionary | None:
-    if not path_exists(folder / DICTIONARY_FILE):
+    if not path_exists(stored.folder / DICTIONARY_FILE):
         return None
     try:
-        written = parse_json(read(folder / DICTIONARY_FILE))
-        signed_bytes, signature = bytes.fromhex(written["said"]), bytes.fromhex(written["signature"])
-    except (ValueError, KeyError, TypeError):
-        return None  # a damaged file is fetched again
-    return SignedDictionary(said=signed_bytes, signature=signature)
-
-
-def _verified(signed: SignedDictionary, stored: StoredIdentity) -> Dictionary | None:
-    try:
+        written = parse_json(read(stored.folder / DICTIONARY_FILE))
+        said, signature = (bytes.fromhex(written[key]) for key in ("said", "signature"))
+        signed = SignedDictionary(said=said, signature=signature)
         return signed.check(stored.release_key, stored.identity.federation)
-    except PeerError:
-        return None
+    except (ValueError, KeyError, TypeError, PeerError):
+        return None  # a damaged file is fetched again
 
 
 def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) -> Dictionary | None:
@@ -233,27 +207,17 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
             one, another content under the same version, or none any more.
         InternalError: code `storage`.
     """
-    signed = SignedDictionary(said=sent.dictionary.said, signature=sent.dictionary.signature)
+    signed = SignedDictionary(signed_json=sent.dictionary.signed_json, signature=sent.dictionary.signature)
     with locked(stored.folder / DICTIONARY_LOCK):
-        before = stored_dictionary(stored)
-        if not sent.HasField("dictionary"):
-            _check_not_older(before, None)
-            return None
-        found = signed.check(stored.release_key, stored.identity.federation)
-        _check_not_older(before, found)
-        written = {"said": signed.said.hex(), "signature": signed.signature.hex()}
-        if found != before:
+        before, found = stored_dictionary(stored), None
+        if sent.HasField("dictionary"):
+            found = signed.check(stored.release_key, stored.identity.federation)
+        if before not in (None, found) and (found is None or found.version <= before.version):
+            now = "none" if found is None else f"version {found.version}"
+            why = f"which contradicts the stored version {before.version}"
+            todo = "ask its operator to publish a higher version"
+            raise PeerError(Code.PROTOCOL, f"the coordinator sent {now} of the dictionary, {why}; {todo}")
+        if found not in (None, before):
+            written = {"said": signed.said.hex(), "signature": signed.signature.hex()}
             write_durably(stored.folder / DICTIONARY_FILE, canonical(written))
     return found
-
-
-def _check_not_older(before: Dictionary | None, found: Dictionary | None) -> None:
-    if before is None or found == before:
-        return
-    if found is None or found.version <= before.version:
-        now = "none" if found is None else f"version {found.version}"
-        raise PeerError(
-            Code.PROTOCOL,
-            f"the coordinator sent {now} of the dictionary, which contradicts the stored version "
-            f"{before.version}; ask its operator to publish a higher version",
-        )

@@ -36,15 +36,11 @@ CHECK_SECONDS = 0.5
 
 LogStep = Callable[[str], None]
 EventHandler = Callable[[pb.StudyEvent], None]
-ResultHandler = Callable[["Demonstration"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """Result of a demonstration; without components if the algorithm released none.
-
-    The times of rounds come from the coordinator's status: a release has none.
-    """
+    """Result of a demonstration; without components if the algorithm released none."""
 
     release: Path
     report: Path
@@ -57,9 +53,8 @@ class Demonstration:
     seconds: float
 
     def value(self) -> dict[str, Any]:
-        guarantee = self.document["guarantee"]
-        rounds = self.document["rounds"]
-        rows = self.ledgers.status["studies"]
+        guarantee, rounds = self.document["guarantee"], self.document["rounds"]
+        rows = self.ledgers.status["studies"]  # a release has no times of rounds
         round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
             "release": str(self.release),
@@ -68,7 +63,7 @@ class Demonstration:
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "trust": self.document["plan"]["study"]["privacy"]["trust"],
-            "asked_by": release_analyst(self.document).to_dict(),
+            "analyst": release_analyst(self.document).to_dict(),
             "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
@@ -103,7 +98,7 @@ def demonstrate(
     *,
     log_step: LogStep,
     on_event: EventHandler,
-    on_result: ResultHandler | None = None,
+    on_result: Callable[[Demonstration], None] | None = None,
 ) -> Demonstration:
     """Run `study` in the folder `out`, and return the result.
 
@@ -146,16 +141,11 @@ def demonstrate(
             if on_result is not None:
                 federation.publish(demo_dictionary(study))
                 on_result(demonstration)
-                _serve(federation)
+                with suppress(KeyboardInterrupt):
+                    asyncio.run(_guard(federation))  # until Ctrl-C, or until a daemon ends
         finally:
             processes.stop()
         return demonstration
-
-
-def _serve(federation: DemoFederation) -> None:
-    """Serve until Ctrl-C, or until a daemon ends."""
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_guard(federation))
 
 
 def _set_up(
@@ -165,13 +155,11 @@ def _set_up(
     setup_tasks = federation.start_setup()
     records = public_records()
     sizes = write_records(layout, study, records.values)
-    if min(sizes.values()) < federation.min_site_records:
-        raise RequestError(
-            Code.BAD_ARGUMENT,
-            f"{study.algorithm.value} divides each site's records into batches and needs "
-            f"{federation.min_site_records} "
-            "records at every site; use fewer sites",
-        )
+    least = federation.min_site_records
+    if min(sizes.values()) < least:
+        why = f"{study.algorithm.value} divides each site's records into batches"
+        todo = f"needs {least} records at every site; use fewer sites"
+        raise RequestError(Code.BAD_ARGUMENT, f"{why} and {todo}")
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     log_step(f"Dividing {len(records.values)} public records: {shares}")
     federation.set_up(setup_tasks)

@@ -42,13 +42,13 @@ def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, s
     if value["declined"] is None:
         console.print(components_table(document["result"]))
     console.print(_site_table(demonstration))
-    console.print(document["guarantee"]["words"], markup=False)
+    console.print(document["guarantee"]["text"], markup=False)
     console.print()
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
     after = "the federation keeps serving" if still_serving else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
-        f"asked by    {value['asked_by']['words']}",
+        f"asked by    {value['analyst']['text']}",
         f"trust       {_trust_text(value, demonstration)}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",
@@ -73,12 +73,10 @@ def _trust_text(value: Mapping[str, Any], demonstration: Demonstration) -> str:
     """Return the text about the trust model: which party saw a site's totals."""
     if value["trust"] == Trust.CENTRAL.value:
         return "central: the coordinator saw each site's totals, without noise"
-    study = study_from_dict(demonstration.document["plan"]["study"])
-    return (
-        "secure-aggregation: nobody saw a site's totals without noise, also not the coordinator with "
-        f"{colluding(study)}; "
-        f"{value['attempts']} masked sets for {value['rounds']} rounds"
-    )
+    others = colluding(study_from_dict(demonstration.document["plan"]["study"]))
+    nobody = "nobody saw a site's totals without noise, also not the coordinator with"
+    sets = f"{value['attempts']} masked sets for {value['rounds']} rounds"
+    return f"secure-aggregation: {nobody} {others}; {sets}"
 
 
 def _outcome(value: Mapping[str, Any]) -> str:
@@ -96,18 +94,14 @@ def _site_table(demonstration: Demonstration) -> Table:
     for heading in ("records", "epsilon spent", "epsilon left", "answers", "bytes sent"):
         table.add_column(heading, justify="right")
     for name, records in demonstration.records.items():
-        ledgers = demonstration.ledgers.sites[name]
-        left = ledgers["ledger"]["left"]
-        spent = ledgers["ledger"]["spent"]
-        answers = [row for row in ledgers["egress"]["rows"] if row["kind"] in KINDS]
-        table.add_row(
-            name, str(records), shown_up(_spent_epsilon(spent)), shown_down(_spent_epsilon(left)),
-            str(len(answers)), f"{demonstration.sent(name):,}",
-        )  # fmt: skip
+        ledger, egress = (demonstration.ledgers.sites[name][kind] for kind in ("ledger", "egress"))
+        spent, left = shown_up(_epsilon(ledger["spent"])), shown_down(_epsilon(ledger["left"]))
+        answers = sum(row["kind"] in KINDS for row in egress["rows"])
+        table.add_row(name, str(records), spent, left, str(answers), f"{demonstration.sent(name):,}")
     return table
 
 
-def _spent_epsilon(amount: Mapping[str, Any]) -> float:
+def _epsilon(amount: Mapping[str, Any]) -> float:
     """Return the epsilon of an amount as the site's own command shows it: exact if known."""
-    gaussian_epsilon = amount["epsilon_gaussian"]
-    return float(amount["epsilon"] if gaussian_epsilon is None else gaussian_epsilon)
+    exact = amount["epsilon_gaussian"]
+    return float(amount["epsilon"] if exact is None else exact)

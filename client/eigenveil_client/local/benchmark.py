@@ -109,7 +109,7 @@ def measure(benchmark: Benchmark, algorithm: Algorithm | CustomAlgorithm) -> Com
     else:
         name, study = algorithm.value, study.with_algorithm(algorithm)
     trusted, own = algorithm.properties.trusted, custom is not None
-    empty_row = ComparisonRow(algorithm=name, own=own, trusted=trusted, masked=study.masked)
+    empty_row = ComparisonRow(algorithm=name, custom=own, trusted=trusted, masked=study.masked)
     runs, times = [], []
     try:
         with ThreadPoolExecutor(CORES) as threads:

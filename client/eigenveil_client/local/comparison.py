@@ -118,7 +118,7 @@ async def _submit_and_watch(
     async with Analyst(comparison.identity) as analyst:
         submission = await analyst.submission_id(study)
         show_summary = partial(errors.print, markup=False, soft_wrap=True)
-        plan, _ = await analyst.submit(study_to_toml(study), submission, tell=show_summary)
+        plan, _ = await analyst.submit(study_to_toml(study), submission, notify=show_summary)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event
@@ -167,7 +167,7 @@ def add_reference_distances(
         return list(rows)
     reference = comparison.found[reference_name]
     return [
-        replace(row, apart=sin_angle(reference, comparison.found[row.algorithm]), beside=reference_name)
+        replace(row, distance=sin_angle(reference, comparison.found[row.algorithm]), reference=reference_name)
         if row.algorithm in comparison.found and row.algorithm != reference_name
         else row
         for row in rows
@@ -229,7 +229,7 @@ def show(study: Study, rows: Sequence[ComparisonRow], whole: bool, as_json: bool
         click.echo(json.dumps(value, sort_keys=True))
         return
     console.print(comparison_table(rows))
-    apart_meaning = "" if all(row.apart is None for row in rows) else APART_MEANING
+    apart_meaning = "" if all(row.distance is None for row in rows) else APART_MEANING
     console.print(MEANING.format(apart=apart_meaning), style="dim", markup=False)
     for sentence in remarks(rows):
         console.print(sentence, style="dim", markup=False)

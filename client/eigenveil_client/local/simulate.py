@@ -53,7 +53,7 @@ class SimulationRuns:
         last = self.simulations[-1].document
         if self.sin_angles[-1] is None:
             return last
-        return last | {"private": False, "guarantee": {"words": NOT_PRIVATE}}
+        return last | {"private": False, "guarantee": {"text": NOT_PRIVATE}}
 
 
 def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
@@ -175,11 +175,11 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
             {
                 "round": one.round,
                 "attempt": one.attempt,
-                "kind": NAMES[type(run.asked[one.round].query)],
+                "kind": NAMES[type(run.queries[one.round].query)],
                 "honest": one.honest,
                 "values": one.values.tolist(),
             }
-            for one in run.seen
+            for one in run.coalition_views
         ]
         value |= {"attempts": run.attempts, "seen": seen}
     angles = [angle for angle in runs.sin_angles if angle is not None]
@@ -215,7 +215,7 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
     lines = [
         f"{value['algorithm']} over {value['n_sites']} sites in {value['rounds']} rounds"
         + ("" if value["repeat"] == 1 else f", {value['repeat']} times; the last run:"),
-        value["guarantee"]["words"],
+        value["guarantee"]["text"],
         "",
     ]
     shares = zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)
@@ -246,7 +246,7 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
 
 @contextmanager
 def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
-    """Yield the `hold` argument of `simulate` that runs its sites on a cluster.
+    """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster.
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.

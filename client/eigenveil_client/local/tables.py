@@ -72,7 +72,7 @@ class ComparisonRow:
     """
 
     algorithm: str
-    own: bool = False
+    custom: bool = False
     private: bool = True
     trusted: bool = False
     masked: bool = False
@@ -82,8 +82,8 @@ class ComparisonRow:
     sin_most: float | None = None
     frobenius: float | None = None
     predicted: float | None = None
-    apart: float | None = None
-    beside: str | None = None
+    distance: float | None = None
+    reference: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     micro_rho: int | None = None
@@ -96,7 +96,7 @@ class ComparisonRow:
     @property
     def label(self) -> str:
         """Name of the algorithm, marked if it is custom or not private."""
-        return self.algorithm + (" (your own)" if self.own else "" if self.private else " (NOT PRIVATE)")
+        return self.algorithm + (" (your own)" if self.custom else "" if self.private else " (NOT PRIVATE)")
 
     @property
     def trust(self) -> str:
@@ -156,7 +156,7 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("error", lambda row: _sine(row.sin_angle)),
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
     ("stated", lambda row: _sine(row.predicted)),
-    ("distance", lambda row: _sine(row.apart)),
+    ("distance", lambda row: _sine(row.distance)),
     ("eps", lambda row: "" if row.epsilon is None else shown_up(row.epsilon)),
     ("delta", lambda row: "" if row.delta is None else shown_up(row.delta, 2)),
     ("rounds", lambda row: "" if row.rounds is None else str(row.rounds)),

@@ -1,11 +1,7 @@
-"""Configuration of a site in site.toml: paths of records and state, policy, engine, and plausible ranges.
+"""Configuration of a site in site.toml, its plausible ranges, and its statement to its federation.
 
-The table `[engine]` states the storage of the records of running studies. Plausible ranges of columns are
-from the dictionary in site.toml or the packaged one. A study has no influence on them. Otherwise an analyst
-could learn from a series of declined studies how many values exceed a bound.
-
-The site's statement to its federation is from site.toml and the trusted parties, without any data of records
-[R23].
+A study has no influence on plausible ranges. Otherwise an analyst could learn from a series of declined
+studies how many values exceed a bound. The statement has no data of records [R23].
 """
 
 from __future__ import annotations
@@ -63,10 +59,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_rules(self)
-        stated = bool(self.cluster.scheduler)
-        ensure(
-            stated == (self.kind is EngineKind.DASK), '[engine] kind = "dask" and a scheduler need each other'
-        )
+        on_cluster, stated = self.kind is EngineKind.DASK, bool(self.cluster.scheduler)
+        ensure(stated == on_cluster, '[engine] kind = "dask" and a scheduler need each other')
 
     @property
     def reading(self) -> ReaderLimits:
@@ -125,10 +119,8 @@ class SiteConfig:
             "write one row for each person, and leave out person_column",
         )
         allowed = (ANY, *self.policy.columns)
-        not_allowed = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
-        config.ensure(
-            not not_allowed, f"offers: {', '.join(not_allowed)} not allowed by columns; see columns"
-        )
+        other = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
+        config.ensure(not other, f"offers: {', '.join(other)} not allowed by columns; see columns")
 
     @property
     def scratch(self) -> Scratch:
@@ -137,21 +129,13 @@ class SiteConfig:
 
 
 def load(path: Path) -> SiteConfig:
-    """Return the configuration in `path`.
-
-    Raises:
-        RequestError: code `bad-config`, naming the key.
-    """
+    """Return the configuration in `path`. Raises RequestError, code `bad-config`, naming the key."""
     return config.load(path, SiteConfig)
 
 
 def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
-    """Write folder/site.toml, with every key of the policy, and return its path.
-
-    Raises:
-        RequestError: the file exists already, or a value is invalid.
-        InternalError: code `storage`.
-    """
+    """Write folder/site.toml, with every key of the policy, and return its path. Raises RequestError if the
+    file exists already or a value is invalid; InternalError, code `storage`."""
     path = folder / "site.toml"
     if path_exists(path):
         raise RequestError(Code.CONFLICT, f"{path} exists already; edit it, or choose another folder")
@@ -172,11 +156,7 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
 
 
 def record_reader(config: SiteConfig) -> Reader:
-    """Return the reader of this site's records for studies.
-
-    Raises:
-        RequestError: its dictionary cannot be read.
-    """
+    """Return the reader of this site's records for studies. Raises as `site_dictionary`."""
     known = plausible_ranges(site_dictionary(config.dictionary))
     return Reader(
         config.records, config.column, known, config.scratch, config.engine.reading,
@@ -185,11 +165,8 @@ def record_reader(config: SiteConfig) -> Reader:
 
 
 def site_dictionary(path: Path | None) -> Dictionary:
-    """Return the dictionary in `path`; without a path, the packaged one.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
+    """Return the dictionary in `path`; without a path, the packaged one. Raises RequestError if it cannot be
+    read."""
     return parse_dictionary(example("dictionary") if path is None else read_text(path))
 
 
@@ -213,21 +190,11 @@ def statement_of(config: SiteConfig) -> SiteStatement:
         RequestError: code `bad-config`, too many offered columns, or names that cannot be shown.
     """
     asks_person, rules = config.policy.approval is Approval.ASK, asdict(config.policy.quality)
-    trust = allowed_trust(config.identity, config.policy.secrecy)
+    trust, offers = allowed_trust(config.identity, config.policy.secrecy), config.offers or None
+    if ANY in config.offers:  # every column, if a key lists them: the records are not read
+        offers = None if ANY in config.policy.columns else config.policy.columns
     try:
         allows = replace(config.policy.stated, trust=trust)
-        return SiteStatement(offers=offered_columns(config), asks=asks_person, allows=allows, **rules)
+        return SiteStatement(offers=offers, asks=asks_person, allows=allows, **rules)
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
-
-
-def offered_columns(config: SiteConfig) -> tuple[str, ...] | None:
-    """Return the columns that a site states, or None.
-
-    None also if `offers` means every column but no key lists them, because the records are not read.
-    """
-    if not config.offers:
-        return None
-    if ANY not in config.offers:
-        return config.offers
-    return None if ANY in config.policy.columns else config.policy.columns

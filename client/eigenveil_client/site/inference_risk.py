@@ -1,7 +1,6 @@
 """Risk that the results of a study let an adversary infer a fact about one patient, with its assumptions.
 
-The consent summary, the sheet to sign, the page with *Agree* and the command line all show these sentences,
-so their promises are equal. `eigenveil.reporting` derives the number.
+Every page, sheet and command shows these sentences, so their promises are equal.
 """
 
 from __future__ import annotations
@@ -89,16 +88,14 @@ class InferenceRisk:
     @property
     def adversary(self) -> tuple[Sentence, ...]:
         """Sentences about the adversary and the question."""
-        return Sentence(text=MEMBERSHIP_QUESTION if self.membership else ATTRIBUTE_QUESTION), Sentence(
-            text=ADVERSARY_KNOWLEDGE
-        )
+        question = MEMBERSHIP_QUESTION if self.membership else ATTRIBUTE_QUESTION
+        return Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)
 
     @property
     def success_rates(self) -> tuple[Sentence, ...]:
         """Sentences about the share of right guesses, without the study and with it."""
-        return Sentence(text=WITHOUT, number=BASELINE_RATE), Sentence(
-            text=RATE_WITH_RESULTS, number=self.right
-        )
+        without = Sentence(text=WITHOUT, number=BASELINE_RATE)
+        return without, Sentence(text=RATE_WITH_RESULTS, number=self.right)
 
     @property
     def limits(self) -> tuple[Sentence, ...]:
@@ -131,7 +128,7 @@ class InferenceRisk:
             "max_sites_per_person": self.sites,
             "rows_are_grouped": self.persons,
             "colluders": self.colluders,
-            "words": " ".join(one.english for one in self.sentences),
+            "text": " ".join(one.english for one in self.sentences),
         }
 
 

@@ -54,7 +54,7 @@ MULTIPLICITY = KeyRule(
 class Approval(Enum):
     """`ask`: a study that passes the rules waits for a person's decision; `auto`: the rules decide."""
 
-    ASK = "ask"
+    MANUAL = "manual"
     AUTO = "auto"
 
 
@@ -63,11 +63,11 @@ class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
     `columns` and `analysts` are the allowed names, or ("*",) for all; without analysts every study is
-    declined. `tell_reasons`: the analyst gets the reason that a person writes on declining.
+    declined. `disclose_reasons`: the analyst gets the reason that a person writes on declining.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
     (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is
-    answered only if `minimum_records` leave `minimum_records_per_part` in each: a study chooses its batches,
+    answered only if `minimum_records` leave `minimum_records_per_batch` in each: a study chooses its batches,
     so the actual number is not compared. `person_column` names the person of a row ("": every row is another
     person), and `sites_per_person` the number of sites that may have records of one person; a study must
     state the same.
@@ -76,7 +76,7 @@ class Policy:
         RequestError: code `bad-config`, an invalid value; or as `budget_for`.
     """
 
-    approval: Approval = Approval.ASK
+    approval: Approval = Approval.MANUAL
     approval_ends: date | None = None
     analysts: tuple[str, ...] = ()
     columns: tuple[str, ...] = key(
@@ -89,15 +89,15 @@ class Policy:
     max_delta: float = key(1e-5, INSIDE_ONE)
     minimum_records: int = key(20, AT_LEAST_ONE, "With fewer records no study is answered.")
     maximum_records: int = key(100_000, about="With more records no study is answered.")
-    minimum_records_per_part: int = key(MIN_BATCH_RECORDS, ENOUGH_IN_BATCH)
+    minimum_records_per_batch: int = key(MIN_BATCH_RECORDS, ENOUGH_IN_BATCH)
     person_column: str = key("", about="The column that names the person; without it every row is another.")
     sites_per_person: int = key(1, MULTIPLICITY, "Largest number of sites with records of one person.")
     budget_epsilon: float = key(10.0, ABOVE_ZERO, "Total budget of all studies, with the delta below.")
     budget_delta: float = key(1e-6, INSIDE_ONE, "The delta at which the budget's epsilon is stated.")
-    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    budget_mechanism_delta: float = key(1e-5, BELOW_ONE)
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
     year: Year = Year.ROLLING
-    tell_reasons: bool = False
+    disclose_reasons: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
     secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
 
@@ -124,7 +124,7 @@ class Policy:
         return self._budget_of(self.budget_epsilon)
 
     def _budget_of(self, epsilon: float) -> PrivacyBudget:
-        return budget_for(epsilon, self.budget_delta, self.budget_own_delta, self.noise)
+        return budget_for(epsilon, self.budget_delta, self.budget_mechanism_delta, self.noise)
 
     @property
     def yearly(self) -> YearlyLimit | None:
@@ -221,13 +221,13 @@ class Policy:
 
     def _batch_verdict(self, plan: Plan) -> Verdict:
         """Return the verdict on the records in each sum, for a file of the minimum size."""
-        parts, least = plan.batches, self.minimum_records_per_part
+        parts, least = plan.batches, self.minimum_records_per_batch
         passed = parts == 1 or self.minimum_records >= parts * least
         text = f"{parts} batches of {self.minimum_records} records; at least {least} in each" + (
             "" if passed else ": lower batches in the study, or raise the site's minimum_records"
         )
         return Verdict(
-            rule="minimum_records_per_part",
+            rule="minimum_records_per_batch",
             passed=passed,
             text="every sum is over all records" if parts == 1 else text,
         )

@@ -50,7 +50,7 @@ class Notice:
         ValueError: a name or a digest is invalid; a peer may have sent it.
     """
 
-    what: NoticeKind
+    kind: NoticeKind
     federation: str
     site: str
     study: str
@@ -73,7 +73,7 @@ class Notice:
         mail = EmailMessage()
         mail["From"], mail["To"], mail["Subject"] = sender, recipient, subject
         mail["Date"] = formatdate(self.at)
-        mail["Message-ID"] = f"<{self.what}.{self.study}.{self.site}@{self.federation}.eigenveil.invalid>"
+        mail["Message-ID"] = f"<{self.kind}.{self.study}.{self.site}@{self.federation}.eigenveil.invalid>"
         mail["Auto-Submitted"] = "auto-generated"
         mail.set_content(f"{body}\n\n{FOOTER}\n")
         return mail
@@ -82,7 +82,7 @@ class Notice:
         """Return subject and text."""
         study = f"study {self.study} by {self.analyst}, federation {self.federation}"
         show, result = f"    eigenveil study show {self.study}", f"    eigenveil study result {self.study}"
-        match self.what:
+        match self.kind:
             case NoticeKind.WAITS:
                 subject = f"A study waits for a decision at {self.site}: {self.study}"
                 body = (

@@ -124,11 +124,11 @@ class DeliveryQueue:
             self._record_failure("failed", notice, why=str(problem))
         else:
             self._count("sent")
-            log.event("notice-sent", kind=self._kind, about=notice.what.value, study=notice.study)
+            log.event("notice-sent", kind=self._kind, about=notice.kind.value, study=notice.study)
 
     def _record_failure(self, outcome: str, notice: Notice, **details: object) -> None:
         self._count(outcome)
-        about = {"kind": self._kind, "about": notice.what.value, "study": notice.study}
+        about = {"kind": self._kind, "about": notice.kind.value, "study": notice.study}
         log.event(f"notice-{outcome}", logging.WARNING, **about, **details)
 
 
@@ -145,10 +145,10 @@ class NoticeHandler(logging.Handler):
         name = getattr(record, "event_name", "")
         if name not in NOTICE_EVENTS:
             return
-        log_fields: dict[str, Any] = record.said  # type: ignore[attr-defined]  # set by log.event
+        log_fields: dict[str, Any] = record.fields  # type: ignore[attr-defined]  # set by log.event
         try:
             notice = Notice(
-                what=NoticeKind(name),
+                kind=NoticeKind(name),
                 federation=self._federation,
                 site=self._site,
                 study=str(log_fields.get("study", "")),

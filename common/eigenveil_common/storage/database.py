@@ -217,9 +217,9 @@ def _check(name: str, found: int, version: int, migrations: Migrations, expect: 
     if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
         raise SchemaTooOld(
             Code.STORAGE,
-            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}). "
-            "Finish its studies with 0.1 and save their results; then start with an empty database, and with "
-            "a budget reduced by what was spent",
+            f"{name} has schema version {found}, from which there is no upgrade to {version}. Finish its "
+            "studies with the program that made it; then start with an empty database, and with a budget "
+            "reduced by what was spent",
         )
 
 

@@ -17,7 +17,7 @@ from eigenveil.errors import Code, InternalError, PeerError, RequestError, round
 from eigenveil.numerics.encoding import digest
 
 GENESIS = "0" * 64
-EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_own_delta"  # of every daemon's configuration
+EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_mechanism_delta"  # of every daemon's configuration
 
 
 class EntryKind(Enum):

@@ -136,7 +136,7 @@ def subspace_angle(one: NoisedCovariance, other: NoisedCovariance, k: int, units
     if units is Units.RELEASED and not np.allclose(one.scale, other.scale, rtol=1e-9, atol=0):
         raise RequestError(
             Code.BAD_ARGUMENT,
-            'the two releases have different scales: compare them in units "own" or "standard"',
+            'the two releases have different scales: compare them in units "original" or "standard"',
         )
     left, right = (pca(matrix, k, units, LEVEL) for matrix in (one, other))
     cosines = np.linalg.svd(left.loadings.values @ right.loadings.values.T, compute_uv=False)

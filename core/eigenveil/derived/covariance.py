@@ -175,7 +175,10 @@ class NoisedCovariance:
         noise = np.where(here, self.noise.diagonal, self.noise.off_diagonal)
         sizes = np.sqrt(np.maximum(np.diag(self.values), 0.0))
         clipping_bias = (
-            CLIPPING_BIAS * (1 - self.noise.kept) * np.outer(sizes, sizes) * (1 + (math.sqrt(2) - 1) * here)
+            CLIPPING_BIAS
+            * (1 - self.noise.retained_share)
+            * np.outer(sizes, sizes)
+            * (1 + (math.sqrt(2) - 1) * here)
         )
         return np.asarray(np.sqrt(noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2))
 
@@ -187,7 +190,7 @@ class NoisedCovariance:
     @property
     def common_error(self) -> float:
         """Common relative error of all entries, from the count and the average correction of clipping."""
-        return math.hypot(self.noise.count, 1 - self.noise.kept)
+        return math.hypot(self.noise.count, 1 - self.noise.retained_share)
 
     def notes(self) -> tuple[str, ...]:
         """Return the caveats of every answer from this matrix."""
@@ -204,13 +207,13 @@ class NoisedCovariance:
                 f"the variance of {', '.join(names)} may be noise alone: their correlations are unknown, and "
                 "values divided by their standard deviations are unreliable"
             )
-        if self.noise.kept < LEAST_RETAINED:
+        if self.noise.retained_share < LEAST_RETAINED:
             sentences.append(
-                f"clipping kept about {self.noise.kept:.2%} of the records' squared norm. The errors include "
-                "an assumed bias, which is too small for columns with few ones or outliers; "
+                f"clipping kept about {self.noise.retained_share:.2%} of the records' squared norm. The "
+                "errors include an assumed bias, which is too small for columns with few ones or outliers; "
                 'a study with radius = "none" has no such bias'
             )
-        if self.noise.divided:
+        if self.noise.divisors:
             sentences.append(
                 "values beyond 7 standard deviations of a column were clipped, as are the ones of a column "
                 'with fewer than 2 % ones. The errors do not include this; scaling = "bounds" avoids it'
@@ -227,12 +230,12 @@ def inverse_of(matrix: FloatArray) -> FloatArray:
 class Units(Enum):
     """Units of the columns.
 
-    `released`: divided by the release's `scale`; `own`: the columns' own; `standard`: divided by their
+    `released`: divided by the release's `scale`; `original`: the columns' own; `standard`: divided by their
     standard deviations, so that a covariance is a correlation.
     """
 
     RELEASED = "released"
-    OWN = "own"
+    ORIGINAL = "original"
     STANDARD = "standard"
 
 
@@ -253,7 +256,7 @@ class ScaledCovariance:
         match units:
             case Units.RELEASED:
                 weights = 1 / matrix.divided
-            case Units.OWN:
+            case Units.ORIGINAL:
                 weights = matrix.scale
             case Units.STANDARD:
                 least = matrix.noise.off_diagonal  # a smaller variance is noise

@@ -73,7 +73,7 @@ class Moments:
             RequestError: code `bad-argument`: there is no covariance with an error model.
         """
         data = _plain(result)
-        if data.get("matrix_apart"):
+        if data.get("covariance_in_round"):
             raise RequestError(
                 Code.BAD_ARGUMENT,
                 "the covariance is too large to be in the result; it is the signed release of its round. "
@@ -86,7 +86,9 @@ class Moments:
                 "study that centres, with algorithm gauss-cov, refined-cov or analyze-gauss, releases one",
             )
         noise, values = MatrixNoise.from_dict(data["noise"]), np.array(data["covariance"], dtype=np.float64)
-        divided = np.array(noise.divided or np.ones(len(values)))  # before this division the noise is uniform
+        divided = np.array(
+            noise.divisors or np.ones(len(values))
+        )  # before this division the noise is uniform
         return cls(
             matrix=NoisedCovariance(
                 columns=tuple(data["columns"]),
@@ -131,8 +133,8 @@ class Moments:
     ) -> Components:
         """Return the first k principal components.
 
-        Scaling: as in the release ("released"), in the columns' "own" units, or divided by their standard
-        deviations ("standard").
+        Scaling: as in the release ("released"), in the columns' own units ("original"), or divided by their
+        standard deviations ("standard").
         """
         return pca(self._of(columns), k, _option(Units, scaling, "scaling"), level)
 

@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from enum import Enum
 
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
-from eigenveil.study.study import LONGEST_NAME, Column, check_name, check_range
+from eigenveil.study.study import MAX_NAME_LENGTH, Column, check_name, check_range
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200
 MAX_VERSION = 2**31
-LONGEST_TEXT = 500
+MAX_TEXT_LENGTH = 500
 LOINC = re.compile(r"[0-9]{1,7}-[0-9]")
 LEVEL_SEPARATOR = "="  # separates a category and its level in the name of an indicator column
 
@@ -59,10 +59,10 @@ class DictionaryColumn:
         coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
         where = f"column {self.name!r}"
-        check_readable("a column's name", self.name, LONGEST_NAME)
-        check_readable("a unit", self.unit, LONGEST_NAME)
-        check_readable("a column's meaning", self.meaning, LONGEST_TEXT)
-        check_readable("the source of bounds", self.source, LONGEST_TEXT)
+        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
+        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
+        check_readable("a column's meaning", self.meaning, MAX_TEXT_LENGTH)
+        check_readable("the source of bounds", self.source, MAX_TEXT_LENGTH)
         need(bool(self.source.strip()), f"{where}: state the origin of its bounds (source)")
         check_bounds(where, self.lower, self.upper, (self.upper - self.lower) / 2)
         self._check_within(where)
@@ -92,7 +92,7 @@ class DictionaryColumn:
         check_unique(f"{where}: levels", self.levels)
         for level in self.levels:
             need(bool(level.strip()), f"{where}: a level needs a text")
-            check_readable("a level", level, LONGEST_NAME)
+            check_readable("a level", level, MAX_NAME_LENGTH)
         need(
             not category or (self.lower, self.upper, self.unit) == (0.0, 1.0, ""),
             f"{where}: a category must have lower = 0, upper = 1 and no unit",
@@ -125,7 +125,7 @@ class Dictionary:
         coerce_fields(self)
         check_name("dictionary name", self.name)
         check_range(self, "version", MAX_VERSION)
-        check_readable("what a dictionary is about", self.about, LONGEST_TEXT)
+        check_readable("what a dictionary is about", self.about, MAX_TEXT_LENGTH)
         many = len(self.columns)
         need(1 <= many <= MAX_COLUMNS, f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {many}")
         categories = [column.name for column in self.columns if column.levels]

@@ -16,7 +16,7 @@ from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto, sites
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
-from eigenveil.study.study import LONGEST_NAME, MAX_COLUMNS, Study
+from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_BYTES = 64 * 1024
@@ -27,29 +27,30 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 class SiteStatement:
     """Statement of a site.
 
-    `offers` are its columns (None: not stated). `asks`: a person decides about every study. A site does not
-    answer about a column if a larger share of persons has missing, unreadable or out-of-bounds values than
-    `max_missing`, `max_unreadable` or `max_out_of_bounds`. `allows` are its rules (None: not stated).
+    `columns` are the offered ones (None: not stated). `needs_approval`: a person decides about every study.
+    A site does not answer about a column if a larger share of persons has missing, unreadable or
+    out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`. `study_rules` are its
+    rules about studies (None: not stated).
 
     Raises:
         RequestError: code `bad-study`, a value is out of range or not printable.
     """
 
-    offers: tuple[str, ...] | None = None
-    asks: bool
+    columns: tuple[str, ...] | None = None
+    needs_approval: bool
     max_missing: float
     max_unreadable: float
     max_out_of_bounds: float
-    allows: StatedRules | None = None
+    study_rules: StatedRules | None = None
 
     def __post_init__(self) -> None:
         coerce_fields(self)
         for name in RULES:
             share = getattr(self, name)
             need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
-        for name in self.offers or ():
-            check_readable("the name of a column that a site offers", name, LONGEST_NAME)
-        need(len(self.offers or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        for name in self.columns or ():
+            check_readable("the name of a column that a site offers", name, MAX_NAME_LENGTH)
+        need(len(self.columns or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
         size = self.to_proto().ByteSize()
         need(
             size <= MOST_BYTES,
@@ -59,34 +60,38 @@ class SiteStatement:
     @property
     def approval(self) -> str:
         """Decision about a study, by a person or by rules, as in site.toml."""
-        return "ask" if self.asks else "auto"
+        return "ask" if self.needs_approval else "auto"
 
     @property
-    def rules(self) -> dict[str, float]:
+    def thresholds(self) -> dict[str, float]:
         """Thresholds by their keys in site.toml."""
         return {name: getattr(self, name) for name in RULES}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or a document."""
         return {
-            "offers": to_plain(self.offers),
+            "columns": to_plain(self.columns),
             "approval": self.approval,
-            "rules": self.rules,
-            "allows": None if self.allows is None else self.allows.to_dict(),
+            "thresholds": self.thresholds,
+            "study_rules": None if self.study_rules is None else self.study_rules.to_dict(),
         }
 
     def visible_to(self, analyst: str) -> SiteStatement:
         """Return the statement as shown to one analyst."""
-        return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))
+        return (
+            self
+            if self.study_rules is None
+            else replace(self, study_rules=self.study_rules.visible_to(analyst))
+        )
 
     def to_proto(self) -> pb.SiteStatement:
         """Return the protocol message."""
         return pb.SiteStatement(
-            offers_stated=self.offers is not None,
-            offers=self.offers or (),
-            asks=self.asks,
-            allows=None if self.allows is None else self.allows.to_proto(),
-            **self.rules,
+            columns_stated=self.columns is not None,
+            columns=self.columns or (),
+            needs_approval=self.needs_approval,
+            study_rules=None if self.study_rules is None else self.study_rules.to_proto(),
+            **self.thresholds,
         )
 
 
@@ -100,9 +105,9 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
         raise PeerError(Code.PROTOCOL, f"the site's statement has more than {MOST_BYTES} bytes")
     try:
         return SiteStatement(
-            offers=tuple(message.offers) if message.offers_stated else None,
-            asks=message.asks,
-            allows=rules_from_proto(message.allows) if message.HasField("allows") else None,
+            columns=tuple(message.columns) if message.columns_stated else None,
+            needs_approval=message.needs_approval,
+            study_rules=rules_from_proto(message.study_rules) if message.HasField("study_rules") else None,
             **{name: getattr(message, name) for name in RULES},
         )
     except RequestError as problem:
@@ -130,7 +135,7 @@ class Directory:
     @property
     def known_columns(self) -> tuple[str, ...]:
         """All columns in the dictionary or offered by a site."""
-        offered = (one.offers or () for one in self.sites.values() if one is not None)
+        offered = (one.columns or () for one in self.sites.values() if one is not None)
         return tuple(dict.fromkeys([*(self.columns or ()), *(name for names in offered for name in names)]))
 
 
@@ -142,8 +147,10 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 
 
 def _statement(data: Mapping[str, Any]) -> SiteStatement:
-    allows = data["allows"]
-    return SiteStatement(**{**data, "allows": None if allows is None else StatedRules(**allows)})
+    study_rules = data["study_rules"]
+    return SiteStatement(
+        **{**data, "study_rules": None if study_rules is None else StatedRules(**study_rules)}
+    )
 
 
 def check_study(study: Study, directory: Directory) -> None:
@@ -166,7 +173,7 @@ def check_rules(plan: Plan, directory: Directory) -> list[str]:
     Raises:
         RequestError: code `site-policy`: a required site does not allow it, or the quorum is not reached.
     """
-    stated = {site: one.allows for site, one in directory.sites.items() if one is not None}
+    stated = {site: one.study_rules for site, one in directory.sites.items() if one is not None}
     found, federation = dict(sites_forbidding(plan, stated)), plan.study.federation
     if not found:
         return []
@@ -196,9 +203,9 @@ def _columns(study: Study, directory: Directory) -> Iterator[str]:
         names = _listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
         yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names}"
     for site, stated in _stated(study, directory):
-        if stated.offers is None:
+        if stated.columns is None:
             continue
-        offers, gone = set(stated.offers), set(unknown)
+        offers, gone = set(stated.columns), set(unknown)
         missing = [name for name in named if name not in offers and name not in gone]
         if missing:
             hinted = [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
@@ -222,7 +229,7 @@ def _listed(names: Collection[str]) -> str:
 def _short_waits(study: Study, directory: Directory) -> Iterator[str]:
     """Yield a problem if people at sites have too little time: approval hours and deadline are both short."""
     seconds = max(directory.approval_seconds, study.federation.deadline_seconds)
-    asking = [site for site, one in _stated(study, directory) if one.asks]
+    asking = [site for site, one in _stated(study, directory) if one.needs_approval]
     if asking and seconds < PERSON_SECONDS:
         yield (
             f"at {', '.join(asking)} a person decides about every study, and this study waits only "

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_origin
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
-    LONGEST_TEXT,
     MAX_COLUMNS,
     MAX_LEVELS,
+    MAX_TEXT_LENGTH,
     MAX_VERSION,
     Dictionary,
     DictionaryColumn,
@@ -36,7 +36,7 @@ from eigenveil.study.checks import (
     to_plain,
     toml_text,
 )
-from eigenveil.study.study import LONGEST_NAME, NAME
+from eigenveil.study.study import MAX_NAME_LENGTH, NAME
 
 MOST_NAMED = 20
 TO_FILL = "fill in"  # placeholder of an import for a value that its source does not have
@@ -125,20 +125,20 @@ def dictionary_digest(dictionary: Dictionary) -> str:
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NAMED = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+NAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH}
 # Limits of fields beyond their types.
 LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
     Dictionary: {
         "name": {"pattern": f"^{NAME.pattern}$"},
         "version": {"minimum": 1, "maximum": MAX_VERSION},
-        "about": {"maxLength": LONGEST_TEXT},
+        "about": {"maxLength": MAX_TEXT_LENGTH},
         "columns": {"minItems": 1, "maxItems": MAX_COLUMNS, "items": {"$ref": "#/$defs/column"}},
     },
     DictionaryColumn: {
         "name": NAMED,
-        "meaning": {"maxLength": LONGEST_TEXT},
-        "source": {"minLength": 1, "maxLength": LONGEST_TEXT},
-        "unit": {"maxLength": LONGEST_NAME, "description": "UCUM"},
+        "meaning": {"maxLength": MAX_TEXT_LENGTH},
+        "source": {"minLength": 1, "maxLength": MAX_TEXT_LENGTH},
+        "unit": {"maxLength": MAX_NAME_LENGTH, "description": "UCUM"},
         "levels": {"minItems": 1, "maxItems": MAX_LEVELS, "uniqueItems": True, "items": NAMED},
         "loinc": {"pattern": f"^{LOINC.pattern}$"},
     },
@@ -200,7 +200,7 @@ Sign = Callable[[bytes], bytes]
 class SignedDictionary:
     """Canonical JSON of a federation's name and its dictionary, and the Ed25519 signature over it."""
 
-    said: bytes
+    signed_json: bytes
     signature: bytes
 
     def check(self, release_key: bytes, federation: str) -> Dictionary:
@@ -210,12 +210,12 @@ class SignedDictionary:
             PeerError: code `identity`, signed by another key, changed, or another federation's; `protocol`,
                 not a dictionary.
         """
-        if len(self.said) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.said)} bytes")
+        if len(self.signed_json) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.signed_json)} bytes")
         check_signature(
             release_key,
             self.signature,
-            DICTIONARY_SIGNED + self.said,
+            DICTIONARY_SIGNED + self.signed_json,
             "the dictionary is not signed by this federation; it was rejected",
         )
         named, dictionary = self.read()
@@ -230,7 +230,7 @@ class SignedDictionary:
             PeerError: code `protocol`, not a dictionary.
         """
         try:
-            stated = parse_json(self.said)
+            stated = parse_json(self.signed_json)
             return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
         except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
             raise PeerError(
@@ -250,4 +250,4 @@ def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> Sign
         f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; "
         "shorten its texts",
     )
-    return SignedDictionary(said=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))
+    return SignedDictionary(signed_json=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))

@@ -13,16 +13,16 @@ from typing import Any
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
-    LONGEST_TEXT,
     MAX_COLUMNS,
     MAX_LEVELS,
+    MAX_TEXT_LENGTH,
     Dictionary,
     DictionaryColumn,
     check_digit,
 )
 from eigenveil.dictionary.formats import TO_FILL, TO_FILL_IN, column_to_dict
 from eigenveil.study.checks import BOM, need, study_error, toml_text
-from eigenveil.study.study import LONGEST_NAME
+from eigenveil.study.study import MAX_NAME_LENGTH
 
 TAB = "\t"
 Row = Mapping[str, str]
@@ -103,7 +103,7 @@ def make_draft(name: str, about: str, columns: Iterable[Mapping[str, Any] | None
     return DictionaryDraft(text=text, columns=len(taken), to_fill=open_ones, left_out=left_out)
 
 
-def printable_line(text: str, most: int = LONGEST_TEXT) -> str:
+def printable_line(text: str, most: int = MAX_TEXT_LENGTH) -> str:
     """Return an external text on one line, truncated, without control characters."""
     words = "".join(one if one.isprintable() else " " for one in text)
     return " ".join(words.split())[:most]
@@ -112,7 +112,7 @@ def printable_line(text: str, most: int = LONGEST_TEXT) -> str:
 def column_name(text: str) -> str:
     """Return a column name made from a title."""
     kept = "".join(one if one.isalnum() else " " for one in text.casefold())
-    return "_".join(kept.split())[:LONGEST_NAME]
+    return "_".join(kept.split())[:MAX_NAME_LENGTH]
 
 
 OMOP_COLUMNS = ("concept_name", "vocabulary_id", "concept_code")

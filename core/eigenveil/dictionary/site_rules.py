@@ -18,7 +18,7 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.formatting import shown
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import check_readable, coerce_fields, field_types, need, plain_fields
-from eigenveil.study.study import LONGEST_NAME, Study, Trust
+from eigenveil.study.study import MAX_NAME_LENGTH, Study, Trust
 
 if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
@@ -93,7 +93,7 @@ class StatedRules:
     def __post_init__(self) -> None:
         coerce_fields(self)  # lists become tuples
         for name in (*self.analysts, *self.algorithms, *self.trust, self.noise):
-            check_readable("a name in a site's rules", name, LONGEST_NAME)
+            check_readable("a name in a site's rules", name, MAX_NAME_LENGTH)
         for name in ("max_epsilon_per_study", "max_delta"):
             value = getattr(self, name)
             need(math.isfinite(value) and value > 0, f"{name} must be a number above 0")
@@ -185,8 +185,8 @@ def sites_forbidding(
             yield site, tuple(failed)
 
 
-LONGEST_TEXT = 300  # characters
-LONGEST_SIGNER_NAME = 100
+MAX_TEXT_LENGTH = 300  # characters
+MAX_SIGNER_NAME_LENGTH = 100
 
 
 class DeclineReason(StrEnum):
@@ -219,7 +219,7 @@ SENTENCES = {
 }
 
 
-def checked_text(text: str, max_length: int = LONGEST_TEXT) -> str:
+def checked_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     """Return `text`, if it is one line of printable characters.
 
     Control characters and changes of the writing direction are rejected. A page must still escape the text.

@@ -30,7 +30,7 @@ def data_independent_noise(priced: PricedQuery, study: Study) -> NoiseSpec | Non
     """
     if study.masked:
         return None
-    if priced.law is NoiseDistribution.STABILITY:
+    if priced.distribution is NoiseDistribution.STABILITY:
         return single_pass.stability_noise_spec(priced, study)[0]
     if isinstance(priced.query, Spectrum):
         return covariance.eigenvalue_noise_spec(priced, priced.query, study)
@@ -73,11 +73,13 @@ def apply_mechanism(
             return subspaces.release_preimage(query, total, study, present)
         case _ if study.masked:  # the sum contains the noise of all shares
             return MechanismResult(values=total, sigma=released_sigma(priced, study, len(present)))
-        case _ if priced.law is NoiseDistribution.STABILITY:
+        case _ if priced.distribution is NoiseDistribution.STABILITY:
             return single_pass.release_stability_histogram(priced, total, study, noise)
         case _:
             return noised(total, _additive_noise(priced, priced.query, study), noise)
 
 
 def _additive_noise(priced: PricedQuery, query: AdditiveQuery, study: Study) -> NoiseSpec:
-    return noise_spec(query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.law)
+    return noise_spec(
+        query, priced.micro_rho, study.neighbours, study.max_sites_per_person, priced.distribution
+    )

@@ -23,7 +23,7 @@ class SeededNoise:
         return np.rint(np.concatenate(parts)).astype(np.int64)
 
     def _block(self, block: Block) -> FloatArray:
-        gaussian = block.law is NoiseDistribution.GAUSSIAN
+        gaussian = block.distribution is NoiseDistribution.GAUSSIAN
         sampler = self._generator.normal if gaussian else self._generator.laplace
         return sampler(0.0, block.scale, block.count)
 

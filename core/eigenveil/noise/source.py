@@ -36,7 +36,7 @@ class Block:
 
     count: int
     scale: float
-    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 
     def __post_init__(self) -> None:
         require(
@@ -47,7 +47,7 @@ class Block:
     @property
     def sigma(self) -> float:
         """Standard deviation of the continuous distribution."""
-        return self.scale if self.law is NoiseDistribution.GAUSSIAN else math.sqrt(2) * self.scale
+        return self.scale if self.distribution is NoiseDistribution.GAUSSIAN else math.sqrt(2) * self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,11 @@ class NoiseSpec:
     blocks: tuple[Block, ...]
 
     @classmethod
-    def of(cls, count: int, scale: float, law: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> NoiseSpec:
+    def of(
+        cls, count: int, scale: float, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    ) -> NoiseSpec:
         """Return the noise of one block."""
-        return cls(blocks=(Block(count=count, scale=scale, law=law),))
+        return cls(blocks=(Block(count=count, scale=scale, distribution=distribution),))
 
     @property
     def length(self) -> int:
@@ -102,7 +104,7 @@ class OsNoise:
 
         noise, start = np.empty(spec.length, dtype=np.int64), 0
         for block in spec.blocks:
-            quantile = GAUSSIAN if block.law is NoiseDistribution.GAUSSIAN else LAPLACE
+            quantile = GAUSSIAN if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE
             integers(quantile, block.scale, block.count, words, noise[start : start + block.count])
             start += block.count
         return noise
@@ -163,7 +165,7 @@ def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:
     if not (
         study.masked
         and isinstance(priced.query, AdditiveQuery)
-        and priced.law is NoiseDistribution.GAUSSIAN
+        and priced.distribution is NoiseDistribution.GAUSSIAN
         and honest > 0
     ):
         raise InternalError(Code.BUG, "noise shares exist only for masked Gaussian noise with an honest site")
@@ -172,7 +174,7 @@ def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:
         priced.micro_rho,
         study.neighbours,
         study.max_sites_per_person,
-        priced.law,
+        priced.distribution,
         shares=honest,
     )
     return NoiseSpec(

@@ -163,7 +163,7 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
         records /= batch.batches
     if isinstance(query, SpanGap | Preimage) and query.pool is not None:
         # Each span of a few records is eliminated, then compared with all records.
-        few = min(int(records), query.pool.most)
+        few = min(int(records), query.pool.max_records)
         return SPAN_SECONDS * math.comb(few, query.pool.rank)
     if isinstance(query, CrossNorms | CrossCovariance):
         # Projection, its inverse, and as much again for the operations on each entry of a row.

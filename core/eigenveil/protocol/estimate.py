@@ -54,33 +54,37 @@ def _plain(value: Any) -> Any:
 class MatrixNoise(PlainResult):
     """Error model of a released covariance, in its own units.
 
-    - Every entry of the upper triangle has independent noise of `law`: sd `diagonal`, `off_diagonal` [P3].
+    - Every entry of the upper triangle has independent noise of `distribution`: sd `diagonal`,
+      `off_diagonal` [P3].
     - All entries are divided by one record count, with the relative error `count`.
     - The centre differs from the mean by about `centre`, squared.
-    - Clipping retained about the share `kept` of the records' squared norm; the matrix was divided by it.
-    - `divided`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
+    - Clipping retained about the share `retained_share` of the records' squared norm; the matrix was divided by it.
+    - `divisors`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
 
     Raises:
         ValueError: a number is negative or not finite, or `kept` is 0.
     """
 
-    law: NoiseDistribution
+    distribution: NoiseDistribution
     diagonal: float
     off_diagonal: float
     count: float
     centre: float
-    kept: float
-    divided: tuple[float, ...] = ()
+    retained_share: float
+    divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
-        if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.kept <= 1:
+        if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.retained_share <= 1:
             raise ValueError(f"invalid noise sizes: {self}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MatrixNoise:
         """Return the inverse of `to_dict`."""
-        return cls(**dict(data) | {"law": NoiseDistribution(data["law"]), "divided": tuple(data["divided"])})
+        return cls(
+            **dict(data)
+            | {"distribution": NoiseDistribution(data["distribution"]), "divisors": tuple(data["divisors"])}
+        )
 
     def in_units(self, square: float) -> MatrixNoise:
         """Return the model in units where a variance of 1 is `square`."""
@@ -123,7 +127,7 @@ class Estimate:
     noise: MatrixNoise | None = None
     warnings: tuple[str, ...] = ()
     declined: str | None = None
-    way: str | None = None
+    decision: str | None = None
     scale: FloatArray | None = None
 
 

@@ -40,14 +40,14 @@ class NoiseDistribution(Enum):
 class PricedQuery:
     """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta.
 
-    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `law`. `frame` is the
-    linear map that is applied to the rows first; None is the grid of the study's bounds.
+    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`.
+    `frame` is the linear map that is applied to the rows first; None is the grid of the study's bounds.
     """
 
     query: Query
     micro_rho: int
     atto_delta: int = 0
-    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
     frame: Frame | None = None
 
     def __post_init__(self) -> None:
@@ -89,11 +89,11 @@ class RoundQuery:
         )
         batch = batch_of(self.query)
         if batch is not None:
-            expected_key = pass_key(self.plan_digest, batch.first, batch.batches)
+            expected_key = pass_key(self.plan_digest, batch.first_round, batch.batches)
             require(
-                self.round - batch.first == batch.index and bool((batch.key == expected_key).all()),
+                self.round - batch.first_round == batch.index and bool((batch.key == expected_key).all()),
                 f"{round_label(self.round)} cannot query batch {batch.index} "
-                f"of a pass that began in {round_label(batch.first)}",
+                f"of a pass that began in {round_label(batch.first_round)}",
             )
 
     @property
@@ -134,7 +134,7 @@ def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArr
         "round": round_query.round,
         "micro_rho": priced.micro_rho,
         "atto_delta": str(priced.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "law": priced.law.value,
+        "distribution": priced.distribution.value,
         "kind": NAMES[type(priced.query)],
         "scalars": _scalars(priced.query),
         "shapes": [list(array.shape) for array in arrays],
@@ -176,7 +176,7 @@ def check_no_overflow(query: QueryProtocol, records: int) -> None:
 
 # Fields that floats decide: they may differ by one unit. All other fields of one query are equal.
 ROUNDED_FIELDS = frozenset(
-    {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+    {"centre", "directions", "offset", "scales", "retained", "middles", "halves", "radius", "width"}
 )
 EDGE_FIELD = "edges"  # equal up to the resolution of float64, which exceeds 1 for large edges
 FLOAT_TOLERANCE = 2.0**-50  # a few units in the last place of a float64, relative to it
@@ -200,7 +200,7 @@ def _header(round_query: RoundQuery) -> tuple[object, ...]:
         round_query.plan_digest,
         round_query.round,
         round_query.priced.cost,
-        round_query.priced.law,
+        round_query.priced.distribution,
     )
 
 

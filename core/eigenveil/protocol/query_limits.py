@@ -56,7 +56,7 @@ def noise_fits(priced: PricedQuery, study: Study) -> bool:
     if isinstance(query, Spectrum):
         sensitivity_squared = spectrum_sensitivity(query, sites) ** 2
     elif isinstance(query, AdditiveQuery):
-        gaussian = priced.law is NoiseDistribution.GAUSSIAN
+        gaussian = priced.distribution is NoiseDistribution.GAUSSIAN
         norm_squared = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         sensitivity_squared = norm_squared * sites**2
     else:
@@ -137,7 +137,9 @@ def _check_gaussian(plan: Plan, round_query: RoundQuery) -> None:
     Excluded are other noise distributions and mechanisms with their own delta. Masked answers are sums only.
     """
     kinds = AdditiveQuery if plan.masked else AdditiveQuery | Spectrum
-    added = isinstance(round_query.query, kinds) and round_query.priced.law is NoiseDistribution.GAUSSIAN
+    added = (
+        isinstance(round_query.query, kinds) and round_query.priced.distribution is NoiseDistribution.GAUSSIAN
+    )
     if not added or round_query.priced.atto_delta != plan.masked_delta:
         raise RequestError(
             Code.BUDGET,
@@ -150,14 +152,16 @@ def _check_epsilon(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: 
     query = round_query.query
     if isinstance(query, AdditiveQuery | Spectrum):
         # Gaussian noise has no pure epsilon; several histograms in one query are charged as zCDP.
-        has_no_epsilon = round_query.priced.law is NoiseDistribution.GAUSSIAN or isinstance(
+        has_no_epsilon = round_query.priced.distribution is NoiseDistribution.GAUSSIAN or isinstance(
             query, CoordinateHistograms
         )
     elif isinstance(query, MechanismNoiseQuery):
         has_no_epsilon = False
     else:
         assert_never(query)
-    if has_no_epsilon or (plan.study.delta == 0 and round_query.priced.law is not NoiseDistribution.LAPLACE):
+    if has_no_epsilon or (
+        plan.study.delta == 0 and round_query.priced.distribution is not NoiseDistribution.LAPLACE
+    ):
         raise RequestError(
             Code.BUDGET, f"{round_label(round_query.round)} needs noise that has no epsilon to add up"
         )
@@ -184,13 +188,13 @@ def attempt_cost(cost: Cost, attempt_number: int, paid: int = 0, first: Cost | N
 
 def _pass_cost(before: Sequence[RoundQuery], batch: Batch) -> Cost:
     """Return the charge of the first batch of the pass; nothing if that round had another query."""
-    first_batch = batch_of(before[batch.first].query)
-    same = first_batch is not None and (first_batch.first, first_batch.index, first_batch.batches) == (
-        batch.first,
+    first_batch = batch_of(before[batch.first_round].query)
+    same = first_batch is not None and (first_batch.first_round, first_batch.index, first_batch.batches) == (
+        batch.first_round,
         0,
         batch.batches,
     )
-    return before[batch.first].cost if same else NO_COST
+    return before[batch.first_round].cost if same else NO_COST
 
 
 def check_batch(plan: Plan, cost: Cost, batch: Batch, paid: Cost) -> None:

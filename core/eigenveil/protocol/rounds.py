@@ -108,7 +108,7 @@ class RoundStatement:
     def signed(self, sign: Sign) -> SignedRound:
         """Return the statement with the signature of the release key."""
         statement_json = canonical(asdict(self))
-        return SignedRound(said=statement_json, signature=sign(ROUND_SIGNED + statement_json))
+        return SignedRound(signed_json=statement_json, signature=sign(ROUND_SIGNED + statement_json))
 
 
 class SignedRound(SignedStatement[RoundStatement]):
@@ -119,7 +119,7 @@ class SignedRound(SignedStatement[RoundStatement]):
 
     def read(self) -> RoundStatement:
         try:
-            return RoundStatement(**parse_json(self.said))
+            return RoundStatement(**parse_json(self.signed_json))
         except (ValueError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the statement about a round cannot be read") from problem
 

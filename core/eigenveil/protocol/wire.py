@@ -35,7 +35,7 @@ def query_to_proto(round_query: RoundQuery) -> pb.Query:
         round=round_query.round,
         micro_rho=priced.micro_rho,
         atto_delta=priced.atto_delta,
-        law=priced.law.value,
+        distribution=priced.distribution.value,
     )
     _fill(getattr(message, priced.query.kind), priced.query)
     if priced.frame is not None:
@@ -69,15 +69,16 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
     field = message.WhichOneof("kind")
     if field is None:
         raise PeerError(Code.VERSION, "the kind of the query is unknown to this version")
-    if message.law not in [distribution.value for distribution in NoiseDistribution]:
+    if message.distribution not in [distribution.value for distribution in NoiseDistribution]:
         raise PeerError(
-            Code.VERSION, f"the query's noise distribution is unknown to this version: {message.law[:40]!r}"
+            Code.VERSION,
+            f"the query's noise distribution is unknown to this version: {message.distribution[:40]!r}",
         )
     priced = PricedQuery(
         query=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
-        law=NoiseDistribution(message.law),
+        distribution=NoiseDistribution(message.distribution),
         frame=_value(Frame, message.frame) if message.HasField("frame") else None,
     )
     return RoundQuery(priced, digest_from_bytes(message.plan_digest), message.round)
@@ -108,7 +109,7 @@ def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) 
     No other bytes are copied.
     """
     return pb.SealedRound(
-        stated=pb.SignedRound(said=statement.said, signature=statement.signature),
+        signed_round=pb.SignedRound(signed_json=statement.signed_json, signature=statement.signature),
         values=bytes(to_memoryview(release.values)[part]),
         sigma=release.sigma,
         micro_rho=release.micro_rho,

@@ -93,7 +93,7 @@ def describe_grid(
         middle, step = middle + through[0] * step, through[1] * step
         reach = "the ends of its public frame; values beyond count as the end"
     return {
-        "words": "a value is first moved into its column's public bounds, then rounded to grid steps; "
+        "text": "a value is first moved into its column's public bounds, then rounded to grid steps; "
         f"{S} of them are half the distance between {reach}{rounded}",
         "radius": radius,
         "columns": [

@@ -77,18 +77,18 @@ class CrossSpec:
     centre: IntArray
     directions: IntArray
     scales: IntArray
-    kept: IntArray
+    retained: IntArray
     shift: int
 
     def __post_init__(self) -> None:
-        freeze(self, "centre", "directions", "scales", "kept")
+        freeze(self, "centre", "directions", "scales", "retained")
         check_centre(self.centre)
         d = self.centre.size
         require(
             self.directions.ndim == 2
             and self.directions.shape[0] == d
-            and self.directions.shape[1] == self.scales.size + self.kept.size <= d
-            and self.scales.ndim == self.kept.ndim == 1
+            and self.directions.shape[1] == self.scales.size + self.retained.size <= d
+            and self.scales.ndim == self.retained.ndim == 1
             and self.scales.size >= 1,
             "directions must be a d-by-p matrix, one column per entry of scales and kept, 1 <= k <= p <= d",
         )
@@ -100,7 +100,8 @@ class CrossSpec:
             f"scales must be 1 to {WEIGHT}",
         )
         require(
-            bool((self.kept >= 0).all()) and within_limit(self.kept, WEIGHT), f"kept must be 0 to {WEIGHT}"
+            bool((self.retained >= 0).all()) and within_limit(self.retained, WEIGHT),
+            f"kept must be 0 to {WEIGHT}",
         )
         require(
             within_limit(self.directions, DIRECTION_LIMIT)

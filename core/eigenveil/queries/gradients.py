@@ -51,7 +51,7 @@ class Batch:
     Shape: key (4,), from `pass_key`; each pass deals the records anew.
     """
 
-    first: int
+    first_round: int
     index: int
     batches: int
     key: IntArray
@@ -60,7 +60,7 @@ class Batch:
         freeze(self, "key")
         check_whole("number of batches", self.batches, 1, MOST_BATCHES)
         check_whole("batch", self.index, 0, self.batches - 1)
-        check_whole("first round of the pass", self.first, 0, 2**31)
+        check_whole("first round of the pass", self.first_round, 0, 2**31)
         require(self.key.shape == (4,), "a pass needs a key of four integers")
 
 
@@ -196,7 +196,7 @@ class ShuffledRecord(ClippedGradient):
     trusted with it and adds the noise of one local randomiser. The release has the answer's length.
     """
 
-    kind: ClassVar[QueryKind] = "slot"
+    kind: ClassVar[QueryKind] = "shuffled_record"
     meaning: ClassVar[str] = (
         "the gradient of one record at the current directions, clipped to a public radius; the coordinator "
         "sees it without noise, but cannot tell the record"

@@ -125,7 +125,7 @@ class SquaredNormSum(ClippedRows):
     Shape: centre (d,); answer (1,).
     """
 
-    kind: ClassVar[QueryKind] = "energy"
+    kind: ClassVar[QueryKind] = "squared_norm_sum"
     meaning: ClassVar[str] = (
         "the sum of squared distances from the public centre, each limited to a public radius"
     )

@@ -135,7 +135,7 @@ def release_document(
         "plan": json.loads(plan.to_json()),
         "authorization": None if authorization is None else authorization.to_dict(),
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
-        "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
+        "guarantee": guarantee(plan) if private else {"text": NOT_PRIVATE},
         "trust": trust_text(plan),
         "result": result.to_dict(),
         "rounds": [

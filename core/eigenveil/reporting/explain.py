@@ -70,7 +70,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
     >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
     ...               federation=Federation(sites=("north", "south")))
     >>> found = explain(make_plan(study))
-    >>> found["guarantee"]["words"][:10], len(found["rounds"]), found["rounds"][0]["kind"]
+    >>> found["guarantee"]["text"][:10], len(found["rounds"]), found["rounds"][0]["kind"]
     ('(2, 1e-06)', 15, 'count')
     """
     query_sequences = possible_rehearsals(plan) if query_sequences is None else query_sequences
@@ -91,7 +91,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "message": MASKED if plan.masked else EXACT,
         "trips": calls_per_site(plan, max(map(len, query_sequences))),
         "bytes_per_site": max(map(_answer_bytes, query_sequences)),
-        "depends": _dependence_note(query_sequences),
+        "dependence": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,
         "attempts": study.attempts,
         "colluders": study.colluders if study.masked else None,
@@ -168,7 +168,7 @@ def _round(round_query: RoundQuery) -> dict[str, Any]:
         "bytes": 8 * round_query.query.length,
         "micro_rho": round_query.cost.micro_rho,
         "atto_delta": str(round_query.cost.atto_delta),
-        "paid_with_round": round_query.round if batch is None else batch.first,
+        "charged_with_round": round_query.round if batch is None else batch.first_round,
     }
 
 
@@ -201,7 +201,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
         "technical": _technical_text(plan),
-        "words": _guarantee_text(plan, epsilon, delta),
+        "text": _guarantee_text(plan, epsilon, delta),
     }
 
 
@@ -222,10 +222,10 @@ def document_guarantee(document: Mapping[str, Any]) -> dict[str, Any]:
     except PeerError as problem:
         if problem.code is not Code.VERSION:
             raise
-        return stated | {"words": f"{stated['words']} The release states this, unchecked: {problem}"}
-    if found["words"] == stated["words"]:
+        return stated | {"text": f"{stated['text']} The release states this, unchecked: {problem}"}
+    if found["text"] == stated["text"]:
         return found
-    return found | {"words": f"{found['words']} {GUARANTEE_TEXT_DIFFERS}"}
+    return found | {"text": f"{found['text']} {GUARANTEE_TEXT_DIFFERS}"}
 
 
 def _epsilon_delta(plan: Plan, changes: int) -> tuple[float, float]:

@@ -58,7 +58,7 @@ KIND_LABELS = {
     "count": "number of records",
     "row-norms": "distances from the centre, counted",
     "clipped-sum": "sums of the columns",
-    "energy": "sum of squared distances",
+    "squared-norm-sum": "sum of squared distances",
     "gram": "sums and products of the columns",
     "cross-norms": "weights of the records, counted",
     "cross-covariance": "products of columns with leading directions",
@@ -66,15 +66,15 @@ KIND_LABELS = {
     "column-moments": "sums and squares of each column",
     "gradient": "sums that improve the directions",
     "gradient-norms": "sizes of the improvements, counted",
-    "votes": "unevenness in small groups, counted",
+    "eigenvalue-votes": "unevenness in small groups, counted",
     "coordinates": "places of small groups, counted",
-    "boxed": "sums over small groups",
+    "coordinate-clipped-sum": "sums over small groups",
     "block-ranks": "dimensions of small groups, counted",
     "spectrum": "products of the columns: only noised variances are released",
     "eigenvectors": "products of the columns: only random directions are released",
     "subspace": "products of the columns: only noised directions are released",
     "radius-search": "distances from the centre: only one radius is released",
-    "slot": "one record's improvement, of an unknown record",
+    "shuffled-record": "one record's improvement, of an unknown record",
     "span-votes": "what small groups share: one fingerprint at most is released",
     "cell-votes": "directions of small groups: one fingerprint at most is released",
     "rank-votes": "dimensions of small groups: one fingerprint at most is released",
@@ -85,8 +85,8 @@ KIND_LABELS = {
 
 # Kinds whose answers are released as described here, with added noise.
 NOISED_KINDS = frozenset(KIND_LABELS) - {
-    "spectrum", "eigenvectors", "subspace", "radius-search", "slot", "span-votes", "cell-votes", "rank-votes",
-    "preimage",
+    "spectrum", "eigenvectors", "subspace", "radius-search", "shuffled-record", "span-votes", "cell-votes",
+    "rank-votes", "preimage",
 }  # fmt: skip
 
 

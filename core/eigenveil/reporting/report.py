@@ -58,7 +58,7 @@ def render(
         study=document["plan"]["study"],
         guarantee=document_guarantee(document),
         public_key=public_key,
-        asked_by=release_analyst(document),
+        release_analyst=release_analyst(document),
         figures=report_figures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),
@@ -162,7 +162,7 @@ def _error(sine: float | None, every: bool) -> dict[str, Any] | None:
         )
     else:
         grade, reading = "poor", "Noise dominates the released directions: their loadings mean little."
-    return {"sine": sine, "degrees": degrees, "grade": grade, "words": reading}
+    return {"sine": sine, "degrees": degrees, "grade": grade, "text": reading}
 
 
 def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -216,6 +216,8 @@ def _stated_rules(document: Mapping[str, Any]) -> str:
 
 
 def _rules(stated: Mapping[str, Any]) -> str:
-    shares = [f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["rules"].items()]
-    decider = "a person there decides" if stated["approval"] == "ask" else "its settings decide"
+    shares = [
+        f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["thresholds"].items()
+    ]
+    decider = "a person there decides" if stated["approval"] == "manual" else "its settings decide"
     return f"at most {', '.join(shares)} of a column ({decider})".replace("_", " ")

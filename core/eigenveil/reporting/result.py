@@ -37,15 +37,15 @@ class Result(Estimate):
 
     `mean` is in each column's own unit. With scaling = "none" directions are too, and variances are in its
     square. Otherwise both refer to columns divided by `scale`: with "bounds" half the distance between a
-    column's bounds, with "standard" its noised standard deviation. `matrix_apart` is True if a covariance was
-    released that is too large to be here: it is the signed release of its round.
+    column's bounds, with "standard" its noised standard deviation. `covariance_in_round` is True if a
+    covariance was released that is too large to be here: it is the signed release of its round.
     Source: releases and public numbers only [P7].
     """
 
     columns: tuple[str, ...]
     explained_variance_ratio: FloatArray
     scale: FloatArray
-    matrix_apart: bool = False
+    covariance_in_round: bool = False
 
     @property
     def predicted_sin_angle(self) -> float | None:
@@ -55,7 +55,7 @@ class Result(Estimate):
     @property
     def noise_edge(self) -> float | None:
         """Variance up to which a direction may be noise alone; None if no matrix was released."""
-        released = self.covariance is not None or self.matrix_apart
+        released = self.covariance is not None or self.covariance_in_round
         return noise_edge(self.noise_scale, len(self.columns)) if released else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Result(Estimate):
         """
         written = self
         if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
-            written = replace(self, covariance=None, noise=None, matrix_apart=True)
+            written = replace(self, covariance=None, noise=None, covariance_in_round=True)
         data = plain_fields(written)
         return data | {"predicted_sin_angle": data.pop("sin_error")}
 
@@ -182,9 +182,7 @@ def _title(document: Mapping[str, Any]) -> str:
 
 def _note(document: Mapping[str, Any]) -> str:
     result = document["result"]
-    return " ".join(
-        (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
-    )
+    return " ".join((document["guarantee"]["text"], *result["warnings"], *filter(None, [result["declined"]])))
 
 
 def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -192,7 +190,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
     rows = [
-        ("Asked by", release_analyst(document).words),
+        ("Asked by", release_analyst(document).text),
         ("Sites", ", ".join(study["federation"]["sites"])),
         ("Trust", _trust(study_from_dict(study))),
         ("Columns", f"{len(result['columns'])}"),

@@ -54,7 +54,7 @@ class RoundLog:
         """Return the file: each statement as JSON, and its whole message in base64."""
         rows = [
             {
-                "stated": parse_json(message.stated.said),
+                "stated": parse_json(message.signed_round.signed_json),
                 "message": base64.b64encode(message.SerializeToString()).decode(),
             }
             for message in self.messages
@@ -105,8 +105,10 @@ class RoundLog:
         )
 
     def _statements(self, key: bytes) -> list[RoundStatement]:
-        signed = (message.stated for message in self.messages)
-        statements = [SignedRound(said=one.said, signature=one.signature).check(key) for one in signed]
+        signed = (message.signed_round for message in self.messages)
+        statements = [
+            SignedRound(signed_json=one.signed_json, signature=one.signature).check(key) for one in signed
+        ]
         if any(stated.plan != self.plan for stated in statements):
             raise PeerError(Code.PROTOCOL, "a statement in this log is about another study")
         return statements
@@ -319,7 +321,7 @@ def _check_guarantee(document: dict[str, Any]) -> None:
         expected = document_guarantee(document)
     except EigenveilError as problem:
         raise _bad_release(f"the plan in this release is invalid: {problem}") from problem
-    if not nearly_equal({**document["guarantee"], "words": ""}, {**expected, "words": ""}):
+    if not nearly_equal({**document["guarantee"], "text": ""}, {**expected, "text": ""}):
         raise _bad_release("the guarantee in this release does not follow from its plan")
 
 

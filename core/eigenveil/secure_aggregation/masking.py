@@ -71,14 +71,14 @@ class Attempt:
         return tuple(sorted(self.members))
 
     @cached_property
-    def said(self) -> bytes:
+    def signed_json(self) -> bytes:
         """Canonical JSON, which is signed, stored and hashed."""
         return canonical(asdict(self))
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), from which every mask of the attempt is derived."""
-        return digest_of("attempt", self.said)
+        return digest_of("attempt", self.signed_json)
 
     def is_of(self, round_query: RoundQuery) -> bool:
         """Return True if it is an attempt at exactly this query."""
@@ -87,7 +87,7 @@ class Attempt:
 
     def signed(self, sign: Sign) -> SignedAttempt:
         """Return the attempt with the signature of the release key."""
-        return SignedAttempt(said=self.said, signature=sign(ATTEMPT_SIGNED + self.said))
+        return SignedAttempt(signed_json=self.signed_json, signature=sign(ATTEMPT_SIGNED + self.signed_json))
 
     @classmethod
     def read(cls, attempt_json: bytes) -> Attempt:
@@ -98,7 +98,7 @@ class Attempt:
         """
         try:
             attempt = cls(**parse_json(attempt_json))
-            written = attempt.said
+            written = attempt.signed_json
         except (ValueError, TypeError, AttributeError) as problem:
             raise PeerError(Code.PROTOCOL, "the attempt at a masked round cannot be read") from problem
         if written != attempt_json:
@@ -113,7 +113,7 @@ class SignedAttempt(SignedStatement[Attempt]):
     prefix, noun, most_bytes = ATTEMPT_SIGNED, "the attempt at a masked round", MOST_BYTES
 
     def read(self) -> Attempt:
-        return Attempt.read(self.said)
+        return Attempt.read(self.signed_json)
 
 
 MASK_DOMAIN = b"eigenveil/mask/v1\n"

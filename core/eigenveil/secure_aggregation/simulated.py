@@ -102,12 +102,12 @@ class MaskedRounds:
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],
     ) -> None:
-        self.seen: list[CoalitionView] = []
+        self.coalition_views: list[CoalitionView] = []
         self._study, self._fix, self._charge, self._sum_factory = plan.study, fix, charge, hold
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
 
-    def hold(self, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
+    def sum_factory(self, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
         """Return a function with the sum of the last attempt of `present`."""
         self._sum_contributions = self._sum_factory(sites, plan)
         return lambda round_query, present, mask=None: self._sum
@@ -150,7 +150,7 @@ class MaskedRounds:
         if not self._colluding:
             return total
         known = unmasked(total, honest, self._colluding & attempt.members.keys(), attempt)
-        self.seen.append(
+        self.coalition_views.append(
             CoalitionView(round=round_query.round, attempt=attempt.number, honest=honest, values=known)
         )
         others = [site for site in answering if site in self._colluding]

@@ -185,7 +185,7 @@ def _split_chunks(
     basis = spec.directions.astype(np.float64)
     reconstruction = np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS
     score_scales = spec.scales.astype(np.float64) * 2.0**-spec.shift
-    removed_shares = np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.kept]) * 2.0**-INNER_BITS
+    removed_shares = np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.retained]) * 2.0**-INNER_BITS
     for z in view.centred(spec.centre, most, max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)):
         y = z @ basis
         a = y[:, : spec.k] * score_scales

@@ -165,4 +165,4 @@ class CustomAlgorithm:
     @property
     def value(self) -> str:
         """Name in plans and documents, which no `Algorithm` has."""
-        return f"own:{self.name}"
+        return f"custom:{self.name}"

@@ -24,7 +24,7 @@ from eigenveil.errors import Code, RequestError
 DEEPEST = 16  # nested tables and arrays, with the text as the first level; this project's files need four
 MOST_CHARACTERS = 4 * 2**20  # twice the largest study
 MOST_KEYS = 2**18  # each part of a dotted key is one; 20,000 columns have 100,000
-LONGEST_WORD = 1024  # characters of a number, a date or a bare key: longer numbers cannot even be printed
+MAX_WORD_LENGTH = 1024  # characters of a number, a date or a bare key: longer numbers cannot even be printed
 
 NEWLINE = "\n"
 _WORD = r"""[^\s"'#\[\]{}.=,]"""
@@ -37,7 +37,7 @@ _TOKEN = re.compile(
     | ''' (?: [^']++ | '(?!'') )*+ (?: '{{3,5}}+ )?+
     | " (?: [^"\\\n]++ | \\[^\n] )*+ "?+
     | ' [^'\n]*+ '?+
-    | (?P<long> {_WORD}{{{LONGEST_WORD + 1}}} )
+    | (?P<long> {_WORD}{{{MAX_WORD_LENGTH + 1}}} )
     | {_WORD}++
     | (?P<mark> \n++ | [\[\]{{}}.=,] )
     """,
@@ -86,7 +86,7 @@ class _Path:
             return f"nests tables and arrays more than {DEEPEST} deep; write them side by side"
         if self.keys > MOST_KEYS:
             return f"has key number {MOST_KEYS + 1}, which is over the limit; use fewer columns"
-        return f"has a number or name of over {LONGEST_WORD} characters; put a text in quotation marks"
+        return f"has a number or name of over {MAX_WORD_LENGTH} characters; put a text in quotation marks"
 
     def take(self, mark: str) -> None:
         """Update the position at a mark outside strings and comments."""

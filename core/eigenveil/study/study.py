@@ -32,7 +32,7 @@ LIMITS = {
 }
 # Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
 MIN_BATCH_RECORDS = 20
-LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
+MAX_NAME_LENGTH, MAX_PURPOSE_LENGTH = 200, 4000
 
 
 def check_name(what: str, name: str) -> None:
@@ -111,8 +111,8 @@ class Column:
     def __post_init__(self) -> None:
         coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
-        check_readable("a column's name", self.name, LONGEST_NAME)
-        check_readable("a unit", self.unit, LONGEST_NAME)
+        check_readable("a column's name", self.name, MAX_NAME_LENGTH)
+        check_readable("a unit", self.unit, MAX_NAME_LENGTH)
         where = f"column {self.name!r}"
         check_bounds(where, self.lower, self.upper, self.half_range)
         inside = self.fill is None or self.lower <= self.fill <= self.upper
@@ -293,8 +293,8 @@ class Study:
 
     def _check_columns(self) -> None:
         check_name("study name", self.name)
-        check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
-        check_readable("person_column", self.person_column or "", LONGEST_NAME)
+        check_readable("the purpose", self.purpose.replace("\n", " "), MAX_PURPOSE_LENGTH)
+        check_readable("person_column", self.person_column or "", MAX_NAME_LENGTH)
         d, person, names = self.dimension, self.person_column, [column.name for column in self.columns]
         need(1 <= d <= MAX_COLUMNS, f"a study must have 1 to {MAX_COLUMNS} columns, got {d}")
         check_unique("columns", names)

@@ -385,14 +385,14 @@ class Query(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ROW_NORMS_FIELD_NUMBER: _builtins.int
     CLIPPED_SUM_FIELD_NUMBER: _builtins.int
-    ENERGY_FIELD_NUMBER: _builtins.int
+    SQUARED_NORM_SUM_FIELD_NUMBER: _builtins.int
     GRAM_FIELD_NUMBER: _builtins.int
     GRADIENT_NORMS_FIELD_NUMBER: _builtins.int
     GRADIENT_FIELD_NUMBER: _builtins.int
-    VOTES_FIELD_NUMBER: _builtins.int
+    EIGENVALUE_VOTES_FIELD_NUMBER: _builtins.int
     COORDINATES_FIELD_NUMBER: _builtins.int
-    BOXED_FIELD_NUMBER: _builtins.int
-    SLOT_FIELD_NUMBER: _builtins.int
+    COORDINATE_CLIPPED_SUM_FIELD_NUMBER: _builtins.int
+    SHUFFLED_RECORD_FIELD_NUMBER: _builtins.int
     SPECTRUM_FIELD_NUMBER: _builtins.int
     EIGENVECTORS_FIELD_NUMBER: _builtins.int
     RADIUS_SEARCH_FIELD_NUMBER: _builtins.int
@@ -408,7 +408,7 @@ class Query(_message.Message):
     COLUMN_HISTOGRAMS_FIELD_NUMBER: _builtins.int
     COLUMN_MOMENTS_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
-    LAW_FIELD_NUMBER: _builtins.int
+    DISTRIBUTION_FIELD_NUMBER: _builtins.int
     FRAME_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     """32 bytes"""
@@ -416,8 +416,8 @@ class Query(_message.Message):
     micro_rho: _builtins.int
     atto_delta: _builtins.int
     """delta of its own, where its mechanism has one"""
-    law: _builtins.str
-    """gaussian | laplace | stability"""
+    distribution: _builtins.str
+    """of the noise: gaussian | laplace | stability"""
     @_builtins.property
     def count(self) -> Global___Count: ...
     @_builtins.property
@@ -425,7 +425,7 @@ class Query(_message.Message):
     @_builtins.property
     def clipped_sum(self) -> Global___ClippedSum: ...
     @_builtins.property
-    def energy(self) -> Global___SquaredNormSum: ...
+    def squared_norm_sum(self) -> Global___SquaredNormSum: ...
     @_builtins.property
     def gram(self) -> Global___Gram: ...
     @_builtins.property
@@ -433,13 +433,13 @@ class Query(_message.Message):
     @_builtins.property
     def gradient(self) -> Global___Gradient: ...
     @_builtins.property
-    def votes(self) -> Global___Votes: ...
+    def eigenvalue_votes(self) -> Global___EigenvalueVotes: ...
     @_builtins.property
     def coordinates(self) -> Global___Coordinates: ...
     @_builtins.property
-    def boxed(self) -> Global___CoordinateClippedSum: ...
+    def coordinate_clipped_sum(self) -> Global___CoordinateClippedSum: ...
     @_builtins.property
-    def slot(self) -> Global___ShuffledRecord: ...
+    def shuffled_record(self) -> Global___ShuffledRecord: ...
     @_builtins.property
     def spectrum(self) -> Global___Spectrum: ...
     @_builtins.property
@@ -481,14 +481,14 @@ class Query(_message.Message):
         count: Global___Count | None = ...,
         row_norms: Global___RowNorms | None = ...,
         clipped_sum: Global___ClippedSum | None = ...,
-        energy: Global___SquaredNormSum | None = ...,
+        squared_norm_sum: Global___SquaredNormSum | None = ...,
         gram: Global___Gram | None = ...,
         gradient_norms: Global___GradientNorms | None = ...,
         gradient: Global___Gradient | None = ...,
-        votes: Global___Votes | None = ...,
+        eigenvalue_votes: Global___EigenvalueVotes | None = ...,
         coordinates: Global___Coordinates | None = ...,
-        boxed: Global___CoordinateClippedSum | None = ...,
-        slot: Global___ShuffledRecord | None = ...,
+        coordinate_clipped_sum: Global___CoordinateClippedSum | None = ...,
+        shuffled_record: Global___ShuffledRecord | None = ...,
         spectrum: Global___Spectrum | None = ...,
         eigenvectors: Global___Eigenvectors | None = ...,
         radius_search: Global___RadiusSearch | None = ...,
@@ -504,14 +504,14 @@ class Query(_message.Message):
         column_histograms: Global___ColumnHistograms | None = ...,
         column_moments: Global___ColumnMoments | None = ...,
         atto_delta: _builtins.int = ...,
-        law: _builtins.str = ...,
+        distribution: _builtins.str = ...,
         frame: Global___Frame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinate_clipped_sum", b"coordinate_clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvalue_votes", b"eigenvalue_votes", "eigenvectors", b"eigenvectors", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "shuffled_record", b"shuffled_record", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "squared_norm_sum", b"squared_norm_sum", "subspace", b"subspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinate_clipped_sum", b"coordinate_clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "distribution", b"distribution", "eigenvalue_votes", b"eigenvalue_votes", "eigenvectors", b"eigenvectors", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "shuffled_record", b"shuffled_record", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "squared_norm_sum", b"squared_norm_sum", "subspace", b"subspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cross_norms", "cross_covariance", "column_histograms", "column_moments"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "squared_norm_sum", "gram", "gradient_norms", "gradient", "eigenvalue_votes", "coordinates", "coordinate_clipped_sum", "shuffled_record", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cross_norms", "cross_covariance", "column_histograms", "column_moments"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -870,12 +870,12 @@ class Batch(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIRST_FIELD_NUMBER: _builtins.int
+    FIRST_ROUND_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
-    first: _builtins.int
-    """the round in which the pass began"""
+    first_round: _builtins.int
+    """in which the pass began"""
     index: _builtins.int
     batches: _builtins.int
     key: _builtins.bytes
@@ -883,14 +883,14 @@ class Batch(_message.Message):
     def __init__(
         self,
         *,
-        first: _builtins.int = ...,
+        first_round: _builtins.int = ...,
         index: _builtins.int = ...,
         batches: _builtins.int = ...,
         key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "first", b"first", "index", b"index", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "first_round", b"first_round", "index", b"index", "key", b"key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -955,7 +955,7 @@ class Gradient(_message.Message):
 Global___Gradient: _TypeAlias = Gradient  # noqa: Y015
 
 @_typing.final
-class Votes(_message.Message):
+class EigenvalueVotes(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
@@ -983,7 +983,7 @@ class Votes(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Votes: _TypeAlias = Votes  # noqa: Y015
+Global___EigenvalueVotes: _TypeAlias = EigenvalueVotes  # noqa: Y015
 
 @_typing.final
 class Coordinates(_message.Message):
@@ -1082,12 +1082,12 @@ class CrossSpec(_message.Message):
     CENTRE_FIELD_NUMBER: _builtins.int
     DIRECTIONS_FIELD_NUMBER: _builtins.int
     SCALES_FIELD_NUMBER: _builtins.int
-    KEPT_FIELD_NUMBER: _builtins.int
+    RETAINED_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     scales: _builtins.bytes
     """k: what a leading direction is multiplied by"""
-    kept: _builtins.bytes
+    retained: _builtins.bytes
     """p - k: the part that the rest keeps of a spare direction, in 2^-10"""
     shift: _builtins.int
     @_builtins.property
@@ -1100,12 +1100,12 @@ class CrossSpec(_message.Message):
         centre: _builtins.bytes = ...,
         directions: Global___Matrix | None = ...,
         scales: _builtins.bytes = ...,
-        kept: _builtins.bytes = ...,
+        retained: _builtins.bytes = ...,
         shift: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "kept", b"kept", "scales", b"scales", "shift", b"shift"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "retained", b"retained", "scales", b"scales", "shift", b"shift"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1237,15 +1237,15 @@ class Pool(_message.Message):
 
     CENTRE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
-    MOST_FIELD_NUMBER: _builtins.int
-    CUT_FIELD_NUMBER: _builtins.int
+    MAX_RECORDS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     rank: _builtins.int
-    most: _builtins.int
-    """records; of more, those that come first by their hash"""
-    cut: _builtins.bool
-    """whether there may be more"""
+    max_records: _builtins.int
+    """of more, those that come first by their hash"""
+    truncated: _builtins.bool
+    """there may be more"""
     key: _builtins.bytes
     """four integers"""
     def __init__(
@@ -1253,13 +1253,13 @@ class Pool(_message.Message):
         *,
         centre: _builtins.bytes = ...,
         rank: _builtins.int = ...,
-        most: _builtins.int = ...,
-        cut: _builtins.bool = ...,
+        max_records: _builtins.int = ...,
+        truncated: _builtins.bool = ...,
         key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "cut", b"cut", "key", b"key", "most", b"most", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "key", b"key", "max_records", b"max_records", "rank", b"rank", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1310,8 +1310,8 @@ class CellVotes(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CELLS_FIELD_NUMBER: _builtins.int
-    LEAST_FIELD_NUMBER: _builtins.int
-    least: _builtins.int
+    MIN_VOTES_FIELD_NUMBER: _builtins.int
+    min_votes: _builtins.int
     """votes that the winner needs, noise included"""
     @_builtins.property
     def cells(self) -> Global___Cells: ...
@@ -1319,11 +1319,11 @@ class CellVotes(_message.Message):
         self,
         *,
         cells: Global___Cells | None = ...,
-        least: _builtins.int = ...,
+        min_votes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "least", b"least"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "min_votes", b"min_votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1376,14 +1376,14 @@ class Preimage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FINGERPRINT_FIELD_NUMBER: _builtins.int
-    HOLDERS_FIELD_NUMBER: _builtins.int
+    VOTING_SITES_FIELD_NUMBER: _builtins.int
     SUBSAMPLES_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.bytes
     """four integers"""
-    holders: _builtins.bytes
-    """places of sites"""
+    voting_sites: _builtins.bytes
+    """their indexes"""
     @_builtins.property
     def subsamples(self) -> Global___Subsamples:
         """one of these three"""
@@ -1396,14 +1396,14 @@ class Preimage(_message.Message):
         self,
         *,
         fingerprint: _builtins.bytes = ...,
-        holders: _builtins.bytes = ...,
+        voting_sites: _builtins.bytes = ...,
         subsamples: Global___Subsamples | None = ...,
         cells: Global___Cells | None = ...,
         pool: Global___Pool | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "pool", b"pool", "subsamples", b"subsamples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "fingerprint", b"fingerprint", "holders", b"holders", "pool", b"pool", "subsamples", b"subsamples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "fingerprint", b"fingerprint", "pool", b"pool", "subsamples", b"subsamples", "voting_sites", b"voting_sites"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1417,9 +1417,9 @@ class NextWorkRequest(_message.Message):
 
     KNOWN_PLANS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
-    AWAITING_FIELD_NUMBER: _builtins.int
+    AWAITING_APPROVAL_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
-    HELD_FIELD_NUMBER: _builtins.int
+    STORED_RELEASES_FIELD_NUMBER: _builtins.int
     AGREED_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.bytes
     """of the latest checkpoint this site holds [R20]"""
@@ -1432,11 +1432,11 @@ class NextWorkRequest(_message.Message):
         """what this process has answered: not offered again [R5]"""
 
     @_builtins.property
-    def awaiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+    def awaiting_approval(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """plans that wait for a person's word: not offered meanwhile [R5]"""
 
     @_builtins.property
-    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def stored_releases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """releases the site holds, one number for each of known_plans [R21]"""
 
     @_builtins.property
@@ -1448,14 +1448,14 @@ class NextWorkRequest(_message.Message):
         *,
         known_plans: _abc.Iterable[_builtins.bytes] | None = ...,
         answered: _abc.Iterable[Global___Answered] | None = ...,
-        awaiting: _abc.Iterable[_builtins.bytes] | None = ...,
+        awaiting_approval: _abc.Iterable[_builtins.bytes] | None = ...,
         checkpoint_digest: _builtins.bytes = ...,
-        held: _abc.Iterable[_builtins.int] | None = ...,
+        stored_releases: _abc.Iterable[_builtins.int] | None = ...,
         agreed: _abc.Iterable[Global___Agreed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "answered", b"answered", "awaiting", b"awaiting", "checkpoint_digest", b"checkpoint_digest", "held", b"held", "known_plans", b"known_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "answered", b"answered", "awaiting_approval", b"awaiting_approval", "checkpoint_digest", b"checkpoint_digest", "known_plans", b"known_plans", "stored_releases", b"stored_releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1519,14 +1519,14 @@ class NextWorkResponse(_message.Message):
     DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
-    PARTED_FIELD_NUMBER: _builtins.int
-    ASKED_FIELD_NUMBER: _builtins.int
+    LEDGER_DIVERGED_FIELD_NUMBER: _builtins.int
+    SIGNED_ROUND_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
     """for information"""
-    parted: _builtins.bool
+    ledger_diverged: _builtins.bool
     """checkpoint_digest is of rows that this ledger lost: checkpoint does not follow it [R20]"""
     consent: _builtins.bytes
     """a plan about which the site's word is wanted, before anything is asked [R24]"""
@@ -1547,7 +1547,7 @@ class NextWorkResponse(_message.Message):
         """only when it is another than checkpoint_digest [R20]"""
 
     @_builtins.property
-    def asked(self) -> Global___SignedRound:
+    def signed_round(self) -> Global___SignedRound:
         """what is stated of the query [R21]"""
 
     @_builtins.property
@@ -1566,15 +1566,15 @@ class NextWorkResponse(_message.Message):
         deadline_unix_ms: _builtins.int = ...,
         ended: _abc.Iterable[Global___StudyEnd] | None = ...,
         checkpoint: Global___SignedCheckpoint | None = ...,
-        parted: _builtins.bool = ...,
-        asked: Global___SignedRound | None = ...,
+        ledger_diverged: _builtins.bool = ...,
+        signed_round: Global___SignedRound | None = ...,
         release: Global___SealedRound | None = ...,
         attempt: Global___SignedAttempt | None = ...,
         consent: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "attempt", b"attempt", "checkpoint", b"checkpoint", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "plan", b"plan", "query", b"query", "release", b"release", "signed_round", b"signed_round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "attempt", b"attempt", "checkpoint", b"checkpoint", "consent", b"consent", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "parted", b"parted", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "consent", b"consent", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "ledger_diverged", b"ledger_diverged", "plan", b"plan", "query", b"query", "release", b"release", "signed_round", b"signed_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1586,21 +1586,21 @@ class SignedRound(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SAID_FIELD_NUMBER: _builtins.int
+    SIGNED_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    said: _builtins.bytes
+    signed_json: _builtins.bytes
     """canonical JSON"""
     signature: _builtins.bytes
     """Ed25519 by the federation's release key"""
     def __init__(
         self,
         *,
-        said: _builtins.bytes = ...,
+        signed_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["said", b"said", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "signed_json", b"signed_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1612,21 +1612,21 @@ class SignedAttempt(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SAID_FIELD_NUMBER: _builtins.int
+    SIGNED_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    said: _builtins.bytes
+    signed_json: _builtins.bytes
     """canonical JSON"""
     signature: _builtins.bytes
     """Ed25519 by the federation's release key"""
     def __init__(
         self,
         *,
-        said: _builtins.bytes = ...,
+        signed_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["said", b"said", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "signed_json", b"signed_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1638,7 +1638,7 @@ class SealedRound(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    STATED_FIELD_NUMBER: _builtins.int
+    SIGNED_ROUND_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     SIGMA_FIELD_NUMBER: _builtins.int
     MICRO_RHO_FIELD_NUMBER: _builtins.int
@@ -1650,7 +1650,7 @@ class SealedRound(_message.Message):
     micro_rho: _builtins.int
     atto_delta: _builtins.int
     @_builtins.property
-    def stated(self) -> Global___SignedRound: ...
+    def signed_round(self) -> Global___SignedRound: ...
     @_builtins.property
     def present(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1660,7 +1660,7 @@ class SealedRound(_message.Message):
     def __init__(
         self,
         *,
-        stated: Global___SignedRound | None = ...,
+        signed_round: Global___SignedRound | None = ...,
         values: _builtins.bytes = ...,
         sigma: _builtins.float = ...,
         micro_rho: _builtins.int = ...,
@@ -1668,9 +1668,9 @@ class SealedRound(_message.Message):
         present: _abc.Iterable[_builtins.str] | None = ...,
         query: Global___Query | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "stated", b"stated"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "signed_round", b"signed_round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "micro_rho", b"micro_rho", "present", b"present", "query", b"query", "sigma", b"sigma", "stated", b"stated", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "micro_rho", b"micro_rho", "present", b"present", "query", b"query", "sigma", b"sigma", "signed_round", b"signed_round", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1812,29 +1812,29 @@ class SignedAuthorization(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SAID_FIELD_NUMBER: _builtins.int
+    SIGNED_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    CARD_SAID_FIELD_NUMBER: _builtins.int
-    CARD_SIGNATURE_FIELD_NUMBER: _builtins.int
-    said: _builtins.bytes
+    KEY_CARD_JSON_FIELD_NUMBER: _builtins.int
+    KEY_CARD_SIGNATURE_FIELD_NUMBER: _builtins.int
+    signed_json: _builtins.bytes
     """canonical JSON"""
     signature: _builtins.bytes
-    """Ed25519 by the analyst's key, over "eigenveil/study-authorization/v1\\n" and said"""
-    card_said: _builtins.bytes
+    """Ed25519 by the analyst's key, over "eigenveil/study-authorization/v1\\n" and signed_json"""
+    key_card_json: _builtins.bytes
     """canonical JSON of the analyst's card [R30]"""
-    card_signature: _builtins.bytes
-    """Ed25519 by the same key, over "eigenveil/analyst-card/v1\\n" and card_said"""
+    key_card_signature: _builtins.bytes
+    """Ed25519 by the same key, over "eigenveil/analyst-card/v1\\n" and key_card_json"""
     def __init__(
         self,
         *,
-        said: _builtins.bytes = ...,
+        signed_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
-        card_said: _builtins.bytes = ...,
-        card_signature: _builtins.bytes = ...,
+        key_card_json: _builtins.bytes = ...,
+        key_card_signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card_said", b"card_said", "card_signature", b"card_signature", "said", b"said", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_card_json", b"key_card_json", "key_card_signature", b"key_card_signature", "signature", b"signature", "signed_json", b"signed_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1890,12 +1890,12 @@ class ReadyRequest(_message.Message):
     PLAN_DIGEST_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     QUERY_DIGEST_FIELD_NUMBER: _builtins.int
-    CARD_DIGEST_FIELD_NUMBER: _builtins.int
+    KEY_CARD_DIGEST_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     round: _builtins.int
     query_digest: _builtins.bytes
-    card_digest: _builtins.bytes
+    key_card_digest: _builtins.bytes
     """of the site's own card [R28]"""
     @_builtins.property
     def next(self) -> Global___NextWorkRequest:
@@ -1907,12 +1907,12 @@ class ReadyRequest(_message.Message):
         plan_digest: _builtins.bytes = ...,
         round: _builtins.int = ...,
         query_digest: _builtins.bytes = ...,
-        card_digest: _builtins.bytes = ...,
+        key_card_digest: _builtins.bytes = ...,
         next: Global___NextWorkRequest | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card_digest", b"card_digest", "next", b"next", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_card_digest", b"key_card_digest", "next", b"next", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2004,21 +2004,21 @@ class OpenUploadResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     UPLOAD_FIELD_NUMBER: _builtins.int
-    HAVE_FIELD_NUMBER: _builtins.int
+    RECEIVED_CHUNKS_FIELD_NUMBER: _builtins.int
     upload: _builtins.bytes
     @_builtins.property
-    def have(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def received_chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """chunks the coordinator already holds"""
 
     def __init__(
         self,
         *,
         upload: _builtins.bytes = ...,
-        have: _abc.Iterable[_builtins.int] | None = ...,
+        received_chunks: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["have", b"have", "upload", b"upload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_chunks", b"received_chunks", "upload", b"upload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2134,43 +2134,43 @@ class SiteStatement(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    OFFERS_STATED_FIELD_NUMBER: _builtins.int
-    OFFERS_FIELD_NUMBER: _builtins.int
-    ASKS_FIELD_NUMBER: _builtins.int
+    COLUMNS_STATED_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    NEEDS_APPROVAL_FIELD_NUMBER: _builtins.int
     MAX_MISSING_FIELD_NUMBER: _builtins.int
     MAX_UNREADABLE_FIELD_NUMBER: _builtins.int
     MAX_OUT_OF_BOUNDS_FIELD_NUMBER: _builtins.int
-    ALLOWS_FIELD_NUMBER: _builtins.int
-    offers_stated: _builtins.bool
-    """without it `offers` says nothing"""
-    asks: _builtins.bool
+    STUDY_RULES_FIELD_NUMBER: _builtins.int
+    columns_stated: _builtins.bool
+    """without it `columns` has no meaning"""
+    needs_approval: _builtins.bool
     """a person decides about every study"""
     max_missing: _builtins.float
     """shares of the persons in its file beyond which a column is not answered about"""
     max_unreadable: _builtins.float
     max_out_of_bounds: _builtins.float
     @_builtins.property
-    def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """names of columns"""
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names"""
 
     @_builtins.property
-    def allows(self) -> Global___SiteRules:
-        """absent: it does not say which studies it allows"""
+    def study_rules(self) -> Global___SiteRules:
+        """absent: not stated"""
 
     def __init__(
         self,
         *,
-        offers_stated: _builtins.bool = ...,
-        offers: _abc.Iterable[_builtins.str] | None = ...,
-        asks: _builtins.bool = ...,
+        columns_stated: _builtins.bool = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        needs_approval: _builtins.bool = ...,
         max_missing: _builtins.float = ...,
         max_unreadable: _builtins.float = ...,
         max_out_of_bounds: _builtins.float = ...,
-        allows: Global___SiteRules | None = ...,
+        study_rules: Global___SiteRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allows", b"allows"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["study_rules", b"study_rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows", b"allows", "asks", b"asks", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "offers", b"offers", "offers_stated", b"offers_stated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "columns_stated", b"columns_stated", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "needs_approval", b"needs_approval", "study_rules", b"study_rules"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2266,21 +2266,21 @@ class SignedDictionary(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SAID_FIELD_NUMBER: _builtins.int
+    SIGNED_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    said: _builtins.bytes
+    signed_json: _builtins.bytes
     """canonical JSON of the federation's name and its dictionary"""
     signature: _builtins.bytes
     """Ed25519 by the federation's release key"""
     def __init__(
         self,
         *,
-        said: _builtins.bytes = ...,
+        signed_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["said", b"said", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "signed_json", b"signed_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2347,10 +2347,10 @@ class SiteRow(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     STATEMENT_FIELD_NUMBER: _builtins.int
-    SEEN_UNIX_MS_FIELD_NUMBER: _builtins.int
+    LAST_CALL_UNIX_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    seen_unix_ms: _builtins.int
-    """the hour in which it was heard last; 0: not since the coordinator's start"""
+    last_call_unix_ms: _builtins.int
+    """the hour of its last call; 0: not since the coordinator's start"""
     @_builtins.property
     def statement(self) -> Global___SiteStatement:
         """absent: it states nothing"""
@@ -2360,11 +2360,11 @@ class SiteRow(_message.Message):
         *,
         name: _builtins.str = ...,
         statement: Global___SiteStatement | None = ...,
-        seen_unix_ms: _builtins.int = ...,
+        last_call_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["statement", b"statement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seen_unix_ms", b"seen_unix_ms", "statement", b"statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_call_unix_ms", b"last_call_unix_ms", "name", b"name", "statement", b"statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,8 +76,9 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
-    text = f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
+    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.rows}
+    summary |= {"awaited_checkpoints": waiting}
+    text = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n"
     print_result(summary, as_json, text + _next_steps(waiting, config))
 
 
@@ -94,7 +95,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     from eigenveil_server.recovery.backup import restored
 
     ledger, waiting = restored(load(config_path, Config), gone)
-    summary = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
+    summary = {"rows": ledger.size, "head": ledger.head, "awaited_checkpoints": waiting}
     text = f"The ledger is intact: {ledger.size} rows, head {ledger.head[:16]}\n"
     print_result(summary, as_json, text + _next_steps(waiting, config_path))
 
@@ -121,7 +122,7 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
                 stop_awaiting(change, unix_ms(), site, "given up")
         waiting = awaited_sites(store.reader)
     text = f"Waiting for the checkpoints of: {', '.join(waiting)}" if waiting else "No checkpoint is awaited."
-    print_result({"awaited": waiting}, as_json, text)
+    print_result({"awaited_checkpoints": waiting}, as_json, text)
 
 
 @click.command(name="accept-loss")
@@ -143,14 +144,14 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "rows": accepted.checkpoint.size,
         "charged_micro_rho": accepted.charged.micro_rho,
         "charged_atto_delta": str(accepted.charged.atto_delta),
-        "ended": list(accepted.ended),
-        "awaited": list(accepted.awaited),
+        "ended_studies": list(accepted.ended_studies),
+        "awaited_checkpoints": list(accepted.awaited),
     }
     without = ("checkpoints", "--config", config_path, "--without", "SITE")
     text = (
         f"Charged {charged} according to the ledger that site {accepted.site} has seen; "
-        f"{len(accepted.ended)} studies ended.\nEach site refuses the shorter ledger until its operator "
-        "runs: eigenveil-site accept-checkpoint --config site.toml\n"
+        f"{len(accepted.ended_studies)} studies ended.\nEach site refuses the shorter ledger until its "
+        "operator runs: eigenveil-site accept-checkpoint --config site.toml\n"
         "No round is opened before these sites have shown their checkpoints, and a newer one needs this "
         f"command again: {', '.join(accepted.awaited)}. For a site that has left: "
         + shell_command("eigenveil-coordinator", *without)

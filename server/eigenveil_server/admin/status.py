@@ -128,10 +128,10 @@ def text(found: dict[str, Any]) -> str:
 
 
 def _submitted_text(one: dict[str, Any]) -> str:
-    mib = {name: f"{one[name] / MIB:.1f} MiB" for name in ("bytes_today", "bytes", "unrun")}
+    mib = {name: f"{one[name] / MIB:.1f} MiB" for name in ("bytes_today", "bytes", "unstarted_bytes")}
     return (
         f"  {one['analyst']}  {one['studies_today']} studies of {mib['bytes_today']} in the last 24 hours; "
-        f"{mib['bytes']} stored in all, {mib['unrun']} of it of studies that never ran"
+        f"{mib['bytes']} stored in all, {mib['unstarted_bytes']} of it of studies that never ran"
     )
 
 

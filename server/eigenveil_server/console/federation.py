@@ -56,7 +56,7 @@ class Budget:
     past: list[tuple[Plan, int | None]]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Text of the gauge."""
         spent, reserved = percent_up(self.share_spent, 1), percent_up(self.share_reserved, 1)
         return f"{spent} % of the budget is spent, {reserved} % is reserved for running studies"
@@ -180,7 +180,7 @@ def declines(data: ConsoleData) -> list[Row]:
     return data.reader.rows(
         "SELECT d.study, s.name, d.round, d.site, d.reason FROM ("
         "SELECT study, round + 1 AS round, site, declined AS reason FROM answers WHERE declined IS NOT NULL "
-        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE standing = ?) d "
+        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE status = ?) d "
         "JOIN studies s ON s.digest = d.study ORDER BY s.submitted_at DESC, d.round DESC, d.site LIMIT ?",
         (ConsentState.DECLINED.value, PAGE),
     )

@@ -171,7 +171,7 @@ class SubmissionPages:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
 
         Raises:
-            RequestError: as `SubmissionPlanner.foreseen`; code `not-ready`, a later request came.
+            RequestError: as `SubmissionPlanner.predicted`; code `not-ready`, a later request came.
         """
         who = request.state.visitor.identity.name
         mine = self._latest[who] = self._latest[who] + 1
@@ -180,7 +180,7 @@ class SubmissionPages:
                 raise RequestError(Code.NOT_READY, "the study was changed meanwhile")
             directory, text = await self._current(), study_to_toml(await self._study(form))
             submission = Submission(analyst=who, id=DRAFT, study_toml=text, directory=directory)
-            found = await self._context.serving.engine.submissions.foreseen(submission)
+            found = await self._context.serving.engine.submissions.predicted(submission)
             return await self._context.read(prediction, found, self._context.data, directory)
 
     async def _current(self) -> Directory:

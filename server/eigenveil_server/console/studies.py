@@ -80,7 +80,7 @@ class SiteLine:
     """Status of a site in a study; `text` is the message of a person at the site to the analyst."""
 
     site: str
-    words: str
+    status_text: str
     tone: str
     text: str = ""
 

@@ -156,7 +156,7 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
         "left": left,
         "whole": max(1, data.ledger.totals.limit.micro_rho),
         "further": studies_left(left - cost, cost),
-        "deciding": [site for site, one in stated.items() if one is not None and one.asks],
+        "deciding": [site for site, one in stated.items() if one is not None and one.needs_approval],
         "accuracy": accuracy(found.sines),
         "error": error_text(found.sines),
     }

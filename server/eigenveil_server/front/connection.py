@@ -23,7 +23,7 @@ from eigenveil_server.front.quota import CALL, ConnectionInfo, ConnectionQuota, 
 
 SMALL_BYTES = 512  # larger frames of DATA are free: they are the payload of calls
 LEAST_WAIT = 0.001
-ROOM_WAIT = 0.1  # before the quota of request bytes is checked again
+QUOTA_WAIT = 0.1  # before the quota of request bytes is checked again
 STREAMS_WAIT = 0.02  # before the quota of streams is checked again
 STUCK_SECONDS = 60.0  # for a caller to read what it was sent: gRPC's own end is not seen before
 
@@ -131,7 +131,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
             return False
         if frame.kind == DATA and unanswered:
             if not observer.requests.take(client, frame.length):
-                self._wait = ROOM_WAIT
+                self._wait = QUOTA_WAIT
                 return False
             self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
             self._ending_stream = frame.stream if frame.flags & END_STREAM else 0
@@ -212,7 +212,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         Empty if no stream is overdue, and while frames of the caller wait here for the quota.
         """
         now = time.monotonic()
-        if self._inward.stopped and self._wait == ROOM_WAIT:
+        if self._inward.stopped and self._wait == QUOTA_WAIT:
             self._streams.restart_timers(now)
             return ""
         return self._streams.overdue(now)

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,7 +26,7 @@ CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # a clock slightly behind ours accepts a new certificate
 BACKDATED_SHARE = 20  # at most this part of a short validity, so that two thirds remain
 CSR_BYTES = 8192
-LONGEST_NAME = 64  # characters of a common name: ub-common-name of RFC 5280
+MAX_NAME_LENGTH = 64  # characters of a common name: ub-common-name of RFC 5280
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY-----\n?", re.DOTALL)
 
@@ -38,11 +38,8 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return the key as unencrypted PKCS #8 (PEM); the file's mode protects it."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    plain = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
 
 
 def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
@@ -57,11 +54,7 @@ def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
-    """Return every key in a file.
-
-    Raises:
-        RequestError: one is not an elliptic-curve key, or there is none.
-    """
+    """Return every key in a file; the error of `key_from_pem` if there is none."""
     return [key_from_pem(block) for block in KEY_BLOCK.findall(data)] or [key_from_pem(data)]
 
 
@@ -130,22 +123,17 @@ class Authority:
     ) -> Authority:
         """Return a self-signed CA for leaf certificates only (path length 0); `key` is new unless given."""
         key = key or new_key()
-        name = _ca_name(federation, key)
+        name, key_id = _ca_name(federation, key), x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = _builder(name, name, key.public_key(), now, CA_LIFE)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        key_identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(key_identifier, critical=False)
+        builder = _as_authority(builder).add_extension(key_id, critical=False)
         return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     @classmethod
     def request(cls, federation: str, key: ec.EllipticCurvePrivateKey) -> bytes:
-        """Return the certificate request (PKCS #10, PEM) that an external authority signs: a CA for leaves
-        only."""
+        """Return the request (PKCS #10, PEM) that an external authority signs: a CA for leaves only."""
         builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation, key))
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        signed = _as_authority(builder).sign(key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(
         self,
@@ -157,8 +145,7 @@ class Authority:
         hosts: tuple[str, ...] = (),
     ) -> x509.Certificate:
         """Return a leaf certificate for `identity`; `hosts` are the coordinator's names and addresses."""
-        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
-        names += [_host(host) for host in hosts]
+        names = [x509.UniformResourceIdentifier(identity.uri), *map(_host, hosts)]
         serves = identity.role is Role.COORDINATOR
         usage = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)])
@@ -174,12 +161,17 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
 
+Builder = TypeVar("Builder", x509.CertificateBuilder, x509.CertificateSigningRequestBuilder)
+
+
+def _as_authority(builder: Builder) -> Builder:
+    """Make a CA for leaf certificates only (path length 0)."""
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+
+
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    now: datetime,
-    life: timedelta,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
     now = now.astimezone(UTC)
     return (
@@ -197,7 +189,7 @@ def _ca_name(federation: str, key: ec.EllipticCurvePrivateKey) -> x509.Name:
     """Return the authority's name, with the start of its key's fingerprint: issuers are looked up by name
     while two are trusted. A long federation name is cut here and complete in the leaves' URI."""
     suffix = f" {key_print(key.public_key())[:8]}"
-    name = f"eigenveil {federation}"[: LONGEST_NAME - len(suffix)] + suffix
+    name = f"eigenveil {federation}"[: MAX_NAME_LENGTH - len(suffix)] + suffix
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 

@@ -233,8 +233,8 @@ class RotationStatus:
     def as_dict(self) -> dict[str, Any]:
         return {
             "authorities": list(self.authorities),
-            "unheard": list(self.without_current_list),
-            "behind": list(self.with_old_certificate),
+            "without_current_list": list(self.without_current_list),
+            "with_old_certificate": list(self.with_old_certificate),
             "list": self.current_list.as_dict(),
             "draft": self.draft and self.draft.as_dict(),
         }

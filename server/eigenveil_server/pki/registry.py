@@ -26,7 +26,7 @@ class CertificateStatus(NamedTuple):
     """Status of an issued certificate; `unused` since a renewal. Unix milliseconds."""
 
     superseded: bool
-    unused: bool
+    renewal_unused: bool
     expires_at: int
 
 
@@ -53,7 +53,7 @@ class EnrolmentSnapshot:
             raise identity_error(
                 f"this certificate of {identity.uri} was replaced by a later one; use that one"
             )
-        return found.unused
+        return found.renewal_unused
 
     def check_enrolled(self, identity: Identity, now: int) -> None:
         """Raise unless an identity that others vouch for could call with a certificate as well."""
@@ -80,7 +80,7 @@ def current_enrolments(reader: Database, known: EnrolmentSnapshot | None) -> Enr
         return known
     denied = frozenset((row["role"], row["name"]) for row in reader.rows("SELECT role, name FROM denied"))
     certificates: dict[CallerKey, dict[str, CertificateStatus]] = {}
-    columns = "role, name, fingerprint, superseded, unused, expires_at"
+    columns = "role, name, fingerprint, superseded, renewal_unused, expires_at"
     for role, name, print, superseded, unused, ends in reader.rows(f"SELECT {columns} FROM certificates"):
         status = CertificateStatus(bool(superseded), bool(unused), ends)
         certificates.setdefault((role, name), {})[print] = status
@@ -224,7 +224,7 @@ class Registry:
                 )
             _check_new_key(change, new_key_print)
             # Issued and never used: the answer was lost together with its key.
-            never_used = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
+            never_used = "(role, name) = (?, ?) AND renewal_unused = 1 AND fingerprint != ?"
             change.execute(f"DELETE FROM certificates WHERE {never_used}", (*caller_key, presented))
             ended = "(role, name) = (?, ?) AND superseded = 1 AND expires_at <= ?"
             change.execute(f"DELETE FROM certificates WHERE {ended}", (*caller_key, now))
@@ -259,11 +259,11 @@ class Registry:
         with self._store.writer.transaction() as change:
             change.execute(
                 "UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?) AND fingerprint != ? "
-                "AND EXISTS (SELECT 1 FROM certificates f WHERE f.fingerprint = ? AND f.unused = 1)",
+                "AND EXISTS (SELECT 1 FROM certificates f WHERE f.fingerprint = ? AND f.renewal_unused = 1)",
                 (*caller_key, used, used),
             )
-            change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (used,))
-            audit(change, self._clock(), "taken-up", "/".join(caller_key), f"certificate {used}")
+            change.execute("UPDATE certificates SET renewal_unused = 0 WHERE fingerprint = ?", (used,))
+            audit(change, self._clock(), "renewal-used", "/".join(caller_key), f"certificate {used}")
             failpoint("renewal-taking-up")
 
     def deny(self, role: Role, name: str, reason: str = "") -> None:

@@ -63,7 +63,7 @@ def explained(**inputs: Any) -> dict[str, Any]:
     return value | {"explanation": json.dumps(explanation, sort_keys=True)}
 
 
-def foreseen(**inputs: Any) -> dict[str, Any]:
+def predicted(**inputs: Any) -> dict[str, Any]:
     """Return the result of `explained` as values, with the expected error as sines (low, median, high), or
     None without an error model."""
     plan, courses, value = _rehearsed(**inputs)
@@ -145,7 +145,7 @@ def _largest(round_queries: Sequence[RoundQuery]) -> int:
 
 
 TASKS: Mapping[str, Callable[..., Any]] = {
-    work.__name__: work for work in (explained, foreseen, planned, again, drawn)
+    work.__name__: work for work in (explained, predicted, planned, again, drawn)
 }
 
 
@@ -197,7 +197,7 @@ def main() -> int:
         _lower_priority(task["nice"])
         memory = task["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
-        found = answer(task["work"], task["words"])
+        found = answer(task["work"], task["inputs"])
         signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next task takes no time of this one
         release_free_memory()
         write(sys.stdout.buffer, found | {"resident": resident_bytes()})

@@ -126,7 +126,7 @@ class Lane:
         task: at once if it has not begun, else soon."""
         loop = asyncio.get_running_loop()
         limits = {"seconds": self._seconds, "memory": self.memory, "nice": self._nice}
-        task = {"work": task_name, "words": inputs, **limits}
+        task = {"work": task_name, "inputs": inputs, **limits}
         try:
             return await loop.run_in_executor(self._thread, self._ask, analyst, task)
         except asyncio.CancelledError:

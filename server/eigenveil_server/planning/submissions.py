@@ -54,7 +54,7 @@ def _over_limit(reserves: str, most: float, key: str, remedy: str) -> RequestErr
 def initial_state(plan: Plan, config: Config) -> StudyState:
     """Return RUNNING, or AWAITING if the operator must approve the study."""
     epsilon = _epsilon(plan, config.budget_delta)
-    return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
+    return StudyState.AWAITING if epsilon > config.operator_approval_above_epsilon else StudyState.RUNNING
 
 
 def _fits_limit(plan: Plan, epsilon: float, delta: float) -> bool:
@@ -202,8 +202,8 @@ class SubmissionPlanner:
             state=initial_state(plan, self._config),
             failure="",
             submitted_at=at,
-            begun_at=at,
-            stated=_stated_rules(plan, submission.directory),
+            started_at=at,
+            site_rules_json=_stated_rules(plan, submission.directory),
             authorization_json=canonical(signed.to_dict()).decode(),
         )
         return PreparedStudy(stored=stored, plan=plan, warnings=planned["warnings"])
@@ -228,7 +228,7 @@ class SubmissionPlanner:
             self._cache.put(self._inputs(submission), result)
         return plan, result["explanation"]
 
-    async def foreseen(self, submission: Submission) -> StudyPreview:
+    async def predicted(self, submission: Submission) -> StudyPreview:
         """Return the explanation with the expected error. Raises as `explained`."""
         plan, result = await self._plan_draft(submission, "foreseen")
         return StudyPreview(plan=plan, explanation=result["explanation"], sines=result["sines"])
@@ -308,7 +308,7 @@ def _stated_rules(plan: Plan, directory: Directory) -> str:
     found: dict[str, Any] = {}
     for name in plan.study.federation.sites:
         stated = directory.sites[name]
-        found[name] = stated and {"approval": stated.approval, "rules": stated.rules}
+        found[name] = stated and {"approval": stated.approval, "rules": stated.thresholds}
     return json.dumps(found, sort_keys=True)
 
 

@@ -40,11 +40,13 @@ class AcceptedLoss:
     site: str
     checkpoint: Checkpoint
     charged: Cost
-    ended: tuple[str, ...]
+    ended_studies: tuple[str, ...]
     awaited: tuple[str, ...]
 
 
-def lost_cost(checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]) -> Cost:
+def cost_of_loss(
+    checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]
+) -> Cost:
     """Return an upper bound on what the checkpoint's ledger spent and these entries do not show.
 
     It is all that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the
@@ -95,21 +97,21 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
     study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
     cost = ledger.ledger.spent_by_study.get(study) or NO_COST
     if cost == NO_COST:
-        cost = lost_cost(checkpoint, ledger.entries(), earlier)
+        cost = cost_of_loss(checkpoint, ledger.entries(), earlier)
     _charge(ledger, study, checkpoint, cost)
     waiting = tuple(sorted(Registry(store, config.federation, unix_ms).sites()))
 
     def note(change: Connection) -> None:
         at = unix_ms()
         change.execute(
-            "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO accepted_losses VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (checkpoint.digest, signed.checkpoint_json, signed.signature, at),
         )
         await_checkpoints(change, waiting)  # another site may have a still later checkpoint
         audit(change, at, "loss-accepted", f"site/{site}", checkpoint.digest)
 
     ledger.settle(study, note)
-    return AcceptedLoss(site=site, checkpoint=checkpoint, charged=cost, ended=ended, awaited=waiting)
+    return AcceptedLoss(site=site, checkpoint=checkpoint, charged=cost, ended_studies=ended, awaited=waiting)
 
 
 def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:

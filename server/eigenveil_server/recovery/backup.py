@@ -52,7 +52,7 @@ class Manifest:
     """Content of a backup: origin, ledger and file digests."""
 
     federation: str
-    made: str
+    created_at: str
     rows: int
     head: str
     spent_micro_rho: int
@@ -62,7 +62,7 @@ class Manifest:
         document = {
             "format": FORMAT,
             "federation": self.federation,
-            "made": self.made,
+            "created_at": self.created_at,
             "ledger": {"rows": self.rows, "head": self.head, "spent_micro_rho": self.spent_micro_rho},
             "files": self.files,
         }
@@ -86,7 +86,7 @@ def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
         manifest = Manifest(
             federation=config.federation,
-            made=time_text(unix_ms()),
+            created_at=time_text(unix_ms()),
             rows=copied.size,
             head=copied.head,
             spent_micro_rho=copied.spent.micro_rho,
@@ -203,7 +203,7 @@ def _manifest(source: Path) -> Manifest:
             raise ValueError("a file outside the folder")
         return Manifest(
             federation=str(document["federation"]),
-            made=str(document["made"]),
+            created_at=str(document["created_at"]),
             rows=int(ledger["rows"]),
             head=str(ledger["head"]),
             spent_micro_rho=int(ledger["spent_micro_rho"]),

@@ -228,7 +228,7 @@ def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
 def awaited_sites(reader: Database) -> list[str]:
     """Return the sites whose checkpoint is awaited since a restore, without those denied meanwhile."""
     rows = reader.rows(
-        "SELECT site FROM awaited WHERE NOT EXISTS "
+        "SELECT site FROM awaited_checkpoints WHERE NOT EXISTS "
         "(SELECT 1 FROM denied d WHERE (d.role, d.name) = (?, site)) ORDER BY site",
         (Role.SITE.value,),
     )
@@ -238,15 +238,15 @@ def awaited_sites(reader: Database) -> list[str]:
 def await_checkpoints(change: Connection, sites: Iterable[str]) -> None:
     """Open no round until these sites have presented their checkpoints. Stored greeting generations are
     deleted: the sites hold later ones."""
-    change.execute("DELETE FROM awaited")
+    change.execute("DELETE FROM awaited_checkpoints")
     for site in sites:
-        change.execute("INSERT INTO awaited VALUES (?)", (site,))
+        change.execute("INSERT INTO awaited_checkpoints VALUES (?)", (site,))
     change.execute("UPDATE greetings SET generation = NULL")
 
 
 def stop_awaiting(change: Connection, at: int, site: str, why: str) -> None:
     """Stop waiting for the checkpoint of this site."""
-    change.execute("DELETE FROM awaited WHERE site = ?", (site,))
+    change.execute("DELETE FROM awaited_checkpoints WHERE site = ?", (site,))
     audit(change, at, "checkpoint", f"site/{site}", why)
 
 
@@ -256,7 +256,7 @@ def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Check
         read_checkpoint(
             pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"]), keys, federation
         )
-        for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
+        for row in reader.rows("SELECT head, signature FROM accepted_losses ORDER BY at, digest")
     ]
 
 

@@ -77,7 +77,7 @@ class RoundDriver(ABC):
         asked = round_statement(session.pending, ledger.ledger_position, session.after).signed(self.sign)
         message = pb.NextWorkResponse(
             query=query,
-            asked=pb.SignedRound(said=asked.said, signature=asked.signature),
+            signed_round=pb.SignedRound(signed_json=asked.signed_json, signature=asked.signature),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
         )
         self._assign(opened, message, at)
@@ -114,7 +114,9 @@ class RoundDriver(ABC):
         opened.message.CopyFrom(message)
         if opened.attempt is not None:
             signed = opened.attempt.signed(self.sign)
-            opened.message.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+            opened.message.attempt.CopyFrom(
+                pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+            )
         opened.message.deadline_unix_ms = at + int(1000 * self.study.federation.deadline_seconds)
 
 
@@ -276,7 +278,7 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
     batch, study = batch_of(round_query.query), round_query.plan_digest
     if batch is None or batch.index == 0:
         return attempt_cost(round_query.priced.cost, number)
-    paid = repository.studies.most_attempts(study, batch.first, round_query.round)
+    paid = repository.studies.most_attempts(study, batch.first_round, round_query.round)
     return attempt_cost(
-        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first]
+        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
     )

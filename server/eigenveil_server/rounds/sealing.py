@@ -121,7 +121,7 @@ class RoundJournal:
         self.book(round_query, write)
         failpoint("round-sealed")
         if statement is not None and release.values.nbytes <= INLINE_BYTES:  # a larger one is fetched
-            self.last = SealedRelease(release=release, stated=statement).message()
+            self.last = SealedRelease(release=release, signed_round=statement).message()
             self.last.query.CopyFrom(self.opened.message.query)
 
     def charge(self, round_query: RoundQuery) -> None:

@@ -77,7 +77,9 @@ class SiteDirectory:
         if self._signed_dictionary is None or self._signed_dictionary[0] != version:
             answer = pb.GetDictionaryResponse()
             if (found := directory.latest(reader)) is not None:
-                signed = pb.SignedDictionary(said=found.signed.said, signature=found.signed.signature)
+                signed = pb.SignedDictionary(
+                    signed_json=found.signed.signed_json, signature=found.signed.signature
+                )
                 answer.dictionary.CopyFrom(signed)
             self._signed_dictionary = (version, answer)
         return self._signed_dictionary[1]
@@ -133,7 +135,7 @@ class SiteDirectory:
         for name in sorted(self._registry.sites()):
             if name <= after:
                 continue
-            row = pb.SiteRow(name=name, seen_unix_ms=self.last_call_hour(name))
+            row = pb.SiteRow(name=name, last_call_unix_ms=self.last_call_hour(name))
             if (stated := self._statements.get(name)) is not None:
                 row.statement.CopyFrom(stated.visible_to(caller.name).to_proto())
             size += row.ByteSize()

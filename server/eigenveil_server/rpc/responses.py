@@ -226,7 +226,7 @@ class NextWork:
         await checkpoints.refresh()
         if checkpoints.is_unknown_digest(checkpoint_digest):
             newer = checkpoints.checkpoint_if_newer(checkpoint_digest)
-            return pb.NextWorkResponse(checkpoint=newer, parted=True)
+            return pb.NextWorkResponse(checkpoint=newer, ledger_diverged=True)
         with self._metrics.polling(site):
             await self._engine.receive(site, poll)
             found = await self._engine.next_work(site, poll, self._seconds)

@@ -183,7 +183,7 @@ class Service(CoordinatorServicer):
 
     async def Ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
         """Record that a site has computed its answer and waits for the set of sites to mask it for [R29]."""
-        query, card = digest_from_bytes(request.query_digest), digest_from_bytes(request.card_digest)
+        query, card = digest_from_bytes(request.query_digest), digest_from_bytes(request.key_card_digest)
         poll = parse_poll(request.next) if request.HasField("next") else None
         run = await self._engine.run(digest_from_bytes(request.plan_digest))
         self._contributions.note_ready(run, CALLER.get().name, request.round, query, card)
@@ -217,7 +217,7 @@ class Service(CoordinatorServicer):
         await self._uploads.wait_for_slot(wanted, due_bytes=8 * opened.round_query.query.length)
         expected_round(await self._engine.run(study))  # it may be over by now
         upload = self._uploads.open(wanted)
-        return pb.OpenUploadResponse(upload=upload.id, have=upload.received_chunks())
+        return pb.OpenUploadResponse(upload=upload.id, received_chunks=upload.received_chunks())
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)

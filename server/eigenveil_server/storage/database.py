@@ -22,48 +22,15 @@ from eigenveil_common.storage.database import Connection, Database, Expect, Migr
 from eigenveil_common.trusted_files import check_trusted, database_files, trusted_entries
 from eigenveil_server.config import Config
 
-# A new table or column goes into both files, and into a step of both MIGRATIONS: (VERSION, the statements).
-VERSION = 12
+# A new table or column goes into both files, and into a step of MIGRATIONS: (VERSION, the statements).
+VERSION = 13  # the base: older versions cannot be read
 READERS = 4  # concurrent connections to a database server
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
-# Version 12 adds the analyst's signature and the table of submissions. Older studies have no summary there:
-# lists read their plans.
-_FILL = (
-    "INSERT INTO submissions (study, analyst, at, bytes) "
-    "SELECT digest, analyst, submitted_at, LENGTH(plan_json) FROM studies;"
-)
-
-
-def _statements(schema: str, *beginnings: str) -> str:
-    """Return the statements of `schema` with these beginnings."""
-    found = [one.strip() for one in schema.split(";\n") if one.strip().startswith(beginnings)]
-    return "".join(f"{one};\n" for one in found)
-
-
-def _column(schema: str, name: str) -> str:
-    """Return the declaration of the one column of this name in `schema`."""
-    lines = [line.strip().removesuffix(",") for line in schema.splitlines()]
-    (found,) = [line for line in lines if line.startswith(f"{name} ")]
-    return found
-
-
-def _submissions(schema: str) -> str:
-    """Return the step to version 12: signatures, the table of submissions, and the indexes for lists."""
-    indexes = ("studies_by_state", "studies_by_time")
-    dropped = "".join(f"DROP INDEX {name};\n" for name in indexes)
-    made = _statements(schema, *(f"CREATE INDEX {name} " for name in indexes), "CREATE TABLE submissions ")
-    signed = f"ALTER TABLE studies ADD COLUMN {_column(schema, 'authorization_json')};\n"
-    uncompressed = _statements(schema, "ALTER TABLE ")  # of PostgreSQL, for new rows
-    by_analyst = _statements(schema, "CREATE INDEX submissions_by_analyst ")
-    return f"{signed}{uncompressed}{dropped}{made}{by_analyst}{_FILL}"
-
-
-MIGRATIONS: Migrations = ((12, _submissions(_SQLITE)),)
-POSTGRESQL_MIGRATIONS: Migrations = ((12, _submissions(_POSTGRESQL)),)
+MIGRATIONS: Migrations = ()
 SCHEMA = ledger_store.SCHEMA + _SQLITE
 POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
@@ -125,11 +92,9 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    writer = postgres.PostgresDatabase(
-        url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS, expect=expect
-    )
+    writer = postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
     reader = ReaderPool(
-        lambda: postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS),
+        lambda: postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS),
         READERS,
     )
     # The server checks the checksums of its pages.

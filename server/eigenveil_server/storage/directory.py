@@ -41,7 +41,7 @@ def history(reader: Database) -> list[PublishedDictionary]:
 
 
 def _published(row: Row) -> PublishedDictionary:
-    signed = SignedDictionary(said=row["said"], signature=row["signature"])
+    signed = SignedDictionary(signed_json=row["signed_json"], signature=row["signature"])
     return PublishedDictionary(version=row["version"], signed=signed, at=row["at"])
 
 
@@ -59,7 +59,12 @@ def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary
             f"version {last} is published, and this file says version {dictionary.version}: raise it to "
             f"{last + 1} or more",
         )
-    row = {"version": dictionary.version, "said": signed.said, "signature": signed.signature, "at": at}
+    row = {
+        "version": dictionary.version,
+        "signed_json": signed.signed_json,
+        "signature": signed.signature,
+        "at": at,
+    }
     change.insert("dictionaries", row)
     audit(
         change, at, "dictionary-published", f"dictionary/{dictionary.name}", f"version {dictionary.version}"

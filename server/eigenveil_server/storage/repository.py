@@ -167,5 +167,5 @@ def _check_study(store: Store, studies: Studies, study: str) -> None:
     studies.release_json(study)
     for row in store.reader.rows("SELECT query, query_digest FROM rounds WHERE study = ?", (study,)):
         check_query(study, row["query"], row["query_digest"])
-    for row in store.reader.rows("SELECT said, digest FROM attempts WHERE study = ?", (study,)):
-        parse_attempt(study, row["said"], row["digest"])
+    for row in store.reader.rows("SELECT signed_json, digest FROM attempts WHERE study = ?", (study,)):
+        parse_attempt(study, row["signed_json"], row["digest"])

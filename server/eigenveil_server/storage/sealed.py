@@ -89,11 +89,11 @@ class SealedRelease:
     """A sealed release and its round statement."""
 
     release: Release
-    stated: SignedRound
+    signed_round: SignedRound
 
     def message(self, part: slice = ALL) -> pb.SealedRound:
         """Return both as sites and analysts receive them, with the bytes of the values in `part`."""
-        return round_to_proto(self.release, self.stated, part)
+        return round_to_proto(self.release, self.signed_round, part)
 
 
 def add_release(change: Connection, study: str, release: Release, stated: SignedRound) -> None:
@@ -108,7 +108,7 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
         "atto_delta": str(release.atto_delta),  # may exceed 63 bits
         "present": json.dumps(release.present),
         "digest": release.digest,
-        "said": stated.said,
+        "signed_json": stated.signed_json,
         "signature": stated.signature,
     }
     change.insert("releases", row)
@@ -142,7 +142,9 @@ def sealed_of(reader: Database, row: Row) -> SealedRelease:
         raise changed from problem
     if release.digest != row["digest"]:
         raise changed
-    return SealedRelease(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))
+    return SealedRelease(
+        release=release, signed_round=SignedRound(signed_json=row["signed_json"], signature=row["signature"])
+    )
 
 
 def _values(reader: Database, row: Row) -> IntArray:

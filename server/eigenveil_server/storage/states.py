@@ -102,7 +102,7 @@ def shown(declined: str) -> tuple[str, ...]:
 class ConsentState(Enum):
     """Consent states, in the order in which a site may reach them; the values are what analysts read."""
 
-    UNSTATED = "not heard of"
+    UNSTATED = "no answer yet"
     WAITING = "waiting for a person"
     AGREED = "agreed"
     DECLINED = "declined"
@@ -139,7 +139,7 @@ def consents(reader: Database, study: str) -> dict[str, SiteConsent]:
     rows = reader.rows("SELECT * FROM consents WHERE study = ?", (study,))
     return {
         row["site"]: SiteConsent(
-            state=ConsentState(row["standing"]),
+            state=ConsentState(row["status"]),
             reason=row["reason"],
             text=row["text"],
             starts_at=row["starts_at"],
@@ -161,7 +161,7 @@ def store_consent(change: Connection, study: str, site: str, consent: SiteConsen
     row = {
         "study": study,
         "site": site,
-        "standing": consent.state.value,
+        "status": consent.state.value,
         "reason": consent.reason,
         "text": consent.text,
         "starts_at": consent.starts_at,

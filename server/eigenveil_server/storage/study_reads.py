@@ -46,15 +46,15 @@ class StoredStudy:
     state: StudyState
     failure: str
     submitted_at: int
-    stated: str = "{}"
-    begun_at: int = 0
+    site_rules_json: str = "{}"
+    started_at: int = 0
     authorization_json: str = ""
 
     @property
     def size(self) -> int:
         """Return the bytes that the submitted study takes. The sites' statements count: its analyst chooses
         whom it invites."""
-        texts = (self.name, self.submission, self.stated, self.authorization_json)
+        texts = (self.name, self.submission, self.site_rules_json, self.authorization_json)
         written = len(self.plan_json) + len(self.signature) + self.begun.ByteSize()
         return written + sum(len(one.encode()) for one in texts)
 
@@ -227,9 +227,10 @@ class Studies:
             InternalError: code `storage`: one is not what was stored.
         """
         rows = self._reader.rows(
-            "SELECT digest, said FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
+            "SELECT digest, signed_json FROM attempts WHERE (study, round) = (?, ?) ORDER BY number",
+            (digest, round),
         )
-        return [parse_attempt(digest, row["said"], row["digest"]) for row in rows]
+        return [parse_attempt(digest, row["signed_json"], row["digest"]) for row in rows]
 
     def attempt_number(self, digest: str, round: int, attempt: str) -> int | None:
         """Return the number of the attempt with this digest; None if there is none."""

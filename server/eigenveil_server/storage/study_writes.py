@@ -108,7 +108,7 @@ def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
         "round": attempt.round,
         "number": attempt.number,
         "digest": attempt.digest,
-        "said": attempt.said,
+        "signed_json": attempt.signed_json,
         "at": at,
     }
     change.insert("attempts", row)
@@ -159,8 +159,8 @@ def release_round(
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
     """Store that the operator has approved the study and its budget is reserved."""
-    row = (begun.state.value, begun.begun_at, begun.digest)
-    change.execute("UPDATE studies SET (state, begun_at) = (?, ?) WHERE digest = ?", row)
+    row = (begun.state.value, begun.started_at, begun.digest)
+    change.execute("UPDATE studies SET (state, started_at) = (?, ?) WHERE digest = ?", row)
     add_event(change, begun.digest, begun.begun)
 
 

@@ -143,15 +143,15 @@ def check_early(reader: Database, quota: SubmissionQuota, analyst: str, now: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalystUsage:
-    """Submissions of one analyst, in the last 24 hours and in all. `unrun` are the bytes of studies without a
-    round."""
+    """Submissions of one analyst, in the last 24 hours and in all. `unstarted_bytes` are the bytes of
+    studies without a round."""
 
     analyst: str
     studies_today: int
     bytes_today: int
     studies: int
     bytes: int
-    unrun: int
+    unstarted_bytes: int
 
 
 def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
@@ -161,7 +161,7 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
         "SUM(CASE WHEN p.at > ? THEN 1 ELSE 0 END) AS studies_today, "
         "SUM(CASE WHEN p.at > ? THEN p.bytes ELSE 0 END) AS bytes_today, "
         "SUM(CASE WHEN EXISTS (SELECT 1 FROM rounds r WHERE r.study = p.study) THEN 0 ELSE p.bytes END) "
-        "AS unrun FROM submissions p GROUP BY p.analyst ORDER BY p.analyst",
+        "AS unstarted_bytes FROM submissions p GROUP BY p.analyst ORDER BY p.analyst",
         (now - DAY_MS, now - DAY_MS),
     )
     return [
@@ -171,7 +171,7 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
             bytes_today=int(row["bytes_today"]),
             studies=int(row["studies"]),
             bytes=int(row["bytes"]),
-            unrun=int(row["unrun"]),
+            unstarted_bytes=int(row["unstarted_bytes"]),
         )
         for row in rows
     ]

@@ -15,7 +15,7 @@ CREATE TABLE certificates (
   issued_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
   superseded BIGINT NOT NULL DEFAULT 0,
-  unused BIGINT NOT NULL,
+  renewal_unused BIGINT NOT NULL,
   issuer TEXT COLLATE "C" NOT NULL,
   key_print TEXT COLLATE "C" NOT NULL,
   certificate BYTEA NOT NULL
@@ -34,7 +34,7 @@ CREATE TABLE statements (
 );
 CREATE TABLE dictionaries (
   version BIGINT PRIMARY KEY,
-  said BYTEA NOT NULL,
+  signed_json BYTEA NOT NULL,
   signature BYTEA NOT NULL,
   at BIGINT NOT NULL
 );
@@ -56,8 +56,8 @@ CREATE TABLE studies (
   state TEXT COLLATE "C" NOT NULL,
   failure TEXT COLLATE "C" NOT NULL DEFAULT '',
   submitted_at BIGINT NOT NULL,
-  stated TEXT COLLATE "C" NOT NULL DEFAULT '{}',
-  begun_at BIGINT NOT NULL DEFAULT 0,
+  site_rules_json TEXT COLLATE "C" NOT NULL DEFAULT '{}',
+  started_at BIGINT NOT NULL DEFAULT 0,
   authorization_json TEXT COLLATE "C" NOT NULL DEFAULT '',
   ended_at BIGINT,
   release BYTEA,
@@ -79,7 +79,7 @@ CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
   site TEXT COLLATE "C" NOT NULL,
-  standing TEXT COLLATE "C" NOT NULL,
+  status TEXT COLLATE "C" NOT NULL,
   reason TEXT COLLATE "C" NOT NULL,
   text TEXT COLLATE "C" NOT NULL,
   starts_at BIGINT NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE attempts (
   round BIGINT NOT NULL,
   number BIGINT NOT NULL,
   digest TEXT COLLATE "C" NOT NULL,
-  said BYTEA NOT NULL,
+  signed_json BYTEA NOT NULL,
   at BIGINT NOT NULL,
   PRIMARY KEY (study, round, number),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
@@ -128,7 +128,7 @@ CREATE TABLE releases (
   atto_delta TEXT COLLATE "C" NOT NULL,
   present TEXT COLLATE "C" NOT NULL,
   digest TEXT COLLATE "C" NOT NULL,
-  said BYTEA NOT NULL,
+  signed_json BYTEA NOT NULL,
   signature BYTEA NOT NULL,
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
@@ -142,7 +142,7 @@ CREATE TABLE releases_continued (
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
 );
 ALTER TABLE releases ALTER COLUMN "values" SET STORAGE EXTERNAL;
-ALTER TABLE releases ALTER COLUMN said SET STORAGE EXTERNAL;
+ALTER TABLE releases ALTER COLUMN signed_json SET STORAGE EXTERNAL;
 ALTER TABLE releases_continued ALTER COLUMN "values" SET STORAGE EXTERNAL;
 ALTER TABLE studies ALTER COLUMN release SET STORAGE EXTERNAL;
 CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
@@ -169,10 +169,10 @@ CREATE TABLE events (
   event BYTEA NOT NULL,
   PRIMARY KEY (study, sequence)
 );
-CREATE TABLE awaited (
+CREATE TABLE awaited_checkpoints (
   site TEXT COLLATE "C" PRIMARY KEY
 );
-CREATE TABLE lost (
+CREATE TABLE accepted_losses (
   digest TEXT COLLATE "C" PRIMARY KEY,
   head BYTEA NOT NULL,
   signature BYTEA NOT NULL,

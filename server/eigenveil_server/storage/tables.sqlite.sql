@@ -14,7 +14,7 @@ CREATE TABLE certificates (
   issued_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   superseded INTEGER NOT NULL DEFAULT 0,
-  unused INTEGER NOT NULL,
+  renewal_unused INTEGER NOT NULL,
   issuer TEXT NOT NULL,
   key_print TEXT NOT NULL,
   certificate BLOB NOT NULL
@@ -33,7 +33,7 @@ CREATE TABLE statements (
 ) STRICT;
 CREATE TABLE dictionaries (
   version INTEGER PRIMARY KEY,
-  said BLOB NOT NULL,
+  signed_json BLOB NOT NULL,
   signature BLOB NOT NULL,
   at INTEGER NOT NULL
 ) STRICT;
@@ -55,8 +55,8 @@ CREATE TABLE studies (
   state TEXT NOT NULL,
   failure TEXT NOT NULL DEFAULT '',
   submitted_at INTEGER NOT NULL,
-  stated TEXT NOT NULL DEFAULT '{}',
-  begun_at INTEGER NOT NULL DEFAULT 0,
+  site_rules_json TEXT NOT NULL DEFAULT '{}',
+  started_at INTEGER NOT NULL DEFAULT 0,
   authorization_json TEXT NOT NULL DEFAULT '',
   ended_at INTEGER,
   release BLOB,
@@ -80,7 +80,7 @@ CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (
   study TEXT NOT NULL REFERENCES studies (digest),
   site TEXT NOT NULL,
-  standing TEXT NOT NULL,
+  status TEXT NOT NULL,
   reason TEXT NOT NULL,
   text TEXT NOT NULL,
   starts_at INTEGER NOT NULL,
@@ -104,7 +104,7 @@ CREATE TABLE attempts (
   round INTEGER NOT NULL,
   number INTEGER NOT NULL,
   digest TEXT NOT NULL,
-  said BLOB NOT NULL,
+  signed_json BLOB NOT NULL,
   at INTEGER NOT NULL,
   PRIMARY KEY (study, round, number),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
@@ -129,7 +129,7 @@ CREATE TABLE releases (
   atto_delta TEXT NOT NULL,
   present TEXT NOT NULL,
   digest TEXT NOT NULL,
-  said BLOB NOT NULL,
+  signed_json BLOB NOT NULL,
   signature BLOB NOT NULL,
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
@@ -160,10 +160,10 @@ CREATE TABLE events (
   event BLOB NOT NULL,
   PRIMARY KEY (study, sequence)
 ) STRICT;
-CREATE TABLE awaited (
+CREATE TABLE awaited_checkpoints (
   site TEXT PRIMARY KEY
 ) STRICT;
-CREATE TABLE lost (
+CREATE TABLE accepted_losses (
   digest TEXT PRIMARY KEY,
   head BLOB NOT NULL,
   signature BLOB NOT NULL,

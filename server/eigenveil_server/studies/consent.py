@@ -79,12 +79,14 @@ class ConsentPhase:
         self._consent_timeouts = consent_timeouts
         self._consents = states.consents(repository.store.reader, stored.digest)
         self._durable_consents = dict(self._consents)  # only these count
-        stated = json.loads(stored.stated)
-        self._asking_persons = {site for site, told in stated.items() if told and told["approval"] == "ask"}
+        stated = json.loads(stored.site_rules_json)
+        self._asking_persons = {
+            site for site, told in stated.items() if told and told["approval"] == "manual"
+        }
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)
-        self._approval_deadline = max(self._deadline, stored.begun_at + consent_timeouts.approval)
+        self._approval_deadline = max(self._deadline, stored.started_at + consent_timeouts.approval)
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []
@@ -193,7 +195,7 @@ class ConsentPhase:
     def assignment(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         """Return the request for the consent of an invited site that has not stated one; else None."""
         study = self._study.digest
-        consent = study in poll.agreed or study in poll.awaiting or (study, 0, 0) in poll.answered
+        consent = study in poll.agreed or study in poll.awaiting_approval or (study, 0, 0) in poll.answered
         if (
             consent
             or site not in self._federation.sites
@@ -214,7 +216,7 @@ class ConsentPhase:
             starts_at = self._start_after_agreement() if poll.agreed[study] else 0
             new = SiteConsent(state=ConsentState.AGREED, starts_at=starts_at)
         else:
-            new = SiteConsent(state=ConsentState.WAITING) if study in poll.awaiting else NO_CONSENT
+            new = SiteConsent(state=ConsentState.WAITING) if study in poll.awaiting_approval else NO_CONSENT
         return new if new.follows(self.consent_of_site(site)) else None
 
     def _start_after_agreement(self) -> int:

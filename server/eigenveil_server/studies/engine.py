@@ -186,14 +186,14 @@ class StudyEngine:
             if known is None:
                 await self._read(self.submissions.check_quota, wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
-                awaiting, compute = wanted.state is StudyState.AWAITING, self._runtime.compute
+                awaiting_approval, compute = wanted.state is StudyState.AWAITING, self._runtime.compute
                 summary = await compute.run(summary_of, wanted.plan_json)
-                if awaiting:
+                if awaiting_approval:
                     await compute.run(self._approvals.store_waiting, wanted, self._quota, summary)
                 else:
                     await compute.run(self._reserve, wanted, plan, summary)
                 failpoint("study-reserved")
-                event = "study-awaits-approval" if awaiting else "study-submitted"
+                event = "study-awaits-approval" if awaiting_approval else "study-submitted"
                 log.event(event, study=wanted.digest, analyst=wanted.analyst)
             await self._launch(known or wanted, plan)
         return known or wanted

@@ -67,7 +67,7 @@ class OperatorApprovals:
                 raise
             await self.end_waiting(stored, str(problem), StudyState.FAILED)
             return
-        begun = replace(stored, state=StudyState.RUNNING, begun_at=self._repository.clock())
+        begun = replace(stored, state=StudyState.RUNNING, started_at=self._repository.clock())
         begin = partial(study_writes.begin_study, begun=begun)
         async with self._start_lock:
             if not await self._awaits(stored):

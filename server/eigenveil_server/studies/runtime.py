@@ -91,8 +91,8 @@ AttemptKey = tuple[str, int, int]  # a study's digest, a round, and an attempt a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
     """State of a site. `known` are the stored plans, with the number of rounds whose releases are stored.
-    `answered` are attempts whose answers are on their way. `awaiting` are plans that wait for a person, and
-    `agreed` are plans that a person (True) or the rules alone have agreed to.
+    `answered` are attempts whose answers are on their way. `awaiting_approval` are plans that wait for a
+    person, and `agreed` are plans that a person (True) or the rules alone have agreed to.
 
     Raises:
         PeerError: code `protocol`: it contradicts itself.
@@ -100,11 +100,11 @@ class Poll:
 
     known: Mapping[str, int]
     answered: frozenset[AttemptKey]
-    awaiting: frozenset[str]
+    awaiting_approval: frozenset[str]
     agreed: Mapping[str, bool]
 
     def __post_init__(self) -> None:
-        if not self.agreed.keys() <= self.known.keys() or self.agreed.keys() & self.awaiting:
+        if not self.agreed.keys() <= self.known.keys() or self.agreed.keys() & self.awaiting_approval:
             raise PeerError(
                 Code.PROTOCOL, "a site agrees to a plan that it does not store, or still waits for"
             )
@@ -116,16 +116,22 @@ def parse_poll(request: pb.NextWorkRequest) -> Poll:
     Raises:
         PeerError: code `protocol`: it names too much, or contradicts itself.
     """
-    listed = (request.known_plans, request.answered, request.awaiting, request.held, request.agreed)
+    listed = (
+        request.known_plans,
+        request.answered,
+        request.awaiting_approval,
+        request.stored_releases,
+        request.agreed,
+    )
     if max(map(len, listed)) > MOST_LISTED:
         raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
     known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
-    known |= zip(known, request.held, strict=False)
+    known |= zip(known, request.stored_releases, strict=False)
     return Poll(
         known=known,
         answered=frozenset(
             (digest_from_bytes(one.plan_digest), one.round, one.attempt) for one in request.answered
         ),
-        awaiting=frozenset(map(digest_from_bytes, request.awaiting)),
+        awaiting_approval=frozenset(map(digest_from_bytes, request.awaiting_approval)),
         agreed={digest_from_bytes(one.plan_digest): one.person for one in request.agreed},
     )

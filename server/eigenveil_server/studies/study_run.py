@@ -232,7 +232,7 @@ class StudyRun:
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
-            sites=json.loads(self.stored.stated),
+            sites=json.loads(self.stored.site_rules_json),
             authorization=self.stored.authorization,
         )
         keys = self._runtime.keys
@@ -309,7 +309,7 @@ class StudyRun:
         if self.consent.open:
             return self.consent.assignment(site, poll)
         opened = self.opened
-        if opened is None or self.digest in poll.awaiting:
+        if opened is None or self.digest in poll.awaiting_approval:
             return None
         attempt_key = self.digest, opened.round_query.round, opened.number_for(site)
         if not opened.awaits(site) or attempt_key in poll.answered:

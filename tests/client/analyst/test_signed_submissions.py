@@ -96,6 +96,6 @@ def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> N
     assert Listing(tmp_path, "lost").chosen != "lost"
     coordinator: Any = SimpleNamespace(call=lambda work: asyncio.run(work(Listing(tmp_path))))
     whole = draft_from_toml(study_to_toml(STUDY))
-    study = FederatedStudy(coordinator=coordinator, toml=whole.text, whole=whole, study=STUDY, asked={})
+    study = FederatedStudy(coordinator=coordinator, toml=whole.text, resolved=whole, study=STUDY, approval={})
     assert study.submission_id() == "lost"
     assert study.submission_id(again=True) != "lost"

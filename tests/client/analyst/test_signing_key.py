@@ -50,7 +50,7 @@ def test_the_secret_is_in_nothing_that_is_shown_or_sent(ada: Path, tmp_path: Pat
     secret = json.loads((ada / KEY_FILE).read_text())["signing"]
     shown = f"{capsys.readouterr()} {key_card.read_text()} {own!r}"
     assert secret not in shown
-    assert bytes.fromhex(secret) not in own.signed.said + own.signed.signature
+    assert bytes.fromhex(secret) not in own.signed.signed_json + own.signed.signature
 
 
 def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(
@@ -65,7 +65,7 @@ def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(
     assert told[0] == told[1]
     (signed,) = cards_from_file((tmp_path / "ada.analyst").read_bytes(), SignedAnalystKeyCard)
     key_card = signed.check()
-    assert (key_card.fingerprint, key_card.digest) == (told[0]["fingerprint"], told[0]["card"])
+    assert (key_card.fingerprint, key_card.digest) == (told[0]["fingerprint"], told[0]["key_card"])
     for words, sentence in ((["show"], "The fingerprint of ada"), (["export"], "Do not send these")):
         assert eigenveil(["key", *words, "--profile", str(ada)]) == 0
         out = capsys.readouterr().out

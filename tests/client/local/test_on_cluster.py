@@ -37,6 +37,6 @@ def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: T
     gone = {1: sites[3:40]}
     here = simulate(study, records, seed=3, drop_outs=gone)
     with of_threads(certified(tmp_path / "tls")) as address, on_cluster(address) as hold:
-        there = simulate(study, records, seed=3, drop_outs=gone, hold=hold)
+        there = simulate(study, records, seed=3, drop_outs=gone, sum_factory=hold)
     assert [one.digest for one in there.releases] == [one.digest for one in here.releases]
     assert len(here.releases[1].present) == MANY - 37

@@ -74,7 +74,7 @@ def test_the_page_runs_as_it_stands(
     names = runpy.run_path(str(folder / "page.py"))
     assert names["mine"].properties.pure
     assert names["run"].result.components.shape == (1, 3)
-    assert "own:one_gram" in capsys.readouterr().out
+    assert "custom:one_gram" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("folder")

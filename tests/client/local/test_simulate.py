@@ -73,8 +73,8 @@ def test_what_was_compared_with_the_exact_answer_is_not_private(
     written = json.loads(Path(value["document"]).read_text())
     for looked in (value, written):
         assert looked["private"] is False
-        assert looked["guarantee"]["words"].startswith("NOT PRIVATE")
-        assert set(looked["guarantee"]) == {"words"}
+        assert looked["guarantee"]["text"].startswith("NOT PRIVATE")
+        assert set(looked["guarantee"]) == {"text"}
     assert "NOT PRIVATE" in Path(value["report"]).read_text()
 
 

@@ -101,7 +101,9 @@ def assignment(
     response = work(asked, plan)
     if attempt is not None:
         signed = attempt.signed(RELEASE_KEY.sign)
-        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+        response.attempt.CopyFrom(
+            pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        )
     return response
 
 

@@ -105,7 +105,7 @@ class Coordinator(Analysts):
         self.opened.append(request)
         key = next(iter(self.uploads), b"") or bytes([len(self.opened)]) * 16
         held = self.uploads.setdefault(key, {})
-        return pb.OpenUploadResponse(upload=key, have=sorted(held))
+        return pb.OpenUploadResponse(upload=key, received_chunks=sorted(held))
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         if "PutChunk" in self.forget:

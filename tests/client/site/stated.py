@@ -56,7 +56,9 @@ def work(
         releases = released(asked.plan_digest) if asked.plan_digest in PLANS else ()
     if asked.round <= len(releases):
         signed = state(asked, releases)
-        response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
+        response.signed_round.CopyFrom(
+            pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
+        )
         if asked.round:
             before = rehearsal(asked.plan_digest)[asked.round - 1]
             response.release.CopyFrom(sealed(before, releases))

@@ -95,13 +95,13 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ("colums = []", "site.toml: unknown key colums"),
         ("minimum_records = 0", "minimum_records must be at least 1"),
         ("maximum_records = 19", "maximum_records must lie between minimum_records and"),
-        ("minimum_records_per_part = 19", "minimum_records_per_part must be at least 20"),
+        ("minimum_records_per_batch = 19", "minimum_records_per_batch must be at least 20"),
         ("sites_per_person = 0", "sites_per_person must lie between"),
         ("person_column = 7", "person_column = 7 must be a text"),
         ("max_delta = 2.0", "max_delta"),
         ('algorithms = ["best"]', "best unknown"),
         ("columns = 3", "columns = 3 must be a list of names"),
-        ('approval = "maybe"', 'approval = \'maybe\' is unknown; choose one of: "ask", "auto"'),
+        ('approval = "maybe"', 'approval = \'maybe\' is unknown; choose one of: "manual", "auto"'),
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
         ('year = "leap"', "year = 'leap' is unknown; choose one of"),
         ('log_format = "xml"', "log_format = 'xml' is unknown"),
@@ -140,11 +140,11 @@ def loaded(folder: Path, lines: str) -> config.SiteConfig:
 )
 def test_it_offers_what_it_says_and_no_more_than_it_allows(tmp_path: Path, lines: str, offers: Any) -> None:
     said = statement_of(loaded(tmp_path, lines))
-    assert (said.offers, said.asks, said.rules) == (offers, True, asdict(QualityRules()))
+    assert (said.columns, said.needs_approval, said.thresholds) == (offers, True, asdict(QualityRules()))
 
 
 def test_it_says_that_a_person_decides(tmp_path: Path) -> None:
-    assert not statement_of(loaded(tmp_path, 'approval = "auto"')).asks
+    assert not statement_of(loaded(tmp_path, 'approval = "auto"')).needs_approval
 
 
 def test_what_it_cannot_mean_is_refused_when_it_is_configured(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("max_delta", {}, {"delta": 1e-4}, "delta 0.0001; at most 1e-05"),
     ("minimum_records", {}, COHORT, "minimum_cohort 31; at most 30: lower it in the study, or raise"),
     ("maximum_records", {}, {"max_records": 49_999}, "max_records 49999; at least 50000: raise it in the"),
-    ("minimum_records_per_part", {"algorithms": ("private-oja",), "minimum_records": 399}, OJA,
+    ("minimum_records_per_batch", {"algorithms": ("private-oja",), "minimum_records": 399}, OJA,
      "20 batches of 399 records; at least 20 in each: lower batches in the study"),
     ("person_column", {}, {"person_column": "diagnosis"},
      "in the study column 'diagnosis' names the person, at the site every row is another person"),

@@ -91,8 +91,8 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
     stage.worker(store).work(work(None, stage.signed(plan)))
     asked = rehearse(plan)[0]
     for other in (
-        changed_query(asked, law=NoiseDistribution.LAPLACE),
-        changed_query(asked, law=NoiseDistribution.STABILITY),
+        changed_query(asked, distribution=NoiseDistribution.LAPLACE),
+        changed_query(asked, distribution=NoiseDistribution.STABILITY),
     ):
         with pytest.raises(RequestError, match="noise that is not Gaussian"):
             store.outgoing.answer(plan, other, b"", ())
@@ -104,7 +104,7 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
 def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
-    loud = changed_query(rehearse(plan)[0], law=NoiseDistribution.GAUSSIAN)
+    loud = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
     assert isinstance(ask(stage, worker, loud, plan), Refusal)
     assert spent(store) == 0
     store.close()
@@ -136,7 +136,7 @@ def test_expensive_query_is_no_payment_for_a_pass(stage: Stage, store: SiteStore
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
     dear = changed_query(QUERIES[BEGAN], query=replace(whole, batch=None))
-    part = Batch(first=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
+    part = Batch(first_round=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
     free = changed_query(dear, round=BEGAN + 1, query=replace(whole, batch=part))
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
@@ -238,7 +238,7 @@ def test_no_record_is_answered_about_more_often_than_paid(peers: Peers) -> None:
     for asked, _ in tried:
         batch = batch_of(asked.query)
         assert batch is not None
-        by_pass.setdefault(batch.first, Counter())[batch.index] += 1
+        by_pass.setdefault(batch.first_round, Counter())[batch.index] += 1
     prices = {asked.round: asked.priced.micro_rho for asked in BATCHES}
     assert answers(peers, tried) == sum(
         max(counts.values()) * prices[first] for first, counts in by_pass.items()

@@ -107,13 +107,13 @@ def test_recoded_columns_are_answered_as_whole_ones(stage: Stage) -> None:
 
 def test_study_of_a_broken_column_cannot_be_approved(stage: Stage) -> None:
     stage.records.write_text(people(broken=True))
-    stage.config = site_config.load(written(stage, 'approval = "ask"'))
+    stage.config = site_config.load(written(stage, 'approval = "manual"'))
     plan = a_plan(of_columns(**BOUNDS))
     with stage.process() as (store, worker):
         assert ask(stage, worker, rehearse(plan)[0], plan) is None
         with refused(Code.LOW_QUALITY_COLUMN, *BROKEN):
             consent.approve(stage.config, store, store.studies.find(plan.digest), by="Dr. Grau")
-        assert store.studies.standing(plan.digest) is ConsentStatus.PENDING
+        assert store.studies.status(plan.digest) is ConsentStatus.PENDING
         assert store.ledger.ledger.committed().micro_rho == 0
 
 

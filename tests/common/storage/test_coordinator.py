@@ -285,7 +285,7 @@ def test_a_restored_database_waits_for_sites_and_charges_the_loss(tmp_path: Path
     subprocess.run([tools / "pg_restore", "--clean", f"--dbname={url}", dump], check=True)
     assert not charges(config)
     code, out, err = command("restored", "--config", toml, "--without", "carl", "--json")
-    assert (code, json.loads(out)["awaited"]) == (0, ["anna", "bert"]), err
+    assert (code, json.loads(out)["awaited_checkpoints"]) == (0, ["anna", "bert"]), err
 
     async def greeted() -> None:
         async with serving(config) as rig:

@@ -101,7 +101,7 @@ def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
         "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
         "UPDATE questions SET message = x''",
         "DROP TRIGGER a_stated_round_never_changes; UPDATE rounds SET message = zeroblob(9)",
-        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'chatter'",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'calls'",
     ],
 )
 def test_a_site_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +25,22 @@ STEPS = (
     (2, "ALTER TABLE t ADD COLUMN size INTEGER NOT NULL DEFAULT 7;"),
     (3, "CREATE TABLE u (data TEXT); INSERT INTO u SELECT NULL FROM t;"),
 )
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from eigenveil_common.storage import postgres, sqlite
+from tests.common.storage.places import Place
+from tests.common.storage.test_migrations import NEWEST, STEPS
+name, where = sys.argv[1:]
+place = Place(where if "://" in where else Path(where))
+kind = sqlite.SqliteDatabase if place.is_file else postgres.PostgresDatabase
+done = getattr(kind, name)
+def killed(*arguments):
+    done(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(kind, name, killed)
+place.open(NEWEST, 3, migrations=STEPS)
+"""
 
 
 def old(place: Place, version: int = 1) -> None:
@@ -53,6 +74,20 @@ def test_a_step_that_fails_leaves_the_last_that_did_not(place: Place) -> None:
     assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 1
 
 
+@pytest.mark.parametrize("moment", ["back_up_before_migration", "set_version"])
+def test_a_migration_that_is_killed_changes_nothing(place: Place, moment: str) -> None:
+    old(place)
+    command = [sys.executable, "-c", KILLED, moment, str(place.where)]
+    for _ in range(2):
+        ended = subprocess.run(
+            command, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        )
+        assert ended.returncode == -signal.SIGKILL
+        with closing(place.open(FIRST, 1)) as database:
+            assert [tuple(dict(row)) for row in database.rows("SELECT * FROM t")] == [("name",)]
+    assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 1
+
+
 def test_a_newer_schema_is_refused(place: Place) -> None:
     old(place, 4)
     with refused(Code.STORAGE, "schema version 4", "needs 3", "Install that program again"):
@@ -61,7 +96,7 @@ def test_a_newer_schema_is_refused(place: Place) -> None:
 
 def test_a_schema_too_old_to_be_brought_up_is_refused(place: Place) -> None:
     old(place)
-    with refused(Code.STORAGE, "made by eigenveil 0.1", "schema version 1", "reduced by what was spent"):
+    with refused(Code.STORAGE, "no upgrade", "schema version 1", "reduced by what was spent"):
         place.open(NEWEST, 3, migrations=STEPS[1:])
 
 

@@ -14,7 +14,7 @@ from eigenveil_server.storage.sealed import PIECE_BYTES
 
 RELEASE: Mapping[str, object] = {
     "study": "s", "query": "q", "values": b"", "sigma": 1.0, "micro_rho": 1, "atto_delta": "0",
-    "present": "[]", "digest": "d", "said": b"", "signature": b"",
+    "present": "[]", "digest": "d", "signed_json": b"", "signature": b"",
 }  # fmt: skip
 PIECE: Mapping[str, object] = {"study": "s", "piece": 0, "values": b""}
 STUDY: Mapping[str, object] = {
@@ -24,7 +24,7 @@ STUDY: Mapping[str, object] = {
 # Each column that holds bytes of which a draw decides, beside the number of a row.
 DRAWN = [
     ("releases", "values", RELEASE, "round"),
-    ("releases", "said", RELEASE, "round"),
+    ("releases", "signed_json", RELEASE, "round"),
     ("releases_continued", "values", PIECE, "round"),
     ("studies", "release", STUDY, "digest"),
 ]

@@ -246,7 +246,7 @@ def test_a_row_with_a_digest_of_its_own_must_still_continue_the_chain(change: di
     ("lowered", "words"),
     [
         ({"micro_rho": 1}, ("8000 % of it: raise budget_epsilon",)),
-        ({"atto_delta": 0}, ("more than nothing of it: raise budget_own_delta",)),
+        ({"atto_delta": 0}, ("more than nothing of it: raise budget_mechanism_delta",)),
     ],
 )
 def test_a_budget_lowered_below_what_is_committed_is_named(

@@ -52,7 +52,7 @@ def released_as(asked: RoundQuery, values: ArrayLike) -> Release:
 
 
 def kinds(run: Simulation) -> list[type[Query]]:
-    return [type(asked.query) for asked in run.asked]
+    return [type(asked.query) for asked in run.queries]
 
 
 def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_gradients() -> None:
@@ -65,10 +65,10 @@ def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_
     assert kinds(flat).count(Gradient) >= 15
     assert CrossNorms in kinds(loud)
     assert CrossNorms in kinds(flat)
-    assert loud.result.way != flat.result.way
+    assert loud.result.decision != flat.result.decision
     for found, word in ((loud, "the rest of the matrix"), (flat, "gradients")):
-        assert str(found.result.way).startswith(word)
-        assert found.document["result"]["way"] == found.result.way
+        assert str(found.result.decision).startswith(word)
+        assert found.document["result"]["decision"] == found.result.decision
 
 
 def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
@@ -76,8 +76,8 @@ def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
     with mock.patch.object(subject, "WIDE", D - 1):
         found = run(a_during(columns=PIXELS, epsilon=4.0, expected_records=100), 30.0)
         assert Gram not in kinds(found)
-        assert str(D) in str(found.result.way)
-        assert len(found.asked) <= max(map(len, possible_rehearsals(found.plan)))
+        assert str(D) in str(found.result.decision)
+        assert len(found.queries) <= max(map(len, possible_rehearsals(found.plan)))
 
 
 @settings(max_examples=12)
@@ -117,13 +117,13 @@ def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_
     ways = [max(len(way) for way in possible_rehearsals(plan))]
     assert seen.rounds == len(said["rounds"]) == max(ways)
     assert seen.bytes_per_site == said["bytes_per_site"]
-    assert str(seen.rounds) in said["depends"]
-    assert str(seen.bytes_per_site) in said["depends"]
+    assert str(seen.rounds) in said["dependence"]
+    assert str(seen.bytes_per_site) in said["dependence"]
     for variance in (30.0, 1.3):
         done = run(study, variance)
-        assert len(done.asked) <= len(said["rounds"])
+        assert len(done.queries) <= len(said["rounds"])
         assert done.bytes_per_site <= said["bytes_per_site"]
-        alike = int(said["depends"].split("first ")[1].split()[0])
+        alike = int(said["dependence"].split("first ")[1].split()[0])
         assert [one["kind"] for one in said["rounds"]][:alike] == [
             one["kind"] for one in done.document["rounds"]
         ][:alike]

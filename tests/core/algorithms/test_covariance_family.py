@@ -37,7 +37,7 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     spent = sum((2 * release.micro_rho / MICRO) ** 0.5 for release in result.releases)
     assert 0.98 * what.epsilon <= spent <= what.epsilon
     assert result.plan.composition is Composition.BASIC
-    assert {query.priced.law for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
+    assert {query.priced.distribution for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
     assert sin_angle(result.estimate.components, truth(spectrum(20_000, EASY), 3)) < 0.1
     assert explain(result.plan)["guarantee"]["delta"] == 0
 
@@ -71,8 +71,8 @@ def test_without_clipping_no_radius_is_asked_for() -> None:
     assert kinds(A.GAUSS_COV, radius=1.0, centring=False) == ["count", "gram"]
     assert kinds(A.GAUSS_COV) == ["count", *mean, "row-norms", "gram"]
     assert kinds(A.EM_COV, radius=1.0, centring=False) == ["count", "spectrum", "eigenvectors"]
-    assert kinds(A.ADAPTIVE_COV, radius=1.0, centring=False)[:2] == ["count", "energy"]
-    assert kinds(A.ADAPTIVE_COV)[5:8] == ["radius-search", "energy", "radius-search"]
+    assert kinds(A.ADAPTIVE_COV, radius=1.0, centring=False)[:2] == ["count", "squared-norm-sum"]
+    assert kinds(A.ADAPTIVE_COV)[5:8] == ["radius-search", "squared-norm-sum", "radius-search"]
 
 
 def test_rows_far_below_the_bound_are_found_by_the_adaptive_radius() -> None:
@@ -109,11 +109,13 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
         asked = RoundQuery(
-            PricedQuery(query=query, micro_rho=10, law=NoiseDistribution.LAPLACE), plan.digest, 0
+            PricedQuery(query=query, micro_rho=10, distribution=NoiseDistribution.LAPLACE), plan.digest, 0
         )
         check_affordable(plan, asked, [], NO_COST, 0)
         with refused(Code.BUDGET, "round 1"):
-            check_affordable(plan, changed_query(asked, law=NoiseDistribution.GAUSSIAN), [], NO_COST, 0)
+            check_affordable(
+                plan, changed_query(asked, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0
+            )
 
 
 def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:

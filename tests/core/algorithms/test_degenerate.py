@@ -111,8 +111,8 @@ def check_charged(done: Simulation, algorithm: Algorithm) -> None:
     longest = max(foreseen_by(plan), key=len)
     assert len(paid) <= len(longest)
     if algorithm not in CHOOSE:
-        (asked, turns), (foreseen, all_turns) = prices(done.asked), prices(longest)
-        assert asked == (foreseen[: len(asked)] if algorithm in STOP else foreseen)
+        (asked, turns), (predicted, all_turns) = prices(done.queries), prices(longest)
+        assert asked == (predicted[: len(asked)] if algorithm in STOP else predicted)
         assert abs(turns - all_turns) <= len(longest)  # as much in one step as in many, but for rounding
 
 

@@ -71,18 +71,18 @@ def test_a_named_algorithm_run_as_ones_own_gives_the_same_bits() -> None:
     assert mine.estimate.components.tobytes() == named.estimate.components.tobytes()
     assert [r.values.tolist() for r in mine.releases] == [r.values.tolist() for r in named.releases]
     assert sum(r.micro_rho for r in mine.releases) == sum(r.micro_rho for r in named.releases)
-    assert mine.document["plan"]["algorithm"] == "own:gauss_cov"
+    assert mine.document["plan"]["algorithm"] == "custom:gauss_cov"
 
 
 def test_no_federation_can_be_given_it() -> None:
     for names in ({"federation": "clinic"}, {"analyst": "ada"}):
         with refused(Code.BAD_STUDY, "runs in simulations only"):
             plan_of(gauss_cov, **names)
-    with refused(Code.PROTOCOL, "own:gauss_cov"):  # what sites and a coordinator that resumes read
+    with refused(Code.PROTOCOL, "custom:gauss_cov"):  # what sites and a coordinator that resumes read
         plan_from_json(plan_of(gauss_cov).to_json())
-    with refused(Code.BAD_STUDY, "algorithm = 'own:gauss_cov' is unknown"):
+    with refused(Code.BAD_STUDY, "algorithm = 'custom:gauss_cov' is unknown"):
         privacy = "[privacy]\nepsilon = 1.0\ndelta = 1e-6"
-        parse_study(f'name = "x"\nalgorithm = "own:gauss_cov"\ncomponents = 1\n{privacy}')
+        parse_study(f'name = "x"\nalgorithm = "custom:gauss_cov"\ncomponents = 1\n{privacy}')
     with refused(Code.BAD_STUDY, "is unknown"):
         replace(STUDY, algorithm=as_custom_algorithm(gauss_cov))  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
         asking(PricedQuery(query=Count(), micro_rho=5, atto_delta=1)), Code.BUDGET, "would exceed"
     ),
     "stability of sums": (
-        asking(PricedQuery(query=MATRIX, micro_rho=5, law=NoiseDistribution.STABILITY)),
+        asking(PricedQuery(query=MATRIX, micro_rho=5, distribution=NoiseDistribution.STABILITY)),
         Code.BAD_ARGUMENT,
         "not a query of counts",
     ),
@@ -121,9 +121,9 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
     ),
     "exact sums, undeclared": (asking(VECTORS), Code.BAD_ARGUMENT, "AlgorithmProperties\\(trusted=True\\)"),
     "too few records": (trusted(replace(VECTORS, records=1)), Code.BAD_ARGUMENT, "use plan.most_records"),
-    "votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "are allowed"),
+    "eigenvalue-votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "are allowed"),
     "a preimage": (
-        trusted(Preimage(fingerprint=BLOCKS.key, holders=frozen([0]), subsamples=BLOCKS)),
+        trusted(Preimage(fingerprint=BLOCKS.key, voting_sites=frozen([0]), subsamples=BLOCKS)),
         Code.BAD_ARGUMENT,
         "are allowed",
     ),
@@ -142,11 +142,11 @@ def test_what_it_may_not_do_is_said_and_not_done(name: str) -> None:
 
 def test_what_it_declares_it_may_do() -> None:
     run = simulate(STUDY, RECORDS, algorithm=trusted(VECTORS))
-    assert "floating point" in run.document["guarantee"]["words"]
+    assert "floating point" in run.document["guarantee"]["text"]
     pure = CustomAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
     none = replace(STUDY, delta=0.0)
     assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0
-    with refused(Code.BAD_STUDY, "own:asks cannot run at delta = 0"):
+    with refused(Code.BAD_STUDY, "custom:asks cannot run at delta = 0"):
         simulate(none, RECORDS, algorithm=asking(Count()))
     loud = asking(PricedQuery(query=Count(), micro_rho=5))
     with refused(Code.BUDGET, "no epsilon to add up"):
@@ -180,4 +180,4 @@ def test_an_estimate_that_cannot_be_one_is_refused(changes: dict[str, Any], mess
 def test_the_studys_own_algorithm_is_not_named_beside_it() -> None:
     named = replace(STUDY, algorithm=Algorithm.DP_PCA)
     plan = simulate(named, RECORDS, algorithm=gauss_cov).document["plan"]
-    assert (plan["algorithm"], plan["study"]["algorithm"]) == ("own:gauss_cov", "auto")
+    assert (plan["algorithm"], plan["study"]["algorithm"]) == ("custom:gauss_cov", "auto")

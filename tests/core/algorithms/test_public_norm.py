@@ -49,12 +49,19 @@ UNASKED = {
     A.ANALYZE_GAUSS: {"count", "gram"},
     A.SEPARATE_COV: {"count", "spectrum", "gram"},
     A.EM_COV: {"count", "spectrum", "eigenvectors"},
-    A.NOISY_POWER: {"count", "gradient", "energy"},
+    A.NOISY_POWER: {"count", "gradient", "squared-norm-sum"},
     A.SMOOTH_GAUSSIAN: {"count", "spectrum", "subspace", "gradient"},
-    A.DP_PCA: {"count", "gradient-norms", "gradient", "energy"},
+    A.DP_PCA: {"count", "gradient-norms", "gradient", "squared-norm-sum"},
     A.REFINED_COV: {"count", "gram", "cross-norms", "cross-covariance"},
-    A.REFINED_PCA: {"count", "gradient-norms", "gradient", "energy", "cross-norms", "cross-covariance"},
-    A.PRIVATE_OJA: {"count", "gradient-norms", "gradient", "energy"},
+    A.REFINED_PCA: {
+        "count",
+        "gradient-norms",
+        "gradient",
+        "squared-norm-sum",
+        "cross-norms",
+        "cross-covariance",
+    },
+    A.PRIVATE_OJA: {"count", "gradient-norms", "gradient", "squared-norm-sum"},
 }
 
 

@@ -191,7 +191,7 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
 def test_where_nothing_is_left_to_turn_towards_nothing_is_asked(algorithm: Algorithm, k: int) -> None:
     rows = spectrum(3000, [3.0, 1.0, 0.3, 0.1])
     one, other = (run(study(4, name, components=k), rows) for name in (algorithm, REFINED[algorithm]))
-    kinds = {NAMES[type(asked.query)] for asked in one.asked}
+    kinds = {NAMES[type(asked.query)] for asked in one.queries}
     assert ("cross-covariance" in kinds) is (k < 4)
     assert k < 4 or (one.estimate.components == other.estimate.components).all()
 
@@ -213,7 +213,7 @@ def test_a_weak_first_stage_is_turned_in_more_steps(algorithm: Algorithm) -> Non
     strong, weak = (
         sum(
             isinstance(one.query, CrossCovariance)
-            for one in run(study(20, algorithm, epsilon=1.0), part).asked
+            for one in run(study(20, algorithm, epsilon=1.0), part).queries
         )
         for part in (rows, rows[:300])
     )

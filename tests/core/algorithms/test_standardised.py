@@ -112,7 +112,7 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
         neighbours=Neighbours.REPLACE_ONE if alone else Neighbours.ADD_REMOVE,
     )
     done = simulate(study, {"a": correlated(900 if alone else 6000)}, seed=4)
-    first, second, *rest = done.asked
+    first, second, *rest = done.queries
     assert (type(first.query), type(second.query)) == (ColumnHistograms, ColumnMoments)
     assert first.priced.frame is None
     assert second.priced.frame is not None
@@ -147,9 +147,9 @@ def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
     measured = float(np.median([sin_angle(exact(records, 1), one.components) for one in runs]))
     stated = float(np.median([one.predicted_sin_angle or 0.0 for one in runs]))
     assert measured / 2 < stated < measured * 2
-    foreseen = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
-    assert foreseen.error is not None
-    assert measured / 2 < foreseen.error.median < measured * 2
+    predicted = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
+    assert predicted.error is not None
+    assert measured / 2 < predicted.error.median < measured * 2
 
 
 def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
@@ -157,7 +157,12 @@ def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
     scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
     noise = MatrixNoise(
-        law=NoiseDistribution.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, kept=1.0
+        distribution=NoiseDistribution.GAUSSIAN,
+        diagonal=2e-3,
+        off_diagonal=1e-3,
+        count=0.0,
+        centre=1e-4,
+        retained_share=1.0,
     )
     found = Estimate(
         components=np.eye(1, 4), explained_variance=np.array([0.1]), mean=np.zeros(4), records=6000.0,
@@ -211,7 +216,7 @@ def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.Mo
     with pytest.raises(StopIteration) as end:
         steps.send(done.releases[1])
     monkeypatch.undo()
-    third = done.asked[2].priced.frame
+    third = done.queries[2].priced.frame
     assert third is not None
     assert end.value.value.frame.factors.tolist() == third.factors.tolist()
 

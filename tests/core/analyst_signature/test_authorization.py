@@ -61,16 +61,16 @@ def of(plan: Plan) -> SignedAuthorization:
 
 def stating(**changes: Any) -> SignedAuthorization:
     """A statement with changed fields, under ada's own signature."""
-    stated = json.loads(SIGNED.said) | changes
+    stated = json.loads(SIGNED.signed_json) | changes
     return signing(canonical({name: value for name, value in stated.items() if value is not None}))
 
 
 def changed_to(part: str, value: bytes) -> SignedAuthorization:
-    return replace(SIGNED, said=value) if part == "said" else replace(SIGNED, signature=value)
+    return replace(SIGNED, signed_json=value) if part == "signed_json" else replace(SIGNED, signature=value)
 
 
 def signing(said: bytes) -> SignedAuthorization:
-    return replace(SIGNED, said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+    return replace(SIGNED, signed_json=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
 
 
 def test_an_authorization_holds_for_its_plan_until_it_expires() -> None:
@@ -102,7 +102,8 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.AUTHORIZATION, "for key", lambda: stating(key="ab" * 32)),
         (Code.VERSION, "has form 0", lambda: stating(form=0)),
         (Code.VERSION, "has form 2", lambda: stating(form=2, more="x")),
-        (Code.VERSION, "has form True", lambda: signing(SIGNED.said.replace(b'"form":1', b'"form":true'))),
+        (Code.VERSION, "has form True", lambda: signing(
+            SIGNED.signed_json.replace(b'"form":1', b'"form":true'))),
         (Code.PROTOCOL, "cannot be read", lambda: stating(form=None)),
         (Code.PROTOCOL, "cannot be read", lambda: stating(more="x")),
         (Code.PROTOCOL, "cannot be read", lambda: stating(expires=None)),
@@ -111,13 +112,15 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.PROTOCOL, "has an invalid field", lambda: stating(expires=-1)),
         (Code.PROTOCOL, "has an invalid field", lambda: stating(plan="ab")),
         (Code.PROTOCOL, "has an invalid field", lambda: stating(analyst=7)),
-        (Code.PROTOCOL, "canonical", lambda: signing(SIGNED.said + b" ")),
+        (Code.PROTOCOL, "canonical", lambda: signing(SIGNED.signed_json + b" ")),
         (Code.PROTOCOL, "too long", lambda: stating(submission="x" * 1024)),
         (Code.PROTOCOL, "cannot be read", lambda: signing(b"[]")),
-        (Code.IDENTITY, "by the stated key", lambda: replace(SIGNED, said=stating(expires=NOW).said)),
+        (Code.IDENTITY, "by the stated key", lambda: replace(
+            SIGNED, signed_json=stating(expires=NOW).signed_json)),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(SIGNED, signature=bytes(64))),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(
-            SIGNED, signature=analyst_key("ada").sign(b"eigenveil/plan-signature/v1\n" + SIGNED.said))),
+            SIGNED, signature=analyst_key("ada").sign(
+                b"eigenveil/plan-signature/v1\n" + SIGNED.signed_json))),
         (Code.IDENTITY, "not signed by the stated key", lambda: replace(
             SIGNED, card=analyst_card("ada", "north", analyst_key("eve")))),
         (Code.IDENTITY, "not signed by its own key", lambda: replace(
@@ -133,15 +136,15 @@ def test_an_authorization_of_anything_else_is_refused(
 
 def test_a_card_of_another_federation_authorizes_nothing_here() -> None:
     foreign = analyst_card("ada", "south")
-    said = canonical(json.loads(SIGNED.said) | {"key": foreign.check().digest})
+    said = canonical(json.loads(SIGNED.signed_json) | {"key": foreign.check().digest})
     with refused(Code.AUTHORIZATION, "for federation south, not north"):
         check_authorization(replace(signing(said), card=foreign), PLAN, NOW)
 
 
 def test_a_card_of_another_analyst_authorizes_nothing_in_this_name() -> None:
     card, key = analyst_card("eve", "north"), analyst_key("eve")
-    said = canonical(json.loads(SIGNED.said) | {"key": card.check().digest})
-    signed = SignedAuthorization(said=said, signature=key.sign(AUTHORIZATION_SIGNED + said), card=card)
+    said = canonical(json.loads(SIGNED.signed_json) | {"key": card.check().digest})
+    signed = SignedAuthorization(signed_json=said, signature=key.sign(AUTHORIZATION_SIGNED + said), card=card)
     with refused(Code.AUTHORIZATION, "for analyst eve, not ada"):
         check_authorization(signed, PLAN, NOW)
 
@@ -152,7 +155,7 @@ def test_only_a_plan_in_the_key_s_own_name_is_authorized() -> None:
         authorize(PLAN, analyst_card("eve", "north"), UNTIL, key.sign)
 
 
-@given(st.integers(0, 2**16), st.integers(1, 255), st.sampled_from(["said", "signature"]))
+@given(st.integers(0, 2**16), st.integers(1, 255), st.sampled_from(["signed_json", "signature"]))
 def test_an_authorization_with_any_byte_changed_is_refused(place: int, flip: int, part: str) -> None:
     changed = bytearray(getattr(SIGNED, part))
     changed[place % len(changed)] ^= flip
@@ -164,7 +167,7 @@ def test_an_authorization_travels_and_is_stored_as_it_was_signed() -> None:
     assert authorization_from_proto(SIGNED.to_proto()) == SIGNED
     assert authorization_from_dict(json.loads(json.dumps(SIGNED.to_dict()))) == SIGNED
     with refused(Code.PROTOCOL, "too long"):
-        authorization_from_proto(pb.SignedAuthorization(card_said=bytes(MOST_SENT)))
+        authorization_from_proto(pb.SignedAuthorization(key_card_json=bytes(MOST_SENT)))
     for broken in ({}, {"authorization": 1, "signature": "x", "card": {}}):
         with refused(Code.PROTOCOL, "cannot be read"):
             authorization_from_dict(broken)
@@ -172,7 +175,7 @@ def test_an_authorization_travels_and_is_stored_as_it_was_signed() -> None:
 
 def test_a_statement_is_one_of_the_form_that_is_known() -> None:
     stated = SIGNED.read()
-    assert StudyAuthorization(**json.loads(stated.said)) == stated
+    assert StudyAuthorization(**json.loads(stated.signed_json)) == stated
     assert (stated.form, stated.expires, stated.plan) == (1, UNTIL, PLAN.digest)
 
 
@@ -216,8 +219,10 @@ ADA = analyst_card("ada", "north")
 
 
 def stating_card(**changes: Any) -> SignedAnalystKeyCard:
-    said = canonical(json.loads(ADA.said) | changes)
-    return SignedAnalystKeyCard(said=said, signature=analyst_key("ada").sign(AnalystKeyCard.prefix + said))
+    said = canonical(json.loads(ADA.signed_json) | changes)
+    return SignedAnalystKeyCard(
+        signed_json=said, signature=analyst_key("ada").sign(AnalystKeyCard.prefix + said)
+    )
 
 
 def test_an_analyst_card_is_valid_and_has_its_own_fingerprint() -> None:
@@ -235,8 +240,8 @@ def test_an_analyst_card_is_valid_and_has_its_own_fingerprint() -> None:
         (Code.PROTOCOL, stating_card(analyst="Ada L")),
         (Code.PROTOCOL, stating_card(signing="ab")),
         (Code.PROTOCOL, stating_card(more="x")),
-        (Code.PROTOCOL, replace(ADA, said=ADA.said + b" ")),
-        (Code.PROTOCOL, replace(ADA, said=b"{}")),
+        (Code.PROTOCOL, replace(ADA, signed_json=ADA.signed_json + b" ")),
+        (Code.PROTOCOL, replace(ADA, signed_json=b"{}")),
     ],
 )
 def test_a_card_that_was_changed_is_refused(code: Code, signed: SignedAnalystKeyCard) -> None:

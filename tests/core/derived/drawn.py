@@ -19,12 +19,12 @@ WITHIN = 0.11  # of an error: three and a half of the standard errors of DRAWS d
 def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float = 1.0) -> MatrixNoise:
     """Symmetric noise of that sd off the diagonal, or as much on it."""
     return MatrixNoise(
-        law=NoiseDistribution.GAUSSIAN,
+        distribution=NoiseDistribution.GAUSSIAN,
         diagonal=size if even else size * np.sqrt(2),
         off_diagonal=size,
         count=count,
         centre=0.0,
-        kept=kept,
+        retained_share=kept,
     )
 
 

@@ -19,7 +19,7 @@ ALL = pytest.mark.parametrize("units", Units)
 
 def in_units(matrix: NoisedCovariance, units: Units) -> FloatArray:
     sizes = np.sqrt(np.diag(matrix.values))
-    weights = {Units.RELEASED: np.ones(4), Units.OWN: matrix.scale, Units.STANDARD: 1 / sizes}[units]
+    weights = {Units.RELEASED: np.ones(4), Units.ORIGINAL: matrix.scale, Units.STANDARD: 1 / sizes}[units]
     return np.asarray(matrix.values * np.outer(weights, weights))
 
 
@@ -71,9 +71,9 @@ def test_two_releases_of_one_table_differ_by_noise_and_two_tables_by_more() -> N
 def test_incomparable_matrices_are_refused() -> None:
     matrix = a_matrix()
     with refused(Code.BAD_ARGUMENT, "different columns"):
-        subspace_angle(matrix, matrix.of(["a", "b"]), 1, Units.OWN)
+        subspace_angle(matrix, matrix.of(["a", "b"]), 1, Units.ORIGINAL)
     with refused(Code.BAD_ARGUMENT, "different scales"):
         subspace_angle(matrix, replace(matrix, scale=matrix.scale * 2), 1, Units.RELEASED)
     for k in (0, 5):
         with refused(Code.BAD_ARGUMENT, "between 1 and the 4 columns"):
-            pca(matrix, k, Units.OWN, 0.95)
+            pca(matrix, k, Units.ORIGINAL, 0.95)

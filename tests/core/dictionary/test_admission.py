@@ -33,7 +33,7 @@ shares = st.floats(0, 1)
 
 def stated(offers: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
     return SiteStatement(
-        offers=offers, asks=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
+        columns=offers, needs_approval=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
     )
 
 
@@ -61,7 +61,10 @@ def statements(draw: st.DrawFn) -> SiteStatement:
     offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
     rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
     return SiteStatement(
-        offers=offers, asks=draw(st.booleans()), allows=draw(st.none() | site_rules()), **rules
+        columns=offers,
+        needs_approval=draw(st.booleans()),
+        study_rules=draw(st.none() | site_rules()),
+        **rules,
     )
 
 
@@ -76,11 +79,11 @@ def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[s
 @pytest.mark.parametrize(
     "bad",
     [
-        pb.SiteStatement(offers_stated=True, offers=["a\x1b[2J"]),
-        pb.SiteStatement(offers_stated=True, offers=["a\u202eb"]),
-        pb.SiteStatement(offers_stated=True, offers=["x" * 201]),
-        pb.SiteStatement(offers_stated=True, offers=["x" * 100] * 1000),
-        pb.SiteStatement(offers_stated=False, offers=["x" * 70_000]),
+        pb.SiteStatement(columns_stated=True, columns=["a\x1b[2J"]),
+        pb.SiteStatement(columns_stated=True, columns=["a\u202eb"]),
+        pb.SiteStatement(columns_stated=True, columns=["x" * 201]),
+        pb.SiteStatement(columns_stated=True, columns=["x" * 100] * 1000),
+        pb.SiteStatement(columns_stated=False, columns=["x" * 70_000]),
         pb.SiteStatement(max_missing=1.5),
         pb.SiteStatement(max_unreadable=float("nan")),
         pb.SiteStatement(max_out_of_bounds=-0.1),
@@ -108,10 +111,11 @@ def test_a_study_is_admitted_exactly_if_its_columns_and_deadlines_fit_the_direct
         sites=dict(zip(SITES, (one, other), strict=True)), columns=listed, approval_seconds=seconds
     )
     names = {column.name for column in STUDY.columns}
-    offers = [set(site.offers) for site in (one, other) if site.offers is not None]
+    offers = [set(site.columns) for site in (one, other) if site.columns is not None]
     known = columns is None or names <= columns.union(*offers)
     in_time = (
-        not (one.asks or other.asks) or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
+        not (one.needs_approval or other.needs_approval)
+        or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
     )
     admitted = known and all(names <= have for have in offers) and in_time
     with nullcontext() if admitted else refused(Code.BAD_STUDY):

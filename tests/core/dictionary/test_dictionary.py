@@ -153,17 +153,19 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
         signed.check(PUBLIC, "south")
     with refused(Code.IDENTITY):
         signed.check(Ed25519PrivateKey.generate().public_key().public_bytes_raw(), "north")
-    place = data.draw(st.integers(0, len(signed.said) - 1))
-    changed = signed.said[:place] + bytes([signed.said[place] ^ 1]) + signed.said[place + 1 :]
+    place = data.draw(st.integers(0, len(signed.signed_json) - 1))
+    changed = (
+        signed.signed_json[:place] + bytes([signed.signed_json[place] ^ 1]) + signed.signed_json[place + 1 :]
+    )
     with refused(Code.IDENTITY, "not signed"):
-        SignedDictionary(said=changed, signature=signed.signature).check(PUBLIC, "north")
+        SignedDictionary(signed_json=changed, signature=signed.signature).check(PUBLIC, "north")
 
 
 @pytest.mark.parametrize(
     "said", [b"", b"[]", b"{}", b'{"federation":"north","dictionary":{}}', b"[" * 100_000]
 )
 def test_a_signed_text_that_is_no_dictionary_is_refused(said: bytes) -> None:
-    signed = SignedDictionary(said=said, signature=KEY.sign(DICTIONARY_SIGNED + said))
+    signed = SignedDictionary(signed_json=said, signature=KEY.sign(DICTIONARY_SIGNED + said))
     with refused(Code.PROTOCOL):
         signed.check(PUBLIC, "north")
 
@@ -174,7 +176,7 @@ def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
     with refused(Code.BAD_STUDY, "shorten its texts"):
         sign_dictionary(large, "north", KEY.sign)
     with refused(Code.PROTOCOL, "too long"):
-        SignedDictionary(said=bytes(2**20 + 1), signature=b"").check(PUBLIC, "north")
+        SignedDictionary(signed_json=bytes(2**20 + 1), signature=b"").check(PUBLIC, "north")
 
 
 def test_this_file_reads_what_is_installed() -> None:

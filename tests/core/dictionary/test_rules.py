@@ -36,7 +36,9 @@ def directory(**sites: StatedRules | None) -> Directory:
     told = {
         name: None
         if rules is None
-        else SiteStatement(asks=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1, allows=rules)
+        else SiteStatement(
+            needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1, study_rules=rules
+        )
         for name, rules in (dict.fromkeys(SITES) | sites).items()
     }
     return Directory(federation="fed", sites=told, columns=None, approval_seconds=0.0)
@@ -88,9 +90,9 @@ def test_a_site_statement_shown_to_an_analyst_omits_other_analysts() -> None:
     assert stated is not None
     for analyst, told in (("ada", ("ada",)), ("mallory", ())):
         seen = stated.visible_to(analyst)
-        assert seen.allows is not None
-        assert seen.allows.analysts == told
-        assert replace(seen, allows=stated.allows) == stated, "and nothing else is changed"
+        assert seen.study_rules is not None
+        assert seen.study_rules.analysts == told
+        assert replace(seen, study_rules=stated.study_rules) == stated, "and nothing else is changed"
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_fits_with_one_seed_are_equal_and_not_private_and_others_differ(estimato
     )
     np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     assert one.release_["private"] is False
-    assert one.release_["guarantee"]["words"].startswith("NOT PRIVATE")
+    assert one.release_["guarantee"]["text"].startswith("NOT PRIVATE")
     assert not np.array_equal(getattr(one, name), getattr(other, name))
     assert not np.array_equal(getattr(private, name), getattr(again, name))
 

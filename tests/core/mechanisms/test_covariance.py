@@ -179,7 +179,7 @@ def scales(
     )
     study = a_study(neighbours=relation, max_sites_per_person=sites)
     limit, count = covariance.radius_noise_spec(query, micro_rho_of(epsilon), study).blocks
-    assert (limit.count, limit.law, count.count, count.law) == (
+    assert (limit.count, limit.distribution, count.count, count.distribution) == (
         1,
         NoiseDistribution.LAPLACE,
         edges,

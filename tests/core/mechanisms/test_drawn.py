@@ -69,10 +69,10 @@ def laws(name: str) -> list[NoiseDistribution]:
 @pytest.mark.parametrize("name", SUMS)
 def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
-    for law, (plan, s) in product(laws(name), settings(10**12)):
-        noise, asked = Recorder(), query_of(plan, SUMS[name], s, law)
+    for distribution, (plan, s) in product(laws(name), settings(10**12)):
+        noise, asked = Recorder(), query_of(plan, SUMS[name], s, distribution)
         said = released(plan, asked, noise)
-        assert drew(noise, *spec.added(kind, asked.query, law.value, s)), (law, s)
+        assert drew(noise, *spec.added(kind, asked.query, distribution.value, s)), (distribution, s)
         assert said.sigma == max(block.sigma for block in noise.blocks)
         assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
@@ -99,7 +99,9 @@ def with_slots(name: str, slots: int) -> Query:
         return SpanVotes(subsamples=replace(BLOCKS, count=slots))
     cells = replace(CELLS, count=slots)
     return (
-        CellVotes(cells=cells, least=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
+        CellVotes(cells=cells, min_votes=1)
+        if name == "cell-votes"
+        else RankVotes(cells=replace(cells, rank=1))
     )
 
 
@@ -114,12 +116,12 @@ def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> Non
             noise = Recorder()
             said = released(plan, query, noise, votes_of(m, least + 2))
             assert bool(said.values.any()) is speaks, (m, s)
-            assert drew(noise, Noise(law="laplace", count=least + 2, square=square))
+            assert drew(noise, Noise(distribution="laplace", count=least + 2, square=square))
 
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
-    query = SpanGap(pool=replace(POOL, cut=cut))
+    query = SpanGap(pool=replace(POOL, truncated=cut))
     for plan, s in settings(*DELTAS):
         changed = spec.lead(query, s)
         least = spec.reach(changed, s.epsilon, s.delta) + changed
@@ -128,7 +130,7 @@ def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
             noise = Recorder()
             said = released(plan, query_of(plan, query, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
             assert bool(said.values.any()) is speaks, (ahead, s)
-            assert drew(noise, Noise(law="laplace", count=noise.blocks[0].count, square=square))
+            assert drew(noise, Noise(distribution="laplace", count=noise.blocks[0].count, square=square))
 
 
 def stops_at() -> Fraction:
@@ -156,16 +158,16 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
             noise = Recorder(0.0, 0.0)
             total = np.concatenate([votes_of(half // 2 + ahead, half), votes_of(half, half)])
             assert bool(released(plan, query, noise, total).values.any()) is speaks, (ahead, s)
-            wanted = Noise(law="laplace", count=0, square=spec.least(scale**2))
+            wanted = Noise(distribution="laplace", count=0, square=spec.least(scale**2))
             assert drew(noise, *(replace(wanted, count=block.count) for block in noise.blocks))
 
 
-@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
-def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseDistribution) -> None:
+@pytest.mark.parametrize("distribution", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
+def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(distribution: NoiseDistribution) -> None:
     for plan, s in settings():
-        noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, law)
+        noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, distribution)
         released(plan, asked, noise)
-        assert drew(noise, *spec.eigenvalues(asked.query, law.value, s)), s
+        assert drew(noise, *spec.eigenvalues(asked.query, distribution.value, s)), s
         assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
@@ -203,7 +205,7 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
 def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
     for plan, s in settings(10**12):
         if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
-            noise, asked = Recorder(), query_of(plan, QUERIES["slot"], s)
+            noise, asked = Recorder(), query_of(plan, QUERIES["shuffled-record"], s)
             released(plan, asked, noise)
             assert drew(noise, *spec.local_randomiser(asked.query, s))
             return
@@ -247,7 +249,7 @@ def test_a_smooth_gaussian_has_its_secret_scale(shape: tuple[int, int]) -> None:
         released(plan, query, noise, total)
         least = float(spec.secret_gaussian(turn, real(gap), s))
         (block,) = noise.blocks
-        assert (block.law, block.count) == (NoiseDistribution.GAUSSIAN, turn.d * turn.k)
+        assert (block.distribution, block.count) == (NoiseDistribution.GAUSSIAN, turn.d * turn.k)
         assert least <= block.scale <= least * WIDE, (gap, s)
 
 
@@ -290,7 +292,9 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
         noise = Recorder()
         said = released(plan, query, noise, total)
         scale, margin = spec.tested_gap(turn, s)
-        assert drew(Recorder.of(noise.blocks[0]), Noise(law="laplace", count=1, square=spec.least(scale**2)))
+        assert drew(
+            Recorder.of(noise.blocks[0]), Noise(distribution="laplace", count=1, square=spec.least(scale**2))
+        )
         if len(noise.blocks) == 1:
             continue
         bound = int(said.values[-1])
@@ -315,10 +319,10 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
     plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
     asked = rehearse(plan)
-    for query in {(type(q.query), q.priced.law, q.priced.micro_rho): q for q in asked}.values():
+    for query in {(type(q.query), q.priced.distribution, q.priced.micro_rho): q for q in asked}.values():
         s = Setting(adds=adds, sites=1, micro_rho=query.priced.micro_rho, atto_delta=query.priced.atto_delta)
         kind = NAMES[type(query.query)]
-        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.priced.law.value, s)
+        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.priced.distribution.value, s)
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query

@@ -31,10 +31,10 @@ ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 KEY = np.arange(4)
 BLOCKS = Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY)
 CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY, points=2, width=2**30)
-POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, most=1000, cut=False, key=KEY)
+POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, max_records=1000, truncated=False, key=KEY)
 QUERIES: dict[str, SpanVotes | CellVotes] = {
     "span": SpanVotes(subsamples=BLOCKS),
-    "cell": CellVotes(cells=CELLS, least=1),
+    "cell": CellVotes(cells=CELLS, min_votes=1),
 }
 Asked = SpanVotes | CellVotes | SpanGap | RankVotes | Preimage
 EPSILONS = (0.3, 1.0, 2.5)
@@ -61,11 +61,11 @@ def asking(query: Asked, epsilon: float, delta: float = DELTA) -> PricedQuery:
         query=query,
         micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
         atto_delta=int(Fraction(delta) * ATTO),
-        law=NoiseDistribution.GAUSSIAN,
+        distribution=NoiseDistribution.GAUSSIAN,
     )
 
 
-def law(scale: float, truncation_bound: int) -> FloatArray:
+def distribution(scale: float, truncation_bound: int) -> FloatArray:
     """The discrete Laplace law on -reach..reach."""
     x = np.abs(np.arange(-truncation_bound, truncation_bound + 1))
     return np.asarray(np.exp(-x / scale) * math.tanh(1 / (2 * scale)))
@@ -81,7 +81,7 @@ def winners(counts: tuple[int, ...], scale: float, least: int) -> FloatArray:
     for i, m in enumerate(counts):
         if m == 0:
             continue
-        pmf = law(scale, top + truncation_bound)
+        pmf = distribution(scale, top + truncation_bound)
         cdf = np.cumsum(pmf)
         place = values - m + top + truncation_bound
         at[i], below[i] = pmf[place], cdf[place - 1]
@@ -163,7 +163,7 @@ def slots(*named: tuple[int, int]) -> IntArray:
 
 
 def test_the_majority_counts_beside_the_threshold() -> None:
-    wide = CellVotes(cells=CELLS, least=500)
+    wide = CellVotes(cells=CELLS, min_votes=500)
     for noise, named in ((Given(494), 0), (Given(495), 7)):
         assert (
             apply_mechanism(asking(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist()
@@ -255,7 +255,7 @@ def trial_law(rule: TrialNoise, candidates: list[tuple[int, int]], half: int) ->
         scores = np.arange(-truncation_bound, truncation_bound + 1) + agreed
         chance = np.zeros(2 * truncation_bound + 200)
         wanted = scores > half // 2
-        chance[scores[wanted] - half // 2] = clear * law(rule.scale, truncation_bound)[wanted]
+        chance[scores[wanted] - half // 2] = clear * distribution(rule.scale, truncation_bound)[wanted]
         out.append(chance / len(candidates))
     flat = np.concatenate(out)
     return np.concatenate([[1 - flat.sum()], flat])
@@ -309,7 +309,7 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
 
 def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    query = Preimage(fingerprint=fingerprint(values), holders=[0, 2], subsamples=BLOCKS)  # type: ignore[arg-type]
+    query = Preimage(fingerprint=fingerprint(values), voting_sites=[0, 2], subsamples=BLOCKS)  # type: ignore[arg-type]
     study = a_study(sites=("anna", "bert", "carl"))
     full = frozen([0] * 7 + [1, *values])
     for present, said in (
@@ -323,7 +323,7 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
 
 def test_a_site_can_send_nothing_but_the_preimage() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    query = Preimage(fingerprint=fingerprint(values), holders=[0], subsamples=BLOCKS)  # type: ignore[arg-type]
+    query = Preimage(fingerprint=fingerprint(values), voting_sites=[0], subsamples=BLOCKS)  # type: ignore[arg-type]
     assert query.is_plausible(frozen([1, *values]), range(11))
     assert query.is_plausible(frozen([0] * 7), range(11))
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
@@ -337,4 +337,4 @@ def test_an_epsilon_beyond_floats_hides_by_its_bound() -> None:
 def test_a_pool_of_too_many_spans_is_refused() -> None:
     key = frozen([1, 2, 3, 4])
     with refused(Code.OVERFLOW, "spans"):
-        Pool(centre=frozen([0] * 20), rank=10, most=32_768, cut=True, key=key)
+        Pool(centre=frozen([0] * 20), rank=10, max_records=32_768, truncated=True, key=key)

@@ -256,7 +256,7 @@ def asking(query: Subspace, epsilon: float, delta: float) -> PricedQuery:
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        law=NoiseDistribution.LAPLACE,
+        distribution=NoiseDistribution.LAPLACE,
     )
 
 

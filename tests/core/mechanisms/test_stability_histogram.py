@@ -43,7 +43,7 @@ def spend(one: list[int], other: list[int], scale: float, threshold: int, epsilo
     """The exact delta at `epsilon` between what is published of two sets of counts, either way round."""
     reach = threshold + max(*one, *other) + math.ceil(4 * scale)
     laws = [[outcomes(c, scale, threshold, reach) for c in counts] for counts in (one, other)]
-    left, right = (np.array(law[0]) for law in laws)
+    left, right = (np.array(distribution[0]) for distribution in laws)
     for a, b in zip(laws[0][1:], laws[1][1:], strict=True):
         left, right = np.multiply.outer(left, a).reshape(-1), np.multiply.outer(right, b).reshape(-1)
     excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((left, right), (right, left))]
@@ -114,7 +114,9 @@ def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
 
 
 def a_query(query: RowNorms | SquaredNormSum | CoordinateHistograms, atto_delta: int = 10**12) -> PricedQuery:
-    return PricedQuery(query=query, micro_rho=500_000, atto_delta=atto_delta, law=NoiseDistribution.STABILITY)
+    return PricedQuery(
+        query=query, micro_rho=500_000, atto_delta=atto_delta, distribution=NoiseDistribution.STABILITY
+    )
 
 
 def norms() -> RowNorms:

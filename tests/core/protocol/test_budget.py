@@ -38,7 +38,7 @@ def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Cal
     """Part `index` of the pass that began in round `first`."""
 
     def priced(plan: Plan) -> PricedQuery:
-        part = Batch(first=first, index=index, batches=parts, key=pass_key(plan.digest, first, parts))
+        part = Batch(first_round=first, index=index, batches=parts, key=pass_key(plan.digest, first, parts))
         return PricedQuery(query=gradient(part), micro_rho=price)
 
     return priced
@@ -107,7 +107,7 @@ def test_gaussian_noise_and_histograms_are_refused_under_basic_composition(
     coordinates = CoordinateHistograms(spec=gradient().spec, width=5, half=2)
     for priced in (
         PricedQuery(query=Count(), micro_rho=1),
-        PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, law=NoiseDistribution.STABILITY),
+        PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, distribution=NoiseDistribution.STABILITY),
     ):
 
         def steps(plan: Plan, priced: PricedQuery = priced) -> Steps:

@@ -30,8 +30,10 @@ LARGEST: dict[str, Query] = {
 }
 
 
-def a_query(query: Query, micro_rho: int, law: NoiseDistribution) -> RoundQuery:
-    return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho, atto_delta=10**9, law=law), DIGEST, 0)
+def a_query(query: Query, micro_rho: int, distribution: NoiseDistribution) -> RoundQuery:
+    return RoundQuery(
+        PricedQuery(query=query, micro_rho=micro_rho, atto_delta=10**9, distribution=distribution), DIGEST, 0
+    )
 
 
 def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
@@ -43,15 +45,15 @@ def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
+@pytest.mark.parametrize("distribution", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
 @pytest.mark.parametrize("name", LARGEST)
 def test_noise_that_may_be_planned_can_be_drawn(
-    name: str, law: NoiseDistribution, neighbours: Neighbours
+    name: str, distribution: NoiseDistribution, neighbours: Neighbours
 ) -> None:
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
     for micro_rho in (1, 300, 10**6, 10**9):
         for sites in (1, 30, MAX_MULTIPLICITY):
-            asked = a_query(LARGEST[name], micro_rho, law)
+            asked = a_query(LARGEST[name], micro_rho, distribution)
             study = a_study(max_sites_per_person=sites, neighbours=neighbours)
             if allowed(asked, sites, neighbours):
                 spec = data_independent_noise(asked.priced, study)
@@ -71,19 +73,23 @@ def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
         rehearse(loud)
 
 
-@pytest.mark.parametrize("law", NoiseDistribution)
+@pytest.mark.parametrize("distribution", NoiseDistribution)
 @pytest.mark.parametrize(
     "scale", [math.nextafter(MAX_NOISE_SCALE, math.inf), 2.0**62, math.inf, math.nan, 0.0, -1.0]
 )
-def test_a_scale_beyond_the_edge_is_refused_at_the_draw(law: NoiseDistribution, scale: float) -> None:
+def test_a_scale_beyond_the_edge_is_refused_at_the_draw(
+    distribution: NoiseDistribution, scale: float
+) -> None:
     with refused(Code.OVERFLOW, "noise scales are limited to"):
-        Block(count=1, scale=scale, law=law)
+        Block(count=1, scale=scale, distribution=distribution)
 
 
-@pytest.mark.parametrize("law", NoiseDistribution)
-def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(law: NoiseDistribution) -> None:
+@pytest.mark.parametrize("distribution", NoiseDistribution)
+def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(distribution: NoiseDistribution) -> None:
     """False alarms: at most 4,000 e^-64. At a scale of 2^62 Laplace noise saturates in 14 % of the draws."""
-    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, law=law),)))
+    drawn = OsNoise().draw(
+        NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, distribution=distribution),))
+    )
     assert np.abs(drawn).max() < 2**62
     assert np.abs(drawn).mean() > MAX_NOISE_SCALE / 2
 
@@ -97,15 +103,17 @@ class Extreme(OsNoise):
         return np.full(spec.length, self.value, dtype=np.int64)
 
 
-@pytest.mark.parametrize("law", NoiseDistribution)
+@pytest.mark.parametrize("distribution", NoiseDistribution)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(law: NoiseDistribution, sign: int) -> None:
+def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(
+    distribution: NoiseDistribution, sign: int
+) -> None:
     query: AdditiveQuery = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
-    asked, study = a_query(query, 1000, law), a_study()
+    asked, study = a_query(query, 1000, distribution), a_study()
     room = 2**63 - SUM_LIMIT
     inside = apply_mechanism(asked.priced, total, study, Extreme(sign * room))
-    if sign > 0 or law is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative
+    if sign > 0 or distribution is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative
         assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + room)
     with pytest.raises(InternalError, match="does not fit 64 bits"):
         apply_mechanism(asked.priced, total, study, Extreme(sign * (room + 2)))

@@ -89,7 +89,7 @@ def test_a_query(name: str) -> None:
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
-        changed_query(a_query(query), law=NoiseDistribution.LAPLACE),
+        changed_query(a_query(query), distribution=NoiseDistribution.LAPLACE),
         changed_query(a_query(query), atto_delta=1),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
@@ -103,7 +103,9 @@ def test_a_query(name: str) -> None:
 
 
 # The numbers that [P25] lets two machines round to either side, by one unit.
-FLOATS_DECIDE = {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+FLOATS_DECIDE = {
+    "centre", "directions", "offset", "scales", "retained", "middles", "halves", "radius", "width",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("by", [1, 2, -2])
@@ -113,7 +115,8 @@ def test_only_fields_computed_in_floats_may_differ_and_by_one_unit(name: str, by
     for field, changed in variants(query, by):
         assert is_same_query(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
     one = a_query(query)
-    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseDistribution.LAPLACE}):
+    laplace = {"distribution": NoiseDistribution.LAPLACE}
+    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, laplace):
         assert not is_same_query(one, changed_query(one, **told))
     assert not is_same_query(one, replace(one, plan_digest="ac" * 32))
 
@@ -156,7 +159,7 @@ def test_another_frame_changes_the_digest() -> None:
 
 
 def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:
-    batch = Batch(first=3, index=1, batches=4, key=pass_key(DIGEST, 3, 4))
+    batch = Batch(first_round=3, index=1, batches=4, key=pass_key(DIGEST, 3, 4))
     query = replace(Gradient(spec=a_field(4, 2), radius=2**27), batch=batch)
     assert a_query(query, round=4).digest
     others = (

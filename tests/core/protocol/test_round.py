@@ -98,7 +98,7 @@ STATED = RoundStatement(
 
 
 def signed(said: bytes) -> SignedRound:
-    return SignedRound(said=said, signature=KEY.sign(ROUND_SIGNED + said))
+    return SignedRound(signed_json=said, signature=KEY.sign(ROUND_SIGNED + said))
 
 
 def test_a_statement_is_read_back_as_it_was_signed() -> None:
@@ -120,7 +120,7 @@ def test_a_statement_of_another_form_is_refused(change: dict[str, Any]) -> None:
 def test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused() -> None:
     said = canonical(asdict(STATED))
     with refused(Code.IDENTITY, "not signed by this federation"):
-        SignedRound(said=said, signature=KEY.sign(said)).check(PUBLIC)
+        SignedRound(signed_json=said, signature=KEY.sign(said)).check(PUBLIC)
     with refused(Code.PROTOCOL, "too long"):
         signed(said + b" " * MOST_BYTES).check(PUBLIC)
 

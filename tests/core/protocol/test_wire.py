@@ -56,7 +56,7 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("row-norms", lambda m: (m.row_norms, "centre")),
     ("row-norms", lambda m: (m.row_norms, "edges")),
     ("clipped-sum", lambda m: (m.clipped_sum, "centre")),
-    ("energy", lambda m: (m.energy, "centre")),
+    ("squared-norm-sum", lambda m: (m.squared_norm_sum, "centre")),
     ("gram", lambda m: (m.gram, "centre")),
     ("gradient-norms", lambda m: (m.gradient_norms.spec.directions, "values")),
     ("gradient-norms", lambda m: (m.gradient_norms, "edges")),
@@ -64,7 +64,7 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("gradient", lambda m: (m.gradient.spec.directions, "values")),
     ("gradient", lambda m: (m.gradient.spec.offset, "values")),
     ("cross-norms", lambda m: (m.cross_norms, "edges")),
-    ("cross-norms", lambda m: (m.cross_norms.spec, "kept")),
+    ("cross-norms", lambda m: (m.cross_norms.spec, "retained")),
     ("cross-covariance", lambda m: (m.cross_covariance.spec.directions, "values")),
     ("cross-covariance", lambda m: (m.cross_covariance.spec, "scales")),
 ]

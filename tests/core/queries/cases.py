@@ -115,7 +115,7 @@ def along_axes(d: int, k: int, shift: int, where: str = "middle") -> CrossSpec:
         centre=centre_of(d, where),
         directions=2**20 * np.eye(d, p, dtype=np.int64),
         scales=np.full(k, 2**10),
-        kept=np.full(p - k, 700),
+        retained=np.full(p - k, 700),
         shift=shift,
     )
 
@@ -192,7 +192,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "count": count_cases,
     "row-norms": histogram_cases,
     "clipped-sum": lambda: row_cases(ClippedSum),
-    "energy": lambda: row_cases(SquaredNormSum),
+    "squared-norm-sum": lambda: row_cases(SquaredNormSum),
     "gram": lambda: row_cases(Gram),
     "gradient-norms": gradient_norm_cases,
     "gradient, k = 1": lambda: gradient_cases(1, pulls=False),
@@ -200,7 +200,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gradient, k = 1, pull": lambda: gradient_cases(1, pulls=True),
     "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
     "coordinates": coordinate_cases,
-    "boxed": boxed_cases,
+    "coordinate-clipped-sum": boxed_cases,
     "column-histograms": lambda: column_cases(ColumnHistograms),
     "column-moments": lambda: column_cases(ColumnMoments),
     "cross-norms": cross_norm_cases,

@@ -46,7 +46,7 @@ from tests.core.specification import Setting
 from tests.support import a_study, changed_query, covariance_queries, every_query, random_rows
 
 # Groups of records answer these, not each record: test_single_pass and test_subspaces.
-OF_GROUPS = {"votes", "block-ranks"}
+OF_GROUPS = {"eigenvalue-votes", "block-ranks"}
 each_query = pytest.mark.parametrize("name", QUERIES)
 
 

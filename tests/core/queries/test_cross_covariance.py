@@ -45,7 +45,7 @@ PLAIN = CrossSpec(  # a = z_1, b = (0, z_2)
     centre=frozen([0, 0]),
     directions=frozen([[2**20], [0]]),
     scales=frozen([2**10]),
-    kept=frozen([]),
+    retained=frozen([]),
     shift=30,
 )
 
@@ -63,7 +63,7 @@ def cross_specs(draw: st.DrawFn, d: int) -> CrossSpec:
         centre=draw(arrays(np.int64, d, elements=ENTRIES)),
         directions=reflection(v if v.any() else v + 1)[:, :p],
         scales=draw(arrays(np.int64, k, elements=st.integers(1, WEIGHT))),
-        kept=draw(arrays(np.int64, p - k, elements=st.integers(0, WEIGHT))),
+        retained=draw(arrays(np.int64, p - k, elements=st.integers(0, WEIGHT))),
         shift=draw(st.integers(0, 60)),
     )
 
@@ -74,7 +74,7 @@ def test_rounding_may_make_the_longest_row_longer_and_that_is_within_the_limit()
     away = np.array([[-0.8659], [0.2887], [0.2887], [0.2887]]) * DIRECTION_LIMIT
     spec = CrossSpec(
         centre=frozen([-S] * 4), directions=frozen(np.rint(away).astype(np.int64)), scales=frozen([1]),
-        kept=frozen([]), shift=0,
+        retained=frozen([]), shift=0,
     )  # fmt: skip
     rest = np.linalg.norm(reference.beside([S] * 4, spec).z)
     assert longest < rest <= rest_norm_limit(4)
@@ -89,7 +89,7 @@ def test_the_rest_is_short_without_leading_directions_and_with_a_part_of_spare_o
     assert np.linalg.norm(b) <= float(np.linalg.norm(z)) + math.sqrt(d)
     assert np.linalg.norm(b) <= rest_norm_limit(d)
     turn: FloatArray = spec.directions / DIRECTION_LIMIT
-    part = np.concatenate([np.zeros(spec.k), spec.kept / WEIGHT])
+    part = np.concatenate([np.zeros(spec.k), spec.retained / WEIGHT])
     slack = math.sqrt(row.size) + 1  # rounding
     assert np.abs(b @ turn - part * (z @ turn)).max() <= slack
     assert np.abs((b - z) - (b - z) @ turn @ turn.T).max() <= slack
@@ -172,7 +172,7 @@ def refining(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
         centre=midpoint(plan.study),
         directions=frozen(np.rint(vectors[:, :P] * DIRECTION_LIMIT).astype(np.int64)),
         scales=frozen([WEIGHT, 1]),
-        kept=frozen([WEIGHT, 1]),
+        retained=frozen([WEIGHT, 1]),
         shift=24,
     )
     yield query_at_share(plan, CrossCovariance(spec=spec, radius=least_cross_radius(D, K)), 0.4)

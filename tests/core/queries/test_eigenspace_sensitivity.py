@@ -122,9 +122,11 @@ def test_the_bound_is_the_largest_over_all_distances(neighbours: Neighbours, gap
 
 
 def asking(
-    query: Subspace, epsilon: float, delta: float, law: NoiseDistribution = NoiseDistribution.LAPLACE
+    query: Subspace, epsilon: float, delta: float, distribution: NoiseDistribution = NoiseDistribution.LAPLACE
 ) -> PricedQuery:
-    return PricedQuery(query=query, micro_rho=micro_rho_of(epsilon), atto_delta=int(delta * ATTO), law=law)
+    return PricedQuery(
+        query=query, micro_rho=micro_rho_of(epsilon), atto_delta=int(delta * ATTO), distribution=distribution
+    )
 
 
 def grams(*values: int) -> IntArray:

@@ -38,7 +38,7 @@ SECRET = bytes(range(32))
 
 def test_a_secret_order_and_a_dealing_of_one_pass_are_two() -> None:
     """Whichever of the two a site was asked for first."""
-    rows, part = random_rows(40, 4), Batch(first=0, index=1, batches=8, key=KEY)
+    rows, part = random_rows(40, 4), Batch(first_round=0, index=1, batches=8, key=KEY)
     kinds = (Gradient, ShuffledRecord)
     queries = [kind(spec=a_field(4, 2), radius=2**27, batch=part) for kind in kinds]
     alone = [Site(rows, secret=SECRET).answer(query).tolist() for query in queries]
@@ -119,7 +119,7 @@ def test_slots_are_filled_once_and_the_rest_is_empty(records: int, slots: int) -
 
 
 def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecord:
-    part = Batch(first=0, index=index, batches=slots, key=pass_key(DIGEST, 0, slots))
+    part = Batch(first_round=0, index=index, batches=slots, key=pass_key(DIGEST, 0, slots))
     return ShuffledRecord(spec=a_field(4, 2, pulls=False), radius=radius, batch=part)
 
 

@@ -39,7 +39,7 @@ PAIRS = 10_000
 PARTS = 5
 
 
-KINDS = {"coordinates": coordinate_cases, "boxed": boxed_cases}
+KINDS = {"coordinates": coordinate_cases, "coordinate-clipped-sum": boxed_cases}
 
 
 def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> EigenvalueVotes:
@@ -92,7 +92,7 @@ def test_a_subset_without_a_pair_does_not_vote(n: int) -> None:
 def parts_of(query: GradientQuery) -> list[GradientQuery]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
-    return [replace(query, batch=Batch(first=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
+    return [replace(query, batch=Batch(first_round=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
 
 
 def questions() -> dict[str, GradientQuery]:
@@ -100,9 +100,11 @@ def questions() -> dict[str, GradientQuery]:
     return {
         "gradient": Gradient(spec=field, radius=2**26),
         "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
-        "votes": EigenvalueVotes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
+        "eigenvalue-votes": EigenvalueVotes(
+            spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2
+        ),
         "coordinates": CoordinateHistograms(spec=field, width=2**8, half=16),
-        "boxed": CoordinateClippedSum(
+        "coordinate-clipped-sum": CoordinateClippedSum(
             spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
         ),
     }
@@ -142,7 +144,7 @@ def test_one_record_more_changes_one_part_wherever_it_stands(kind: str) -> None:
 
 def test_parts_are_disjoint_and_together_are_all() -> None:
     rows = np.repeat(random_rows(60, 2), 4, axis=0)
-    for kind in ("gradient", "gradient-norms", "coordinates", "boxed"):
+    for kind in ("gradient", "gradient-norms", "coordinates", "coordinate-clipped-sum"):
         query = questions()[kind]
         together = sum(whole_pass(rows, query))
         assert np.array_equal(together, Site(rows).answer(query))

@@ -34,17 +34,17 @@ from tests.support import FixedNoise as Fixed
 CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
 BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, count=6, key=KEY, points=5, width=2**30)
-POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
+POOL = Pool(centre=CENTRE, rank=2, max_records=30, truncated=True, key=KEY)
 PLACES = frozen([0, 1])
 QUERIES: dict[str, SubspaceQuery] = {
     "block-ranks": BlockRanks(subsamples=BLOCKS),
     "span-votes": SpanVotes(subsamples=BLOCKS),
-    "cell-votes": CellVotes(cells=CELLS, least=7),
+    "cell-votes": CellVotes(cells=CELLS, min_votes=7),
     "rank-votes": RankVotes(cells=CELLS),
     "span-gap": SpanGap(pool=POOL),
-    "preimage of a span": Preimage(fingerprint=KEY, holders=PLACES, subsamples=BLOCKS),
-    "preimage of a cell": Preimage(fingerprint=KEY, holders=PLACES, cells=CELLS),
-    "preimage of the best span": Preimage(fingerprint=KEY, holders=PLACES, pool=POOL),
+    "preimage of a span": Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS),
+    "preimage of a cell": Preimage(fingerprint=KEY, voting_sites=PLACES, cells=CELLS),
+    "preimage of the best span": Preimage(fingerprint=KEY, voting_sites=PLACES, pool=POOL),
 }
 
 
@@ -110,13 +110,13 @@ MALFORMED: list[Callable[[], object]] = [
     lambda: replace(CELLS, points=0),
     lambda: replace(CELLS, width=0),
     lambda: replace(POOL, rank=5),
-    lambda: CellVotes(cells=CELLS, least=0),
+    lambda: CellVotes(cells=CELLS, min_votes=0),
     lambda: RankVotes(cells=replace(CELLS, count=5)),
-    lambda: Preimage(fingerprint=KEY, holders=PLACES),
-    lambda: Preimage(fingerprint=KEY, holders=PLACES, subsamples=BLOCKS, pool=POOL),
-    lambda: Preimage(fingerprint=KEY[:3], holders=PLACES, subsamples=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, holders=frozen([1, 1]), subsamples=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, holders=frozen([1000]), subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, voting_sites=PLACES),
+    lambda: Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS, pool=POOL),
+    lambda: Preimage(fingerprint=KEY[:3], voting_sites=PLACES, subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, voting_sites=frozen([1, 1]), subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, voting_sites=frozen([1000]), subsamples=BLOCKS),
 ]
 
 

@@ -48,10 +48,10 @@ def verified(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -> None:
     card = analyst_card("ada", "test").check()
     asked = release_analyst(verified(a_document()))
-    assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
-    assert asked.words == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
+    assert (asked.analyst, asked.key_card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
+    assert asked.text == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
     assert asked.to_dict()["signed"] is True
-    assert f"Asked by {asked.words}." in render(a_document())
+    assert f"Asked by {asked.text}." in render(a_document())
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
@@ -60,8 +60,8 @@ def test_an_unsigned_analyst_name_is_marked_as_stated_by_the_coordinator(section
     if section != "none":
         del document["authorization"]
     asked = release_analyst(verified(document))
-    assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", "", "")
-    assert "only the coordinator states this name" in asked.words
+    assert (asked.analyst, asked.key_card, asked.fingerprint) == ("ada", "", "")
+    assert "only the coordinator states this name" in asked.text
     assert asked.to_dict()["signed"] is False
     assert "only the coordinator states this name" in render(document)
 
@@ -71,13 +71,13 @@ def test_a_simulation_is_marked_as_not_signed() -> None:
     result = result_of(plan, no_release(plan, 100.0, "no direction stood out"))
     document = release_document(plan, result, [], rounds=[], private=True)
     assert document["authorization"] is None
-    assert "which is not signed" in release_analyst(document).words
+    assert "which is not signed" in release_analyst(document).text
     assert "which is not signed" in render(document)
     records = {site: np.eye(3).repeat(50, axis=0) for site in plan.study.federation.sites}
     simulated = simulate(plan.study, records).document
-    assert "which is not signed" in release_analyst(simulated).words
+    assert "which is not signed" in release_analyst(simulated).text
     simulated["plan"]["federation"] = "test"  # there is nothing in the name alone
-    assert "only the coordinator states this name" in release_analyst(simulated).words
+    assert "only the coordinator states this name" in release_analyst(simulated).text
 
 
 def _flipped(where: str) -> Callable[[dict[str, Any]], None]:
@@ -120,9 +120,9 @@ def test_a_signature_of_a_later_form_is_marked_unchecked() -> None:
     document = a_document()
     document["authorization"]["authorization"]["form"] = 2
     asked = release_analyst(verified(document))
-    assert (asked.card, asked.fingerprint, asked.checked) == ("", "", False)
+    assert (asked.key_card, asked.fingerprint, asked.checked) == ("", "", False)
     assert asked.to_dict()["signed"] is None, "neither signed nor unsigned: not known"
-    assert "the signature was not checked" in asked.words
+    assert "the signature was not checked" in asked.text
 
 
 @pytest.mark.parametrize("written", [[], "signed", 1, {"authorization": {}}])

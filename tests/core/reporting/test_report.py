@@ -125,7 +125,7 @@ def test_a_report_is_one_complete_page(algorithm: Algorithm, k: int) -> None:
 def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) -> None:
     source = document(seed=None)
     text = check(render(source, public_key="ab" * 32)).text
-    assert source["guarantee"]["words"] in text
+    assert source["guarantee"]["text"] in text
     assert "Does <it> work?" in text
     assert source["plan_digest"] in text
     assert f"eigenveil verify release.json --key {'ab' * 32}" in text
@@ -147,7 +147,7 @@ def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) 
 
 def test_rules_that_sites_had_stated_are_one_line_and_are_escaped(unpainted: None) -> None:
     rules = {"max_missing": 0.5, "max_out_of_bounds": 0.025}
-    stated = {"approval": "ask", "rules": rules}
+    stated = {"approval": "manual", "thresholds": rules}
     page = render(document() | {"sites": {"site-a": stated, "<b>": stated, "site-c": None}})
     assert (
         "site-a, <b>: at most missing 50 %, out of bounds 2.5 % of a column (a person there decides); "

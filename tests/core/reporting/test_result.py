@@ -74,7 +74,12 @@ def test_a_result_is_in_the_units_of_its_study(
 ) -> None:
     columns = (a_column("a", 0, 8), a_column("b", 1, 3))
     noise = MatrixNoise(
-        law=NoiseDistribution.GAUSSIAN, diagonal=0.02, off_diagonal=0.01, count=0.03, centre=0.04, kept=0.9
+        distribution=NoiseDistribution.GAUSSIAN,
+        diagonal=0.02,
+        off_diagonal=0.01,
+        count=0.03,
+        centre=0.04,
+        retained_share=0.9,
     )
     estimate = an_estimate(
         components=np.eye(1, 2), mean=np.array([0.5, -0.5]), covariance=np.diag([0.3, 0.2]), noise=noise
@@ -85,7 +90,7 @@ def test_a_result_is_in_the_units_of_its_study(
     assert found.noise is not None
     sizes = (found.noise.diagonal, found.noise.off_diagonal, found.noise.centre, found.noise_scale)
     assert np.allclose(sizes, square * np.array([0.02, 0.01, 0.04, 0.01]))
-    assert (found.noise.count, found.noise.kept) == (0.03, 0.9)
+    assert (found.noise.count, found.noise.retained_share) == (0.03, 0.9)
     assert found.covariance is not None
     assert np.allclose(found.covariance, square * np.diag([0.3, 0.2]))
     assert np.allclose([*found.explained_variance, found.total_variance], square * np.array([0.3, 0.1, 0.5]))
@@ -103,7 +108,7 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
     monkeypatch.setattr(result, "MOST_COVARIANCE_COLUMNS", most)
     said = made.to_dict()
-    assert (said["covariance"] is None) is said["matrix_apart"] is (most < 3)
+    assert (said["covariance"] is None) is said["covariance_in_round"] is (most < 3)
     assert Result.from_dict(said).noise_edge == made.noise_edge is not None
     none = result_of(a_plan(), an_estimate())
     assert Result.from_dict(none.to_dict()).noise_edge is none.noise_edge is None

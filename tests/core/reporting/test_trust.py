@@ -99,13 +99,13 @@ def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> No
     told = explain(a_masked_plan(attempts=2, colluding=1))
     assert told["message"] == MASKED
     assert told["study"]["privacy"]["trust"] == "secure-aggregation"
-    assert told["trips"] == len(told["rounds"]) + 1
+    assert told["calls_per_site"] == len(told["rounds"]) + 1
     assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
     for words in (MASKED, "other words"):
         assert "the coordinator adds noise" not in explanation_text(told | {"message": words})
     central = explain(a_plan())
-    assert (central["trust"], central["trips"]) == (CENTRAL, len(central["rounds"]))
-    assert "coordinator" not in central["guarantee"]["words"]
+    assert (central["trust"], central["calls_per_site"]) == (CENTRAL, len(central["rounds"]))
+    assert "coordinator" not in central["guarantee"]["text"]
 
 
 def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
@@ -193,18 +193,18 @@ def test_the_guarantee_shown_follows_the_plan_and_not_the_document() -> None:
     central, masked = a_document(a_plan(), (10, 0), present=("north",)), a_document(a_masked_plan(), (10, 1))
     against = "even if it works together with any one other site"
     assert document_guarantee(masked) == masked["guarantee"]
-    central["guarantee"]["words"] = masked["guarantee"]["words"]
+    central["guarantee"]["text"] = masked["guarantee"]["text"]
     assert against not in render(central)
     assert against in render(masked)
-    assert against not in document_guarantee(central)["words"]
-    assert "STATES IT DIFFERENTLY" in document_guarantee(central)["words"]
+    assert against not in document_guarantee(central)["text"]
+    assert "STATES IT DIFFERENTLY" in document_guarantee(central)["text"]
     verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
 
 
 def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_refused() -> None:
     document = a_document(a_masked_plan(), (10, 1))
     other = document | {"plan": document["plan"] | {"version": 5}}
-    assert "unchecked: plan version 5" in document_guarantee(other)["words"]
+    assert "unchecked: plan version 5" in document_guarantee(other)["text"]
     assert "unchecked: plan version 5" in render(other)
     document["plan"] |= {"algorithm": "magic"}
     document["plan_digest"] = digest_of("plan", canonical(document["plan"]))
@@ -215,7 +215,7 @@ def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_ref
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
     """What a coordinator signed of a study that released these."""
     messages, after = [], ""
-    for asked, release in zip(run.asked, releases, strict=True):
+    for asked, release in zip(run.queries, releases, strict=True):
         stated = RoundStatement(
             plan=run.plan.digest, round=asked.round, query=asked.digest, after=after, release=release.digest,
             ledger="0" * 64, size=1 + asked.round,
@@ -254,7 +254,7 @@ def test_every_view_of_a_masked_study_states_the_number_of_colluding_sites(collu
     assert told["colluders"] == colluders
     views = {
         "trust": told["trust"],
-        "guarantee": told["guarantee"]["words"],
+        "guarantee": told["guarantee"]["text"],
         "text": explanation_text(told),
         "lines": release_summary_text(document),
         "card": release_summary_html(document),

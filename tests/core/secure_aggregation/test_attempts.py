@@ -29,16 +29,16 @@ STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a
 @pytest.mark.parametrize(
     "said",
     [
-        STATED.said.replace(b":", b": "),
-        STATED.said + b" ",
-        STATED.said.replace(b'"number":1', b'"number":1,"number":1'),
-        STATED.said.replace(b'"number":1', b'"number":1,"more":1'),
-        json.dumps(dict(reversed(json.loads(STATED.said).items())), separators=(",", ":")).encode(),
+        STATED.signed_json.replace(b":", b": "),
+        STATED.signed_json + b" ",
+        STATED.signed_json.replace(b'"number":1', b'"number":1,"number":1'),
+        STATED.signed_json.replace(b'"number":1', b'"number":1,"more":1'),
+        json.dumps(dict(reversed(json.loads(STATED.signed_json).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
 def test_an_attempt_has_one_canonical_form(said: bytes) -> None:
     """[R29]"""
-    assert Attempt.read(STATED.said) == STATED
+    assert Attempt.read(STATED.signed_json) == STATED
     with refused(Code.PROTOCOL):
         Attempt.read(said)
 
@@ -53,14 +53,14 @@ def test_an_attempt_matches_only_its_own_query_round_and_plan(change: dict[str, 
 
 def test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have() -> None:
     for number in (1, MAX_ATTEMPTS):
-        assert Attempt.read(replace(STATED, number=number).said).number == number
+        assert Attempt.read(replace(STATED, number=number).signed_json).number == number
     for number in (0, MAX_ATTEMPTS + 1):
         with refused(Code.PROTOCOL):
             replace(STATED, number=number)
 
 
 def test_an_attempt_longer_than_the_most_sites_is_refused_unhashed() -> None:
-    too_long = SignedAttempt(said=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
+    too_long = SignedAttempt(signed_json=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
     with refused(Code.PROTOCOL, "too long"):
         too_long.check(bytes(32))
 

@@ -40,7 +40,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     """These plain values, or these bytes, under the signature of `seed`'s key."""
     said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
-    return SignedSiteKeyCard(said=said, signature=signing(seed).sign(SiteKeyCard.prefix + said))
+    return SignedSiteKeyCard(signed_json=said, signature=signing(seed).sign(SiteKeyCard.prefix + said))
 
 
 @settings(max_examples=25)
@@ -61,9 +61,9 @@ def test_a_card_stays_valid_when_its_file_is_reformatted(site: str, federation: 
 @given(st.integers(0, 2**16), st.integers(1, 255), st.booleans())
 def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signature: bool) -> None:
     sent = signed_card()
-    changed = bytearray(sent.signature if of_signature else sent.said)
+    changed = bytearray(sent.signature if of_signature else sent.signed_json)
     changed[place % len(changed)] ^= flip
-    tampered = replace(sent, **{"signature" if of_signature else "said": bytes(changed)})
+    tampered = replace(sent, **{"signature" if of_signature else "signed_json": bytes(changed)})
     with pytest.raises(EigenveilError) as caught:
         tampered.check()
     assert caught.value.code in (Code.IDENTITY, Code.PROTOCOL)
@@ -71,21 +71,23 @@ def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signa
 
 def test_a_card_under_another_key_s_signature_is_refused() -> None:
     with refused(Code.IDENTITY, "hospital-b is not signed by its own key"):
-        signed(a_card(seed=7).said, seed=8).check()
-    other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().said)
+        signed(a_card(seed=7).signed_json, seed=8).check()
+    other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().signed_json)
     with refused(Code.IDENTITY, "not signed"):
-        SignedSiteKeyCard(said=a_card().said, signature=other).check()
+        SignedSiteKeyCard(signed_json=a_card().signed_json, signature=other).check()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().said + b" ",
-        a_card().said.replace(b'"site":', b'"more":"x","site":'),
-        a_card().said.replace(b'"hospital-b"', b'["hospital-b"]'),
-        a_card().said.replace(b'"hospital-b"', b'"Hospital B"'),
-        a_card().said.replace(a_card().signing.hex().encode(), a_card().signing.hex().upper().encode()),
-        json.dumps(dict(reversed(json.loads(a_card().said).items())), separators=(",", ":")).encode(),
+        b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().signed_json + b" ",
+        a_card().signed_json.replace(b'"site":', b'"more":"x","site":'),
+        a_card().signed_json.replace(b'"hospital-b"', b'["hospital-b"]'),
+        a_card().signed_json.replace(b'"hospital-b"', b'"Hospital B"'),
+        a_card().signed_json.replace(
+            a_card().signing.hex().encode(), a_card().signing.hex().upper().encode()
+        ),
+        json.dumps(dict(reversed(json.loads(a_card().signed_json).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
 def test_a_signed_card_in_another_form_is_refused(said: bytes) -> None:
@@ -100,7 +102,7 @@ def test_a_key_of_low_order_is_refused(point: int) -> None:
     with refused(Code.PROTOCOL, "give all sites the same secret"):
         replace(a_card(), agreement=key)
     with refused(Code.PROTOCOL, "give all sites the same secret"):
-        signed(json.loads(a_card().said) | {"agreement": key.hex()}).check()
+        signed(json.loads(a_card().signed_json) | {"agreement": key.hex()}).check()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_card_with_an_invalid_name_or_a_key_out_of_its_canonical_form_is_refus
 
 def test_a_fingerprint_covers_the_whole_card_and_is_fixed() -> None:
     card = a_card()
-    said = card.said
+    said = card.signed_json
     state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(said).to_bytes(8, "little") + said)
     assert card.digest == state.hexdigest()
     assert card.fingerprint.replace(" ", "") == f"{int(state.hexdigest(), 16) % 10**40:040d}"

@@ -35,8 +35,8 @@ def precise() -> Iterator[None]:
 def both(m: int, s: Fraction) -> list[tuple[arb, arb]]:
     """P[X = k] and P[Y = k] for k from -FAR to FAR."""
     reach = 24  # 24 scales and more: what is cut off is below 1e-120
-    law = rounded_sum(m, s, reach)
-    return [(law[m * reach + k], rounding_of_one(m, s, k)) for k in range(-FAR, FAR + 1)]
+    distribution = rounded_sum(m, s, reach)
+    return [(distribution[m * reach + k], rounding_of_one(m, s, k)) for k in range(-FAR, FAR + 1)]
 
 
 def off(m: int, s: Fraction) -> arb:
@@ -56,8 +56,8 @@ def test_one_share_is_a_rounded_gaussian_exactly() -> None:
 
 @pytest.mark.parametrize(("m", "s"), SEEN)
 def test_no_event_exceeds_mu_and_three_logarithms_of_the_factor(m: int, s: Fraction) -> None:
-    law = [float(x) for x, _ in both(m, s)]
-    tails = [sum(law[i:]) for i in range(len(law))]
+    distribution = [float(x) for x, _ in both(m, s)]
+    tails = [sum(distribution[i:]) for i in range(len(distribution))]
     more = 3 * max(math.log1p(float(off(m, s))), -math.log1p(-float(off(m, s))))
     for shift in (1, 2):
         pairs = [(tails[i], tails[i + shift]) for i in range(len(tails) - shift)]
@@ -103,10 +103,10 @@ def rounded_sum(m: int, s: Fraction, reach: int) -> list[arb]:
     ever left -reach..reach."""
     scale = arb(fmpq(*s.as_integer_ratio()))
     one = [tail((k - arb(0.5)) / scale) - tail((k + arb(0.5)) / scale) for k in range(-reach, reach + 1)]
-    law = arb_poly([arb(1)])
+    distribution = arb_poly([arb(1)])
     for _ in range(m):
-        law *= arb_poly(one)
-    return [law[i] for i in range(2 * m * reach + 1)]
+        distribution *= arb_poly(one)
+    return [distribution[i] for i in range(2 * m * reach + 1)]
 
 
 def rounding_of_one(m: int, s: Fraction, k: int) -> arb:

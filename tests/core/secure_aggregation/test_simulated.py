@@ -88,8 +88,8 @@ def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorit
     study = a_masked(algorithm=algorithm)
     run = simulate(study, RECORDS, seed=4)
     answers = sites_in_process({name: site(study, name) for name in SITES}, run.plan)
-    assert len(drawn) == len(SITES) * len(run.asked)
-    for i, (asked, release) in enumerate(zip(run.asked, run.releases, strict=True)):
+    assert len(drawn) == len(SITES) * len(run.queries)
+    for i, (asked, release) in enumerate(zip(run.queries, run.releases, strict=True)):
         shares = drawn[len(SITES) * i : len(SITES) * (i + 1)]
         noise = np.sum([values for _, values in shares], axis=0)
         assert np.array_equal(release.values, answers(asked, SITES) + noise)
@@ -115,14 +115,14 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Dra
     alone = drawn[len(SITES) + 2 :][0][0].sigma
     assert run.releases[2].sigma == pytest.approx(np.sqrt(2) * alone)
     plain = simulate(study, RECORDS, seed=1)
-    more = sum(8 * asked.query.length * (n - 1) for asked, n in zip(run.asked, run.attempts, strict=True))
+    more = sum(8 * asked.query.length * (n - 1) for asked, n in zip(run.queries, run.attempts, strict=True))
     assert run.bytes_per_site == plain.bytes_per_site + more
 
 
 def test_no_share_is_drawn_twice(seeds: list[int]) -> None:
     """Not even of the same question, at another attempt: also those that came to nothing were sent."""
     run = simulate(a_masked(attempts=2), RECORDS, seed=1, lost={2: [["east"]]}, colluding=["north"])
-    assert len(seeds) == len(set(seeds)) == len(SITES) * len(run.asked) + len(SITES) - 2
+    assert len(seeds) == len(set(seeds)) == len(SITES) * len(run.queries) + len(SITES) - 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
     with refused(Code.STUDY_FAILED, why):
         simulate(study, RECORDS, seed=0, lost=lost)
     (journal,) = journals
-    first, second = (asked.priced.cost for asked in simulate(study, RECORDS, seed=0).asked[:2])
+    first, second = (asked.priced.cost for asked in simulate(study, RECORDS, seed=0).queries[:2])
     assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
     assert list(journal.releases) == [0]
 
@@ -150,11 +150,11 @@ def test_a_journal_charges_every_attempt_and_a_pass_once_for_each_number(
 ) -> None:
     study = a_masked(algorithm=Algorithm.PRIVATE_OJA, attempts=3, batches=5, expected_records=800)
     plain = simulate(study, RECORDS, seed=0)
-    first = next(i for i, asked in enumerate(plain.asked) if batch_of(asked.query))
+    first = next(i for i, asked in enumerate(plain.queries) if batch_of(asked.query))
     lost = {0: [["east"]], first + 1: [["east"], ["west"]], first + 3: [["east"]], first + 4: [["east"]]}
     simulate(study, RECORDS, seed=0, lost=lost)
     before, after = (journal.ledger.spent for journal in journals)
-    once, a_pass = plain.asked[0].priced.cost, plain.asked[first].priced.cost
+    once, a_pass = plain.queries[0].priced.cost, plain.queries[first].priced.cost
     assert after == before + once + a_pass + a_pass  # a second and a third try, whichever batches had them
     assert after.fits(plain.plan.cost)
 
@@ -178,13 +178,13 @@ def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
         colluding=sorted(colluding),
         lost={round: [sorted(lost)] for round in range(7)},
     )
-    assert [one.round for one in run.seen] == sorted([*range(7)] * (1 + len(lost)))
+    assert [one.round for one in run.coalition_views] == sorted([*range(7)] * (1 + len(lost)))
     answers = sites_in_process({name: site(study, name) for name in SITES}, run.plan)
-    for seen in run.seen:
+    for seen in run.coalition_views:
         members = set(SITES) if seen.attempt == 1 else set(SITES) - lost
         honest = members - colluding - (lost if seen.attempt == 1 else set())
         assert set(seen.honest) == honest
-        asked = run.asked[seen.round]
+        asked = run.queries[seen.round]
         if honest == members - colluding:
             noise = seen.values - answers(asked, seen.honest)
             share = share_spec(asked.priced, study, len(members))
@@ -200,8 +200,8 @@ def test_what_colluding_sites_see_changes_no_release() -> None:
     run = simulate(a_masked(), RECORDS, seed=2, colluding=["north"])
     alone = simulate(a_masked(), RECORDS, seed=2)
     assert [one.digest for one in run.releases] == [one.digest for one in alone.releases]
-    assert alone.seen == ()
-    assert [one.honest for one in run.seen] == [("east", "south", "west")] * len(run.asked)
+    assert alone.coalition_views == ()
+    assert [one.honest for one in run.coalition_views] == [("east", "south", "west")] * len(run.queries)
 
 
 def test_invalid_options_of_a_masked_simulation_are_refused() -> None:

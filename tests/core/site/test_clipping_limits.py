@@ -91,7 +91,7 @@ def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
         centre=np.full(d, -S),
         directions=min(longest, DIRECTION_LIMIT) * signs,
         scales=np.full(k, WEIGHT),
-        kept=np.arange(p - k) % 2 * WEIGHT,
+        retained=np.arange(p - k) % 2 * WEIGHT,
         shift=shift,
     )
 
@@ -101,7 +101,7 @@ FIELD: dict[str, Any] = {"centre": [0, 0], "directions": [[1], [0]], "offset": [
 EMPTY = np.zeros((2, 0), dtype=np.int64)
 AXES = extreme_cross(2, 1, 1)
 CROSS: dict[str, Any] = {
-    "centre": [0, 0], "directions": [[2**20, 0], [0, 2**20]], "scales": [1], "kept": [0], "shift": 0
+    "centre": [0, 0], "directions": [[2**20, 0], [0, 2**20]], "scales": [1], "retained": [0], "shift": 0
 }  # fmt: skip
 
 
@@ -212,15 +212,15 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT, 0], [DIRECTION_LIMIT, 0]]}),  # too long
     (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT] * 2, [0, 0]]}),  # the same twice
     (CrossSpec, CROSS | {"directions": [1, 2]}),
-    (CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "kept": []}),
-    (CrossSpec, CROSS | {"scales": [], "kept": [0, 0]}),
+    (CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "retained": []}),
+    (CrossSpec, CROSS | {"scales": [], "retained": [0, 0]}),
     (CrossSpec, CROSS | {"scales": [1, 1]}),
     (CrossSpec, CROSS | {"scales": [[1]]}),
     (CrossSpec, CROSS | {"scales": [0]}),
     (CrossSpec, CROSS | {"scales": [WEIGHT + 1]}),
-    (CrossSpec, CROSS | {"kept": [-1]}),
-    (CrossSpec, CROSS | {"kept": [WEIGHT + 1]}),
-    (CrossSpec, CROSS | {"kept": [INT64_MIN]}),
+    (CrossSpec, CROSS | {"retained": [-1]}),
+    (CrossSpec, CROSS | {"retained": [WEIGHT + 1]}),
+    (CrossSpec, CROSS | {"retained": [INT64_MIN]}),
     (CrossSpec, CROSS | {"shift": 61}),
     (CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
     (CrossCovariance, {"spec": AXES, "radius": 0}),

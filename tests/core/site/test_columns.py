@@ -108,7 +108,7 @@ def test_a_frame_moves_no_record_to_another_batch() -> None:
     for record in rows:
         counted = 0
         for i in range(5):
-            batch = Batch(first=0, index=i, batches=5, key=key)
+            batch = Batch(first_round=0, index=i, batches=5, key=key)
             query = GradientNorms(spec=spec, edges=frozen([1]), batch=batch)
             restarted = Site(record[None, :])  # it keeps no dealing of another frame
             counted += int(restarted.answer(query, frame=a_frame(3, i)).sum())

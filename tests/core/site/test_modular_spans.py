@@ -53,7 +53,7 @@ def span_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
 
 
 def cell_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
-    return Site(rows).answer(CellVotes(cells=cells(rows, k, parts, key), least=1)).reshape(-1, 4)
+    return Site(rows).answer(CellVotes(cells=cells(rows, k, parts, key), min_votes=1)).reshape(-1, 4)
 
 
 def rank_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
@@ -115,7 +115,7 @@ def test_a_record_more_changes_one_span_vote_and_never_into_another(pairs: int) 
 def test_a_record_more_changes_one_subsample_for_all_dimensions(pairs: int) -> None:
     assert replayed(rank_votes, pairs // 2, 3)[0] == 1
     assert replayed(cell_votes, pairs // 2, 2) == (1, 2)
-    query = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
+    query = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), min_votes=1)
     assert query.l1(ONE) == 2
 
 

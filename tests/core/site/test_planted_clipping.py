@@ -22,7 +22,7 @@ from tests.core.records import Answer, Case, site_answer, verdict
 
 KINDS: dict[str, Callable[[], list[Case]]] = {
     "clipped-sum": lambda: row_cases(ClippedSum),
-    "energy": lambda: row_cases(SquaredNormSum),
+    "squared-norm-sum": lambda: row_cases(SquaredNormSum),
     "gram": lambda: row_cases(Gram),
     "gradient": lambda: gradient_cases(2, pulls=False),
     "gradient, pull": lambda: gradient_cases(2, pulls=True),
@@ -97,7 +97,7 @@ def test_half_the_sensitivity_or_that_of_the_other_relation_is_caught(kind: str)
         return max(1, query.l2_squared(Neighbours.ADD_REMOVE) // 4)
 
     assert caught(kind, Neighbours.ADD_REMOVE, declared=half)
-    if kind != "energy":  # which moves as far under either relation
+    if kind != "squared-norm-sum":  # which moves as far under either relation
         other = caught(
             kind, Neighbours.REPLACE_ONE, declared=lambda query: query.l2_squared(Neighbours.ADD_REMOVE)
         )

@@ -26,7 +26,7 @@ EVERY = 28  # more records than a site has here, with few enough spans of up to 
 
 def pool(rows: GridRows, k: int, most: int = EVERY) -> Pool:
     centre = np.zeros(rows.shape[1], dtype=np.int64)
-    return Pool(centre=centre, rank=k, most=most, cut=most < EVERY, key=np.arange(4))
+    return Pool(centre=centre, rank=k, max_records=most, truncated=most < EVERY, key=np.arange(4))
 
 
 def rank(rows: GridRows) -> int:

@@ -87,7 +87,7 @@ def test_a_sum_takes_each_row_once_from_the_front_to_the_back(name: str) -> None
 def test_only_queries_by_record_content_need_all_rows() -> None:
     plain = Gradient(spec=a_field(3, 1), radius=2**27)
     assert not needs_all_rows(plain)
-    batch = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
+    batch = Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
     alone = replace(plain.spec, offset=0 * plain.spec.offset)
     votes = EigenvalueVotes(spec=alone, edges=frozen([1]), subsets=4)
     slot = ShuffledRecord(spec=plain.spec, radius=plain.radius, batch=batch)

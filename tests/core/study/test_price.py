@@ -49,7 +49,9 @@ def a_count(
     atto_delta: int = 0,
 ) -> RoundQuery:
     return RoundQuery(
-        PricedQuery(query=Count(), micro_rho=micro_rho, atto_delta=atto_delta, law=noise_distribution),
+        PricedQuery(
+            query=Count(), micro_rho=micro_rho, atto_delta=atto_delta, distribution=noise_distribution
+        ),
         plan.digest,
         0,
     )
@@ -58,7 +60,7 @@ def a_count(
 def a_question(
     plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
-    return RoundQuery(PricedQuery(query=query, micro_rho=1, law=noise_distribution), plan.digest, 0)
+    return RoundQuery(PricedQuery(query=query, micro_rho=1, distribution=noise_distribution), plan.digest, 0)
 
 
 @given(st.integers(1, 10**15))
@@ -135,7 +137,7 @@ def test_a_custom_algorithm_declared_gaussian_may_query_with_no_other_noise() ->
     """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
 
     def asks(plan: Plan) -> Any:
-        yield PricedQuery(query=Count(), micro_rho=1, law=NoiseDistribution.LAPLACE)
+        yield PricedQuery(query=Count(), micro_rho=1, distribution=NoiseDistribution.LAPLACE)
 
     study = a_study(sites=ONE)
     silent, sworn = (
@@ -174,17 +176,17 @@ def test_a_plan_names_for_every_query_the_round_that_pays_for_it() -> None:
     rounds = explain(a_plan_of(Algorithm.PRIVATE_OJA, batches=4))["rounds"]
     free = [one for one in rounds if one["micro_rho"] == 0]
     assert len(free) == 3
-    assert [one["paid_with_round"] for one in free] == [free[0]["round"] - 1] * 3
-    assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
+    assert [one["charged_with_round"] for one in free] == [free[0]["round"] - 1] * 3
+    assert all(one["charged_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
 def test_an_explanation_shows_the_longest_rehearsal() -> None:
     plan = a_plan_of(Algorithm.GAUSS_COV)
     way = rehearse(plan)
     told = explain(plan, [way[:2], way])
-    assert len(told["rounds"]) == told["trips"] == len(way)
+    assert len(told["rounds"]) == told["calls_per_site"] == len(way)
     assert told["bytes_per_site"] == sum(8 * one.query.length for one in way)
-    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["depends"]
+    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["dependence"]
 
 
 @pytest.mark.parametrize(
@@ -207,14 +209,14 @@ def test_a_guarantee_states_its_composition() -> None:
     assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
     pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
-    assert "except" not in pure["words"]
-    assert "who may be" not in pure["words"]
+    assert "except" not in pure["text"]
+    assert "who may be" not in pure["text"]
     several = guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, max_sites_per_person=2))
-    assert "(who may be at up to 2 sites)" in several["words"]
+    assert "(who may be at up to 2 sites)" in several["text"]
     floats = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
-    words = [guarantee(a_plan_of(one, delta=1e-6))["words"] for one in floats]
-    assert all("floating point" in said for said in (pure["words"], *words))
-    assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
+    words = [guarantee(a_plan_of(one, delta=1e-6))["text"] for one in floats]
+    assert all("floating point" in said for said in (pure["text"], *words))
+    assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["text"]
 
 
 @given(
@@ -222,11 +224,11 @@ def test_a_guarantee_states_its_composition() -> None:
 )
 def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: float, name: str) -> None:
     said = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
-    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["words"])
+    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["text"])
     assert stated is not None
     for word, true, step in zip(stated.groups(), (said["epsilon"], said["delta"]), (1e-3, 1e-2), strict=True):
         assert true <= float(word) <= true * (1 + 1.01 * step)
-    assert f"e^{stated.group(1)}" in said["words"]
+    assert f"e^{stated.group(1)}" in said["text"]
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
@@ -243,7 +245,7 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
     queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
     words, own = guarantee(plan)["technical"], sum(query.cost.atto_delta for query in queries)
     adds_epsilons = traits.basic or delta == 0
-    laws = {(query.priced.law, query.cost.atto_delta) for query in queries}
+    laws = {(query.priced.distribution, query.cost.atto_delta) for query in queries}
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
     assert "-Gaussian" not in words or laws <= {(NoiseDistribution.GAUSSIAN, 0)}
@@ -253,12 +255,12 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
         spent = math.sqrt(2 * plan.micro_rho / MICRO) if traits.gaussian else plan.micro_rho / MICRO
         assert 0 <= float(words.split()[-1 if "zCDP" in words else 0].split("-")[0]) - spent < 1.1e-6
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
-    assert "zCDP" not in guarantee(plan)["words"]
-    assert ("except with probability" in guarantee(plan)["words"]) is (
+    assert "zCDP" not in guarantee(plan)["text"]
+    assert ("except with probability" in guarantee(plan)["text"]) is (
         delta > 0 and (not adds_epsilons or traits.delta)
     )
     if queries and not adds_epsilons and not own:
-        assert all(query.priced.law is not NoiseDistribution.STABILITY for query in queries)
+        assert all(query.priced.distribution is not NoiseDistribution.STABILITY for query in queries)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])

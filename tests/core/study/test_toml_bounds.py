@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study import checks
-from eigenveil.study.checks import DEEPEST, LONGEST_WORD, MOST_CHARACTERS, parse_toml
+from eigenveil.study.checks import DEEPEST, MAX_WORD_LENGTH, MOST_CHARACTERS, parse_toml
 from eigenveil.study.toml import parse_study
 
 MANY = 5_000
@@ -36,11 +36,11 @@ COSTLY = {
     "keys": "\n".join(f"k{n} = 1" for n in range(FEW + 1)),
     "keys of inline tables": f"a = [{'{a = 1},' * (FEW + 1)}]",
     "headers": "[[a]]\n" * (FEW + 1),
-    "an integer": "a = " + "9" * (LONGEST_WORD + 1),
-    "a hexadecimal integer": "a = 0x" + "f" * LONGEST_WORD,
-    "a number": "a = 1." + "1" * (LONGEST_WORD + 1),
-    "an exponent": "a = 1e" + "1" * (LONGEST_WORD + 1),
-    "a bare key": "a" * (LONGEST_WORD + 1) + " = 1",
+    "an integer": "a = " + "9" * (MAX_WORD_LENGTH + 1),
+    "a hexadecimal integer": "a = 0x" + "f" * MAX_WORD_LENGTH,
+    "a number": "a = 1." + "1" * (MAX_WORD_LENGTH + 1),
+    "an exponent": "a = 1e" + "1" * (MAX_WORD_LENGTH + 1),
+    "a bare key": "a" * (MAX_WORD_LENGTH + 1) + " = 1",
     "a comment": "#" * (MOST_CHARACTERS + 1),
 }
 # In front of what is too deep, each of them hides it from a scan that takes it for something else.

@@ -258,7 +258,9 @@ async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_decline
     path = await submitted(analyst, client)
     digest = bytes.fromhex(path.rpartition("/")[2])
     known, agreed = [digest], [pb.Agreed(plan_digest=digest)]
-    await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=known, awaiting=known), timeout=30)
+    await sites["anna"].stub.NextWork(
+        pb.NextWorkRequest(known_plans=known, awaiting_approval=known), timeout=30
+    )
     told = await shown(operator, path, "waits for a person at the site")
     assert "No round opens before" in told.text
     assert "Waiting for: anna, bert, carl." in told.text

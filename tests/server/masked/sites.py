@@ -71,7 +71,7 @@ class MaskedSite:
         """What a reply states of the set; one number has one set for ever."""
         if not found.HasField("attempt"):
             return None
-        signed = SignedAttempt(said=found.attempt.said, signature=found.attempt.signature)
+        signed = SignedAttempt(signed_json=found.attempt.signed_json, signature=found.attempt.signature)
         attempt = signed.check(self.key)
         assert attempt.is_of(asked)
         assert attempt.members[self.name] == card_of(self.name)
@@ -85,7 +85,7 @@ class MaskedSite:
             plan_digest=bytes.fromhex(asked.plan_digest),
             round=asked.round,
             query_digest=bytes.fromhex(asked.digest),
-            card_digest=bytes.fromhex(card or card_of(self.name)),
+            key_card_digest=bytes.fromhex(card or card_of(self.name)),
         )
         told = await self.client.stub.Ready(request)
         self.readied.append(asked.round)

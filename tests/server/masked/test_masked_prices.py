@@ -17,7 +17,7 @@ from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_server.planning.submissions import check_cost_limits
-from eigenveil_server.recovery.accept_loss import lost_cost
+from eigenveil_server.recovery.accept_loss import cost_of_loss
 from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.rounds.drivers import cost_of_attempt
 from eigenveil_server.storage import study_writes
@@ -68,7 +68,7 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     assert checkpoint.committed == ledger.committed()
     shared = checkpoint.last_shared_row([one.digest for one in entries])
     assert any(one.kind.spends for one in entries[:shared])
-    assert lost_cost(checkpoint, entries, []) == sum(
+    assert cost_of_loss(checkpoint, entries, []) == sum(
         (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
     )
     cheaper = changed_query(batches[3], micro_rho=1)

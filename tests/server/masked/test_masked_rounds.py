@@ -283,7 +283,7 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
     assert attempt is None
     assert (await refusal(carl.ready(asked))).code is Code.NOT_FOUND
     other = pb.ReadyRequest(
-        plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), card_digest=bytes(32)
+        plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), key_card_digest=bytes(32)
     )
     assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
     other.round = 1

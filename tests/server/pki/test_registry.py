@@ -65,7 +65,7 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
             registry.renew(anna, shown, request_for(new_key()), authority, life)
             look()
         (_, fingerprints), *_ = seen[-1].certificates.items()
-        registry.mark_used(anna, next(print for print, held in fingerprints.items() if held.unused))
+        registry.mark_used(anna, next(print for print, held in fingerprints.items() if held.renewal_unused))
         look()
         registry.deny(Role.SITE, "anna")
         look()

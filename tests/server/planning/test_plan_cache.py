@@ -46,7 +46,7 @@ def a_directory(max_missing: float = 0.1) -> Directory:
 NAMES = [f"column {number}" for number in range(2000)]
 STATED = {
     f"site {number}": SiteStatement(
-        offers=tuple(NAMES), asks=False, max_missing=0.1, max_unreadable=0.1, max_out_of_bounds=0.1
+        columns=tuple(NAMES), needs_approval=False, max_missing=0.1, max_unreadable=0.1, max_out_of_bounds=0.1
     )
     for number in range(50)
 }

@@ -75,7 +75,7 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
     assert process.stdout is not None
     answers = []
     for wish in (wide, words | {"study_toml": SMALL}):
-        asked = {"work": "explained", "words": wish, "seconds": 60, "memory": LITTLE, "nice": 0}
+        asked = {"work": "explained", "inputs": wish, "seconds": 60, "memory": LITTLE, "nice": 0}
         planner.write(process.stdin, asked)
         answers.append(planner.read(process.stdout))
     most = peak(process.pid)
@@ -93,7 +93,7 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
 
     def plan(self: object, wish: dict[str, Any]) -> dict[str, Any]:
         asked.append(wish["memory"])
-        enough = wish["memory"] >= int(wish["words"]["study_toml"])
+        enough = wish["memory"] >= int(wish["inputs"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
 
     in_this_process(monkeypatch, plan, serves=False)
@@ -190,7 +190,7 @@ async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytes
 
     def plan(self: object, wish: dict[str, dict[str, str]]) -> dict[str, str]:
         time.sleep(0.05)
-        planned.append(wish["words"]["study_toml"])
+        planned.append(wish["inputs"]["study_toml"])
         return {"done": ""}
 
     in_this_process(monkeypatch, plan, serves=True)
@@ -272,7 +272,7 @@ def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.Monk
 
 def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has planned for others is not ended for what they took."""
-    wish = {"work": "again", "words": {}, "memory": LITTLE, "nice": 0}
+    wish = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
     wishes, timer = iter([wish | {"seconds": 3.0}, wish | {"seconds": 5.0}, None]), mock.Mock()
     monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
     monkeypatch.setattr(planner, "write", mock.Mock())

@@ -56,7 +56,7 @@ async def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
-    config = made(tmp_path / "c", approve_above_epsilon=0.5)
+    config = made(tmp_path / "c", operator_approval_above_epsilon=0.5)
     async with serving(config) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
@@ -87,7 +87,7 @@ async def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
 
 
 async def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
-    config = made(tmp_path / "c", approve_above_epsilon=4.9, max_share_per_analyst=1.0)
+    config = made(tmp_path / "c", operator_approval_above_epsilon=4.9, max_share_per_analyst=1.0)
 
     async with serving(config) as rig:
         await rig.sites()
@@ -104,7 +104,7 @@ async def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_pa
 async def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = made(tmp_path / "c", approve_above_epsilon=0.5)
+    config = made(tmp_path / "c", operator_approval_above_epsilon=0.5)
 
     async with serving(config) as rig:
         await rig.sites()
@@ -125,7 +125,9 @@ async def test_approval_hours_count_from_the_operators_approval_and_not_anew_at_
     tmp_path: Path,
 ) -> None:
     """Found on reading: an operator who took six days to approve left the sites one."""
-    config = made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1)
+    config = made(
+        tmp_path / "c", operator_approval_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1
+    )
     ahead = [0]
 
     def clock() -> int:
@@ -147,7 +149,7 @@ async def test_approval_hours_count_from_the_operators_approval_and_not_anew_at_
         while rig.daemon.engine.running(digest) is None:
             await asyncio.sleep(0.05)
         plan = [bytes.fromhex(digest)]
-        await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting=plan))
+        await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting_approval=plan))
         assert hours_left(rig) == pytest.approx(2, abs=0.1)
     ahead[0] = 6
     async with serving(config, clock=clock) as rig:
@@ -172,7 +174,7 @@ async def test_a_day_has_so_many_submissions_of_one_analyst_and_repeats_cost_not
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"approve_above_epsilon": 0.0}], ids=["reserves", "reserves nothing"]
+    "settings", [{}, {"operator_approval_above_epsilon": 0.0}], ids=["reserves", "reserves nothing"]
 )
 async def test_of_submissions_at_once_one_is_the_last_of_the_day(
     tmp_path: Path, settings: dict[str, float]

@@ -67,7 +67,7 @@ async def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> 
     for path in (out, *out.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     found = told("restore", "--from", str(out), "--dir", str(new))
-    assert found["awaited"] == ["anna", "bert", "carl"]
+    assert found["awaited_checkpoints"] == ["anna", "bert", "carl"]
     (check,) = [one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints"]
     assert (check.level, "anna, bert, carl" in check.text) == (Level.WARN, True)
     async with serving(restored(new)) as rig:
@@ -98,10 +98,10 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
         known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
         polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
         await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
-        assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
+        assert told("checkpoints", "--config", toml)["awaited_checkpoints"] == ["bert"]
         await asyncio.sleep(1.2)  # more than twice the pause between two looks
         assert not polls.done(), "no round, and no study is said to have ended"
-        assert told("checkpoints", "--config", toml, "--without", "bert")["awaited"] == []
+        assert told("checkpoints", "--config", toml, "--without", "bert")["awaited_checkpoints"] == []
         found = await polls
         assert found.HasField("query")
         assert not found.ended

@@ -24,7 +24,7 @@ from eigenveil_server.admin.status import report
 from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.accept_loss import accept_loss, lost_cost
+from eigenveil_server.recovery.accept_loss import accept_loss, cost_of_loss
 from eigenveil_server.recovery.checkpoints import LedgerDigests
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
@@ -120,7 +120,7 @@ async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_
         anna = await greeted(rig, later)  # known by now
         held = bytes.fromhex(accepted.checkpoint.digest)
         told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-        assert (told.HasField("checkpoint"), told.parted) == (True, True)
+        assert (told.HasField("checkpoint"), told.ledger_diverged) == (True, True)
         assert not told.HasField("query")
     assert spent(config) == owed
     budget = report(config)["budget"]
@@ -270,8 +270,8 @@ def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
     grown(ledger_of(common), here, random, random.choice((0, 0, 5)))
     before = ledger_of(common).spent
     owed = [Cost(micro_rho=one.committed.micro_rho - before.micro_rho) for one in (first, second)]
-    assert owed[0].micro_rho <= lost_cost(first, here, ()).micro_rho
-    charged = lost_cost(first, here, ()).micro_rho + lost_cost(second, here, (first,)).micro_rho
+    assert owed[0].micro_rho <= cost_of_loss(first, here, ()).micro_rho
+    charged = cost_of_loss(first, here, ()).micro_rho + cost_of_loss(second, here, (first,)).micro_rho
     assert owed[1].micro_rho <= charged
     if len(here) == len(common) and len(lost_one) - len(common) <= 16:
         assert charged == owed[1].micro_rho, "of a few rows exactly what was lost"
@@ -298,11 +298,13 @@ def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_f
     seen = checkpoint(there)
     append(ledger.charge(study, 7, "q", Cost(micro_rho=10, atto_delta=1), at=0))
     owed = ledger.spent - ledger_of(common).spent
-    charged = lost_cost(seen, common, ())
+    charged = cost_of_loss(seen, common, ())
     assert owed.fits(charged)
     assert charged.fits(price)
     append(ledger.settle(study, at=0))
-    assert lost_cost(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), "it was charged with the first"
+    assert cost_of_loss(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), (
+        "it was charged with the first"
+    )
 
 
 def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside() -> None:

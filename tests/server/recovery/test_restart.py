@@ -172,7 +172,10 @@ async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
     async with serving(config, noise=noise) as rig:
         assignment = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
         # With the words of its question, which a site that missed it may have otherwise.
-        assert query_from_proto(assignment.release.query).digest in assignment.release.stated.said.decode()
+        assert (
+            query_from_proto(assignment.release.query).digest
+            in assignment.release.signed_round.signed_json.decode()
+        )
         assert assignment.query.round == 1
     assert sealed(config.state) == before
     # Round 0 once; round 1 at most once in each life.

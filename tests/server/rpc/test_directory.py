@@ -68,8 +68,11 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
         assert sorted(rows) == ["anna", "bert", "carl", "dora"]
         assert (rows["anna"].statement, rows["bert"].statement) == (first.to_proto(), second.to_proto())
         assert not rows["carl"].HasField("statement")
-        assert all(rows[name].seen_unix_ms % HOUR == 0 < rows[name].seen_unix_ms for name in ("anna", "bert"))
-        assert rows["dora"].seen_unix_ms == 0
+        assert all(
+            rows[name].last_call_unix_ms % HOUR == 0 < rows[name].last_call_unix_ms
+            for name in ("anna", "bert")
+        )
+        assert rows["dora"].last_call_unix_ms == 0
         assert rows == await listed(await rig.client(Role.OPERATOR, "olga"))
         assert (await refusal(sites["anna"].stub.ListSites(pb.ListSitesRequest()))).code is Code.IDENTITY
         rig.daemon.registry.deny(Role.SITE, "bert")
@@ -77,7 +80,7 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
     async with serving(config) as rig:  # durable; when a site was heard is not
         ada = await rig.client(Role.ANALYST, "ada")
         rows = await listed(ada)
-        assert (rows["anna"].statement, rows["anna"].seen_unix_ms) == (first.to_proto(), 0)
+        assert (rows["anna"].statement, rows["anna"].last_call_unix_ms) == (first.to_proto(), 0)
         anna = await rig.client(Role.SITE, "anna")  # enrolled anew: its generations begin anew
         await state(anna, None)
         assert not (await listed(ada))["anna"].HasField("statement")
@@ -90,8 +93,8 @@ async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
     for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
         refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
         assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
-    hostile = pb.SiteStatement(offers_stated=True, offers=["\x1b[2J"])
-    large = pb.SiteStatement(offers_stated=True, offers=["x" * 200] * 400)
+    hostile = pb.SiteStatement(columns_stated=True, columns=["\x1b[2J"])
+    large = pb.SiteStatement(columns_stated=True, columns=["x" * 200] * 400)
     for bad in (hostile, large):
         greeting = a_hello(next_generation=bytes(32), statement=bad)
         assert (await refusal(anna.stub.Hello(greeting))).code is Code.PROTOCOL
@@ -158,14 +161,14 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         assert (code, "filled in, for 'age'" in said) == (2, True)
         for caller in (ada, await rig.client(Role.SITE, "anna"), await rig.client(Role.OPERATOR, "olga")):
             sent = (await caller.stub.GetDictionary(asked)).dictionary
-            signed = SignedDictionary(said=sent.said, signature=sent.signature)
+            signed = SignedDictionary(signed_json=sent.signed_json, signature=sent.signature)
             found = signed.check(rig.daemon.runtime.keys.release_public, FEDERATION)
             assert (found.name, found.version) == ("clinical", 2)
         unknown = await refusal(ada.submit(study_toml(), "after"))
         assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
         toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
         await ada.submit(toml, "age")
-        forged = {"version": 9, "said": sent.said, "signature": bytes(64), "at": 0}
+        forged = {"version": 9, "signed_json": sent.signed_json, "signature": bytes(64), "at": 0}
         with rig.repository.store.writer.transaction() as change:
             change.insert("dictionaries", forged)
         assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY
@@ -187,10 +190,10 @@ async def test_a_release_says_which_rules_each_site_had_stated(ada: Client, site
     async with answering(sites):
         await ada.events(digest)
     document = load_release(await ada.release(digest)).document
-    rules = stated().rules
+    rules = stated().thresholds
     said: dict[str, Any] = {
-        "anna": {"approval": "auto", "rules": rules},
-        "bert": {"approval": "ask", "rules": rules},
+        "anna": {"approval": "auto", "thresholds": rules},
+        "bert": {"approval": "manual", "thresholds": rules},
         "carl": None,
     }
     assert document["sites"] == said

@@ -79,7 +79,7 @@ async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
         if wrong == "answer":
             message.values = bytes(8)
         elif wrong == "wish":
-            message.next.awaiting.append(plan)
+            message.next.awaiting_approval.append(plan)
         else:
             message.values = bytes(WITH_NEXT_BYTES + 8)
         code = Code.BAD_CONTRIBUTION if wrong == "answer" else Code.PROTOCOL

@@ -58,7 +58,7 @@ def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(
         atto_delta=0,
         present=(),
     )
-    sealed = SealedRelease(release=long, stated=SignedRound(said=b"{}", signature=b""))
+    sealed = SealedRelease(release=long, signed_round=SignedRound(signed_json=b"{}", signature=b""))
     gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(asked)))
     question = pb.Query(gradient=gradient).SerializeToString()
     while len(joined) < len(values):

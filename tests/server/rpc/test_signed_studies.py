@@ -35,7 +35,7 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
         (Code.AUTHORIZATION, {"submission": "other", "authorization": request.authorization}),
         (Code.IDENTITY, {"authorization": spoiled}),
         (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
-        (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(said=bytes(5000))}),
+        (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(signed_json=bytes(5000))}),
     ):
         asked = {"study_toml": study_toml(), "submission": "s"} | change
         refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**asked)))

@@ -67,7 +67,7 @@ async def far_away(config: Config, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 async def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with far_away(made(tmp_path / "c", approve_above_epsilon=0.0), monkeypatch) as (rig, _):
+    async with far_away(made(tmp_path / "c", operator_approval_above_epsilon=0.0), monkeypatch) as (rig, _):
         sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
         await asyncio.gather(*(one.stub.Hello(a_hello(next_generation=b"g" * 32)) for one in sites.values()))
         carl = sites.pop("carl")

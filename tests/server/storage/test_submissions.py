@@ -175,5 +175,5 @@ def test_what_each_analyst_submitted_is_told(store: Store) -> None:
     add(store, a_study(0, 0, bytes(100 - rest)))
     add(store, a_study(1, 2 * DAY_MS, bytes(200 - rest)))
     (told,) = analyst_usage(store.reader, 2 * DAY_MS + 1)
-    assert (told.analyst, told.studies, told.bytes, told.unrun) == ("ada", 2, 300, 300)
+    assert (told.analyst, told.studies, told.bytes, told.unstarted_bytes) == ("ada", 2, 300, 300)
     assert (told.studies_today, told.bytes_today) == (1, 200)

@@ -36,7 +36,7 @@ def says(agreed: bool | None = None, *, waits: bool = False, known: bool = True)
     return Poll(
         known={STUDY: 0} if known else {},
         answered=frozenset(),
-        awaiting=frozenset({STUDY} if waits else ()),
+        awaiting_approval=frozenset({STUDY} if waits else ()),
         agreed={} if agreed is None else {STUDY: agreed},
     )
 
@@ -76,10 +76,11 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     repository = Repository.of(
         Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), raised
     )
-    stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "ask"}}'
+    stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "manual"}}'
     stored = StoredStudy(
-        digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"",
-        micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, stated=stated,
+        digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"", micro_rho=1,
+        expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0,
+        site_rules_json=stated,
     )  # fmt: skip
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:
@@ -217,7 +218,7 @@ def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tm
 def test_a_silent_site_where_nobody_is_asked_has_the_deadline_of_the_study(tmp_path: Path) -> None:
     async def script(life: Life) -> float:
         await said(life, anna=RULES, carl=RULES)
-        with refused(Code.STUDY_FAILED, "bert: not heard of; no query was sent"):
+        with refused(Code.STUDY_FAILED, "bert: no answer yet; no query was sent"):
             await life.started()
         return life.loop.time()
 
@@ -326,7 +327,7 @@ def test_only_an_invited_site_that_holds_the_plan_has_a_word(tmp_path: Path) -> 
     [
         pb.NextWorkRequest(agreed=[pb.Agreed(plan_digest=bytes(32))]),
         pb.NextWorkRequest(
-            known_plans=[bytes(32)], awaiting=[bytes(32)], agreed=[pb.Agreed(plan_digest=bytes(32))]
+            known_plans=[bytes(32)], awaiting_approval=[bytes(32)], agreed=[pb.Agreed(plan_digest=bytes(32))]
         ),
         pb.NextWorkRequest(known_plans=[bytes(32)], agreed=[pb.Agreed(plan_digest=b"short")]),
     ],

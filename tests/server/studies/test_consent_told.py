@@ -23,7 +23,7 @@ async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_
             digest = await ada.submit(study_toml(quorum=2), agreed=False)
             while not carl.known:
                 await carl.work()
-            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting_approval=carl.known)
             for _ in range(3):
                 found = await carl.stub.NextWork(waiting)
                 assert (found.consent, found.HasField("query")) == (b"", False), "nothing to do meanwhile"
@@ -61,7 +61,7 @@ async def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_ask
             digest = await ada.submit(study_toml(quorum=2), agreed=False)
             while not carl.known:
                 await carl.work()
-            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting_approval=carl.known)
             await carl.stub.NextWork(waiting)
             rig.daemon.registry.deny(Role.SITE, "carl")
             while rig.repository.studies.rounds(digest) == 0:

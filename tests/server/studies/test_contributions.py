@@ -165,12 +165,12 @@ async def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) 
         anna = sites["anna"]
         message = anna.contribution(asked, frozen(np.zeros(asked.query.length, dtype=np.int64)))
         opened = await anna.open_upload(message)
-        assert list(opened.have) == []
+        assert list(opened.received_chunks) == []
         chunk = pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values[:CHUNK_BYTES])
         await anna.stub.PutChunk(chunk)
         early = await refusal(anna.stub.Commit(pb.CommitRequest(upload=opened.upload)))
         assert (early.code, "1 chunks are missing" in str(early)) == (Code.PROTOCOL, True)
-        assert list((await anna.open_upload(message)).have) == [0]
+        assert list((await anna.open_upload(message)).received_chunks) == [0]
         assert not (await anna.upload(message)).repeated
         assert (await anna.upload(message)).repeated
 

@@ -159,7 +159,9 @@ async def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
         digest = await ada.submit(study_toml(quorum=2), agreed=False)
         engine, repository = rig.daemon.engine, rig.repository
-        agrees = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        agrees = Poll(
+            known={digest: 0}, answered=frozenset(), awaiting_approval=frozenset(), agreed={digest: False}
+        )
         for name in ("anna", "bert"):
             await engine.receive(name, agrees)
         ahead[0] = int(2000 * DEADLINE)  # nobody waits for carl's word any longer

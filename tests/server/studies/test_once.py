@@ -37,7 +37,7 @@ class Here:
     def ask(self, wish: dict[str, Any]) -> Any:
         """The answer, in the messages that go between processes."""
         heard = _passed(wish)
-        return _passed(planner.answer(heard["work"], heard["words"]))
+        return _passed(planner.answer(heard["work"], heard["inputs"]))
 
     def end(self) -> None:
         """Nothing to end."""

@@ -82,7 +82,9 @@ async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_an
         )
         studies = rig.repository.studies
         digest = await ada.submit(study_toml(), agreed=False)
-        poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        poll = Poll(
+            known={digest: 0}, answered=frozenset(), awaiting_approval=frozenset(), agreed={digest: False}
+        )
         with commits as counted:
             await asyncio.gather(*(rig.daemon.engine.receive(site, poll) for site in sites))
             asked = {name: await site.query() for name, site in sites.items()}

@@ -72,8 +72,12 @@ def written(change: Callable[[bytes], bytes]) -> Evil:
     """What is stated of an honest attempt, changed, and signed with the real key."""
 
     def evil(scene: Scene) -> Responses:
-        said = change(scene.attempt(0).said)
-        return [scene.beside(0, SignedAttempt(said=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said)))]
+        said = change(scene.attempt(0).signed_json)
+        return [
+            scene.beside(
+                0, SignedAttempt(signed_json=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said))
+            )
+        ]
 
     return evil
 
@@ -91,7 +95,12 @@ def dumped(value: Any) -> bytes:
 def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
     """An honest attempt under another signature."""
     return lambda scene: [
-        scene.beside(0, SignedAttempt(said=scene.attempt(0).said, signature=sign(scene.attempt(0).said)))
+        scene.beside(
+            0,
+            SignedAttempt(
+                signed_json=scene.attempt(0).signed_json, signature=sign(scene.attempt(0).signed_json)
+            ),
+        )
     ]
 
 
@@ -126,13 +135,17 @@ def central(scene: Scene) -> Responses:
     asked = rehearse(plan)[0]
     attempt = scene.attempt(0, plan=plan.digest, query=asked.digest).signed(RELEASE_KEY.sign)
     response = work(asked, scene.peers.stage.signed(plan))
-    response.attempt.CopyFrom(pb.SignedAttempt(said=attempt.said, signature=attempt.signature))
+    response.attempt.CopyFrom(pb.SignedAttempt(signed_json=attempt.signed_json, signature=attempt.signature))
     return [response]
 
 
 def alone(scene: Scene) -> Responses:
     signed = scene.attempt(1).signed(RELEASE_KEY.sign)
-    return [pb.NextWorkResponse(attempt=pb.SignedAttempt(said=signed.said, signature=signed.signature))]
+    return [
+        pb.NextWorkResponse(
+            attempt=pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        )
+    ]
 
 
 def changed_plan(scene: Scene) -> Responses:
@@ -223,7 +236,7 @@ ATTACKS = (
            "code=identity"),
     Attack(name="a signature of another attempt", seen="code=identity",
            evil=lambda scene: [scene.beside(1, replace(scene.attempt(1).signed(RELEASE_KEY.sign),
-                                                       said=scene.attempt(1, 2).said))]),
+                                                       signed_json=scene.attempt(1, 2).signed_json))]),
     Attack(name="a question without an attempt, over and over", seen="round-ready", refused=0,
            evil=lambda scene: [scene.question(1)] * 3),
     Attack(name="the attempt left out when it is asked again", seen="round-ready", refused=0,

@@ -108,7 +108,9 @@ class Scene:
     ) -> pb.NextWorkResponse:
         """A question with whatever is said of its set of sites."""
         response = self.question(round, asked)
-        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+        response.attempt.CopyFrom(
+            pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        )
         return response
 
     @cached_property

@@ -84,7 +84,9 @@ class Told:
         response = work(session.pending, self.peers.stage.signed(scene.plan), [lie])
         response.release.CopyFrom(sealed(scene.queries[0], [lie]))
         signed = scene.attempt(1, query=session.pending.digest).signed(RELEASE_KEY.sign)
-        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+        response.attempt.CopyFrom(
+            pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        )
         return response
 
     def loses_its_state(self) -> None:
@@ -98,7 +100,7 @@ class Told:
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
-    """A study that the site has not heard of."""
+    """A study that the site has no answer yet."""
     peers = acquainted(tmp_path)
     return Told(peers=peers, scene=Scene.of(peers, "one"))
 

@@ -37,7 +37,7 @@ def test_a_site_answers_no_set_but_the_one_that_it_was_told_first(tmp_path: Path
 
 
 def believed(signed: SignedAttempt, release_key: bytes) -> Attempt:
-    return Attempt.read(signed.said)
+    return Attempt.read(signed.signed_json)
 
 
 def quiet(noise: OsNoise, spec: NoiseSpec) -> IntArray:

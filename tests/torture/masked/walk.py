@@ -202,8 +202,8 @@ class Walk(RuleBasedStateMachine):
             if batch is None:
                 due += times * price
             else:
-                due += max(0, times - passes[batch.first]) * price
-                passes[batch.first] = max(passes[batch.first], times)
+                due += max(0, times - passes[batch.first_round]) * price
+                passes[batch.first_round] = max(passes[batch.first_round], times)
         ledger = self.store.ledger.ledger
         spent = ledger.spent_by_study.get(self.scene.plan.digest)
         assert (spent.micro_rho if spent else 0) == due

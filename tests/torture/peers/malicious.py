@@ -138,7 +138,7 @@ ATTACKS = (
     Attack(name="plan changed after signing", seen=IDENTITY, evil=plan_changed_after_signing),
     Attack(name="plan swapped in mid-study", seen=PROTOCOL, evil=plan_swapped),
     Attack(name="lowered quorum", seen="study-waits", evil=lower_quorum,
-           honest=(), approval=Approval.ASK, waits=True),
+           honest=(), approval=Approval.MANUAL, waits=True),
     Attack(name="cohort that probes the site", seen=POLICY, evil=signed(HIGH_COHORT)),
     Attack(name="replayed round", seen=PROTOCOL, evil=asked(COUNT)),
     Attack(name="second, different question", seen=PROTOCOL, evil=asked(replace(GRAM, round=1))),
@@ -151,7 +151,7 @@ ATTACKS = (
     Attack(name="overflowing questions", seen="code=", evil=overflowing),
     Attack(name="unapproved study", seen="study-waits",
            evil=lambda stage: [*signed(PLAN)(stage), work(COUNT)],
-           honest=(), approval=Approval.ASK, waits=True),
+           honest=(), approval=Approval.MANUAL, waits=True),
     Attack(name="withdrawn study", seen=POLICY, evil=asked(replace(GRAM, round=2)),
            before=("withdraw", PLAN.digest)),
     Attack(name="one round more than the plan has", seen=PROTOCOL, honest=QUERIES,
@@ -226,7 +226,7 @@ async def _control(stage: Stage, coordinator: Coordinator, config: Path, attack:
     if attack.approval is Approval.AUTO:
         return
     waiting = bytes.fromhex(CONTROL.digest)
-    await until(lambda: any(waiting in one.awaiting for one in coordinator.asked))
+    await until(lambda: any(waiting in one.awaiting_approval for one in coordinator.asked))
     await asyncio.to_thread(site, config, "approve", CONTROL.digest, "--yes")
     coordinator.work.append(work(rehearse(CONTROL)[0]))
 

@@ -52,7 +52,7 @@ def lied(releases: tuple[Release, ...], round: int, values: IntArray) -> tuple[R
 def unstated(plan: Plan) -> Evil:
     def evil(_: Stage) -> Responses:
         response = work(rehearse(plan)[ROUND])
-        response.ClearField("asked")
+        response.ClearField("signed_round")
         return [response]
 
     return evil
@@ -63,7 +63,7 @@ def stated_otherwise(plan: Plan) -> Evil:
 
     def evil(_: Stage) -> Responses:
         response = work(changed_query(rehearse(plan)[ROUND], query=about_person(plan)))
-        response.asked.CopyFrom(work(rehearse(plan)[ROUND]).asked)
+        response.signed_round.CopyFrom(work(rehearse(plan)[ROUND]).signed_round)
         return [response]
 
     return evil
@@ -89,8 +89,8 @@ def stranger_signed(plan: Plan) -> Evil:
 
     def evil(_: Stage) -> Responses:
         response = work(rehearse(plan)[ROUND])
-        stated = response.release.stated
-        stated.signature = Ed25519PrivateKey.generate().sign(ROUND_SIGNED + stated.said)
+        stated = response.release.signed_round
+        stated.signature = Ed25519PrivateKey.generate().sign(ROUND_SIGNED + stated.signed_json)
         return [response]
 
     return evil
@@ -132,7 +132,9 @@ def shrunken_ledger(plan: Plan) -> Evil:
     def evil(_: Stage) -> Responses:
         response, query = work(rehearse(plan)[ROUND]), rehearse(plan)[ROUND]
         signed = state(query, released(plan.digest), size=1)
-        response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
+        response.signed_round.CopyFrom(
+            pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
+        )
         return [response]
 
     return evil
@@ -157,7 +159,9 @@ def questions(plan: Plan) -> dict[str, Evil]:
         "one micro-rho more": changed(
             plan, lambda query: changed_query(query, micro_rho=query.priced.micro_rho + 1)
         ),
-        "another noise": changed(plan, lambda query: changed_query(query, law=NoiseDistribution.LAPLACE)),
+        "another noise": changed(
+            plan, lambda query: changed_query(query, distribution=NoiseDistribution.LAPLACE)
+        ),
         "a delta of its own": changed(plan, lambda query: changed_query(query, atto_delta=1)),
         "a later question now": lambda _: [work(replace(rehearse(plan)[4], round=ROUND))],
         "a question that nobody stated": unstated(plan),

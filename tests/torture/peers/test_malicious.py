@@ -68,8 +68,9 @@ def test_a_site_without_that_check_is_found(
     if check == "verify_plan":
         monkeypatch.setattr(owner, check, lambda plan_json, *_: plan_from_json(plan_json))
     elif check == "_verify":
-        believed = SignedRound(said=b"", signature=b"")
-        monkeypatch.setattr(owner, check, lambda _, signed: replace(believed, said=signed.said).read())
+        believed = SignedRound(signed_json=b"", signature=b"")
+        read = lambda _, signed: replace(believed, signed_json=signed.signed_json).read()  # noqa: E731
+        monkeypatch.setattr(owner, check, read)
     else:
         monkeypatch.setattr(owner, check, lambda *_: None)
     if check == "expect":

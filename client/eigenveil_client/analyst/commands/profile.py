@@ -150,7 +150,7 @@ def key_card_value(key_card: AnalystKeyCard) -> dict[str, Any]:
     return {
         "analyst": key_card.analyst,
         "federation": key_card.federation,
-        "card": key_card.digest,
+        "key_card": key_card.digest,
         "fingerprint": key_card.fingerprint,
     }
 

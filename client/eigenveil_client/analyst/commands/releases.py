@@ -73,7 +73,7 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
-        "asked_by": asker,
+        "analyst": asker,
         "guarantee": document_guarantee(document),
         "trust": release_files.trust_statement(document),
         "log": None if log_file is None else release_files.check_log(signed, log_file),
@@ -82,11 +82,11 @@ def verify(
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
         f"signed by {key_source if trusted else public_key}.\n{asker_sentence}\n"
-        f"{value['guarantee']['words']}\n"
+        f"{value['guarantee']['text']}\n"
         f"Trust: {value['trust']}."
     )
     if value["log"] is not None:
-        text += f"\n{value['log']['words']}"
+        text += f"\n{value['log']['text']}"
     print_result(value, as_json, f"Intact: {text}" if trusted else f"{UNKNOWN}.\n{text}")
     return 0 if trusted or any_key else UNKNOWN_SIGNER
 
@@ -133,7 +133,7 @@ columns_option = click.option(
 )
 scaling_option = click.option(
     "--scaling",
-    type=click.Choice(["released", "own", "standard"]),
+    type=click.Choice(["released", "original", "standard"]),
     default="released",
     show_default=True,
     help="As the release scales columns, in their own units, or divided by their standard deviations.",

@@ -95,20 +95,22 @@ def submit(
             again=True,
             submission=chosen,
             expires_days=expires_days,
-            tell=studies.signature_prompt(signing, yes=yes),
+            notify=studies.signature_prompt(signing, yes=yes),
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
         if not wait:
             value: dict[str, Any] = {"study": run.digest, "name": run.name, "submission": chosen}
             value |= {"signed": signing[0], "warnings": run.warnings}
-            value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
+            value |= {"overrides": wanted.resolved.overrides, "approval": wanted.approval}
             watching = next_command(profile, "study", "watch", run.short)
-            message = f"Submitted {run.name} as {run.short}. {approval_text(wanted.asked, run.status.state)}"
+            message = (
+                f"Submitted {run.name} as {run.short}. {approval_text(wanted.approval, run.status.state)}"
+            )
             print_result(value, as_json, f"{message}\nFollow it with: {watching}")
             return 0
         if not as_json:
-            console.print(approval_text(wanted.asked, run.status.state), markup=False, soft_wrap=True)
+            console.print(approval_text(wanted.approval, run.status.state), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, profile, as_json)

@@ -221,7 +221,7 @@ def _site(site: ListedSite) -> Mapping[str, Any]:
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
-        "a person decides": site.statement and site.statement.asks,
+        "a person decides": site.statement and site.statement.needs_approval,
         "last contact": site.seen,
     }
 

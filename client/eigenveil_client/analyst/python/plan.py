@@ -57,7 +57,7 @@ class StudyPlan(Summary):
     explanation: Mapping[str, Any]
 
     @property
-    def price(self) -> Cost:
+    def cost(self) -> Cost:
         """The cost to a budget."""
         return cost_of(self.explanation)
 
@@ -80,7 +80,7 @@ class StudyPlan(Summary):
         components = "1 component" if study.components == 1 else f"{study.components} components"
         named = ", ".join(study.federation.sites)
         return [
-            ("asked", f"{components} of {study.dimension} columns at {named}"),
+            ("query", f"{components} of {study.dimension} columns at {named}"),
             ("epsilon", promise_text(study)),
             ("algorithm", found.algorithm.value),
             ("predicted error", EVERY_COMPONENT if study.components == study.dimension else _error(found)),
@@ -140,7 +140,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         meanings = Counter(entry["meaning"] for entry in self.value["rounds"])
         queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in meanings.items()]
-        note = " ".join([self.value["guarantee"]["words"], *self.value["warnings"], self._left()])
+        note = " ".join([self.value["guarantee"]["text"], *self.value["warnings"], self._left()])
         return summary_html(f"Queries of {self.value['name']} to each site", queries, note=note)
 
     def _left(self) -> str:

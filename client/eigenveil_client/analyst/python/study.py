@@ -85,9 +85,9 @@ class FederatedStudy(Summary):
 
     coordinator: BlockingCoordinator
     toml: str
-    whole: StudyDraft
+    resolved: StudyDraft
     study: Study
-    asked: Mapping[str, Any]
+    approval: Mapping[str, Any]
 
     def plan(self) -> StudyPlan:
         """Return its plan, from public numbers and without a call.
@@ -103,8 +103,8 @@ class FederatedStudy(Summary):
         Raises:
             EigenveilError: the study is refused, or the coordinator cannot be reached.
         """
-        value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.whole.text)))
-        value |= {"overrides": list(self.whole.overrides)}
+        value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.resolved.text)))
+        value |= {"overrides": list(self.resolved.overrides)}
         budget = budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
         left = budget.studies_left(cost_of(value))
         return Explanation(value=value, text=explanation_text(value), left=left)
@@ -130,11 +130,11 @@ class FederatedStudy(Summary):
         again: bool = False,
         submission: str | None = None,
         expires_days: int = DEFAULT_DAYS,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
     ) -> Run:
         """Sign it with your own key, start it, and return its run without waiting.
 
-        This call is your consent. `tell` is called with what you sign first: every value of the study, and
+        This call is your consent. `notify` is called with what you sign first: every value of the study, and
         the algorithm chosen for `auto`. If it raises, nothing is signed. The signature is valid for
         `expires_days` days, at most 31; sites refuse the study afterwards.
 
@@ -157,10 +157,10 @@ class FederatedStudy(Summary):
             raise RequestError(Code.CONFLICT, f"not submitted: {repeated(same, self.study)}. {todo}")
         proposal = self.coordinator.call(
             lambda analyst: analyst.propose(
-                self.whole.text, chosen, days=expires_days, dictionary=self.whole.source
+                self.resolved.text, chosen, days=expires_days, dictionary=self.resolved.source
             )
         )
-        tell(proposal.summary)
+        notify(proposal.summary)
         plan, warnings = self.coordinator.call(lambda analyst: analyst.sign(proposal))
         warnings += self._late(expires_days)
         return Run(
@@ -169,10 +169,10 @@ class FederatedStudy(Summary):
 
     def _late(self, days: int) -> list[str]:
         """Return a warning if a person may decide after the signature has expired."""
-        allowed = self.asked["approval_seconds"] / DAY_SECONDS
-        if not self.asked["sites"] or allowed < days:
+        allowed = self.approval["approval_seconds"] / DAY_SECONDS
+        if not self.approval["sites"] or allowed < days:
             return []
-        people = f"people at {', '.join(self.asked['sites'])} have {allowed:g} days to decide"
+        people = f"people at {', '.join(self.approval['sites'])} have {allowed:g} days to decide"
         late = "A site that agrees later cannot answer; see expires_days (--expires-days)"
         return [f"{people}, but your signature expires after {days}. {late}"]
 
@@ -190,12 +190,12 @@ class FederatedStudy(Summary):
             ("components", str(self.study.components)),
             ("epsilon", promise_text(self.study)),
             ("algorithm", self.study.algorithm.value),
-            *(("override", sentence) for sentence in self.whole.overrides),
+            *(("override", sentence) for sentence in self.resolved.overrides),
         ]
 
     @property
     def note(self) -> str:
-        people = ", ".join(self.asked["sites"])
+        people = ", ".join(self.approval["sites"])
         return f"Not submitted. A person decides about it at {people}." if people else "Not submitted."
 
 
@@ -220,5 +220,5 @@ def study_from(
     study = whole.study()
     check_study(study, view.directory)
     return FederatedStudy(
-        coordinator=coordinator, toml=draft.text, whole=whole, study=study, asked=view.asked(study)
+        coordinator=coordinator, toml=draft.text, resolved=whole, study=study, approval=view.approval(study)
     )

@@ -23,7 +23,7 @@ from eigenveil.study.toml import NAME, NAMES, parse_study
 from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.connection.session_start import stored_dictionary
-from eigenveil_client.site.commands.terminal import moment, plain, show, table
+from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
 from eigenveil_client.site.policy_sections import YearlyLimit
@@ -67,13 +67,15 @@ def decline(
     word: DeclineReason,
     text: str = "",
 ) -> None:
-    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if tell_reasons is
-    true now and when it is sent.
+    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if
+    disclose_reasons is true now and when it is sent.
 
     Raises:
         RequestError: it was decided before, or name or text has characters that cannot be shown.
     """
-    person_decision = PersonDecision(by=by, word=word, text=text, told=config.policy.tell_reasons)
+    person_decision = PersonDecision(
+        by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons
+    )
     store.decline(received, Code.POLICY, person=person_decision)
 
 
@@ -83,7 +85,7 @@ def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by
     Raises:
         RequestError: code `conflict`, it was declined or withdrawn before, or has ended.
     """
-    return store.withdraw(received.plan, PersonDecision(by=by, word=DeclineReason.UNSTATED))
+    return store.withdraw(received.plan, PersonDecision(by=by, reason_code=DeclineReason.UNSTATED))
 
 
 def verdicts(
@@ -110,7 +112,7 @@ def explain_plan(
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
         ],
-        "asked_by": analyst_view(config.identity, plan, signed, store.clock_time()),
+        "analyst_signature": analyst_view(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -189,11 +191,11 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "analyst": plan.analyst,
             "signature": analyst_view(config.identity, plan, received.signed,
             store.clock_time())["signature"],
-            "standing": received.standing.value,
+            "status": received.status.value,
             "person": received.person,
-            "by": received.said_by,
-            "decided": received.said_at,
-            "word": received.word,
+            "by": received.decided_by,
+            "decided": received.decided_at,
+            "reason_code": received.reason_code,
             "text": received.text,
             "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
             received, plan),
@@ -204,7 +206,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "studies": rows,
-        "pending": sum(row["standing"] == "pending" for row in rows),
+        "pending": sum(row["status"] == "pending" for row in rows),
         "declined": [dict(row) for row in store.declined.counts()],
         "proofs": [proof_row(one) for one in store.proofs.all()],
     }
@@ -222,16 +224,16 @@ def proof_row(proof: ReceivedPlan) -> dict[str, Any]:
         "plan": proof.plan_json.decode(),
         "signature": proof.signature.hex(),
         "authorization": signed and {
-            "said": signed.said.hex(),
+            "signed_json": signed.signed_json.hex(),
             "signature": signed.signature.hex(),
-            "card_said": signed.card.said.hex(),
+            "key_card_json": signed.card.signed_json.hex(),
             "card_signature": signed.card.signature.hex(),
         },
     }  # fmt: skip
 
 
 def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan, plan: Plan) -> str:
-    if received.standing is not ConsentStatus.PENDING:
+    if received.status is not ConsentStatus.PENDING:
         return ""
     rules = [verdict.rule for verdict in verdicts(config, store, plan, received.signed) if not verdict.passed]
     return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
@@ -239,17 +241,30 @@ def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan
 
 def show_studies(view: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands to decide about pending ones."""
-    listing = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
+    rows = []
     for row in view["studies"]:
         analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
-        text = (row["study"][:12], row["name"], analyst)
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
-        listing.add_row(
-            moment(row["at"]), *plain(*text), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
+        about = (moment(row["at"]), row["study"][:12], row["name"], analyst)
+        rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), why))
+    show_table(("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why"), rows)
+    if view["declined"]:
+        counts = [
+            (one["day"], one["analyst"] or "(others)", one["rule"], str(one["plans"]))
+            for one in view["declined"]
+        ]
+        title = "Declined by the rules; only plans listed as proof are stored"
+        show_table(("day (UTC)", "analyst", "rule", "studies"), counts, title)
+    if view["proofs"]:
+        proofs = [
+            (moment(one["at"]), one["study"][:12], one["name"], one["analyst"], one["reason"])
+            for one in view["proofs"]
+        ]
+        title = "Stored as proof: the coordinator signed these under a name whose key did not sign"
+        show_table(("came (UTC)", "study", "name", "analyst", "why"), proofs, title)
+        console.print(
+            "Telephone these analysts and ask if they submitted this. --json shows the signed bytes."
         )
-    show(listing)
-    _show_declined(view["declined"])
-    _show_proofs(view["proofs"])
     if view["pending"]:
         console.print(f"{view['pending']} of them are pending; decide about each:")
         for word in ("explain", "approve", "decline"):
@@ -257,40 +272,12 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
             console.print(f"  {command}", markup=False, soft_wrap=True)
 
 
-def _show_declined(counts: list[dict[str, Any]]) -> None:
-    if not counts:
-        return
-    title = "Declined by the rules; only plans listed as proof are stored"
-    listing = table("day (UTC)", "analyst", "rule", "studies", title=title)
-    for one in counts:
-        listing.add_row(one["day"], *plain(one["analyst"] or "(others)", one["rule"]), str(one["plans"]))
-    show(listing)
-
-
-def _show_proofs(proofs: list[dict[str, Any]]) -> None:
-    if not proofs:
-        return
-    title = "Stored as proof: the coordinator signed these under a name whose key did not sign"
-    listing = table("came (UTC)", "study", "name", "analyst", "why", title=title)
-    for one in proofs:
-        listing.add_row(
-            moment(one["at"]), *plain(one["study"][:12], one["name"], one["analyst"], one["reason"])
-        )
-    show(listing)
-    console.print("Telephone these analysts and ask if they submitted this. --json shows the signed bytes.")
-
-
 def _decided(row: dict[str, Any]) -> str:
     """Return a study's status; a person's decision stays visible after the end."""
     if not row["person"]:
-        return str(row["standing"])
-    over = ", ended" if row["standing"] == ConsentStatus.ENDED.value else ""
+        return str(row["status"])
+    over = ", ended" if row["status"] == ConsentStatus.ENDED.value else ""
     return f"{row['person']} by {row['by'] or 'a person'}{over}"
-
-
-def _column_names(column: dict[str, Any]) -> str:
-    """Return a column's name, or all names of columns that are alike."""
-    return ", ".join(column.get(NAMES) or [column[NAME]])
 
 
 def show_explanation(view: dict[str, Any]) -> None:
@@ -298,40 +285,38 @@ def show_explanation(view: dict[str, Any]) -> None:
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
     console.print(f"analyst: {analyst_text(view['asked_by'])}", markup=False)
-    columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
-    for column in view["study"]["columns"]:
-        bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
-        columns.add_row(*plain(_column_names(column), column["unit"]), *bounds)
-    show(columns)
-    rounds = table("round", "query", "bytes", "% of its cost", "what it reveals", title="Rounds")
+    columns = [
+        (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")
+        for one in view["study"]["columns"]
+    ]
+    show_table(("column", "unit", "lower", "upper"), columns, "Columns and their public bounds")
     masked = view["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
-    for row in view["rounds"]:
-        share = percent_up(row["micro_rho"], view["micro_rho"], 1)
-        question = sent_kind_label(row["kind"], masked=masked)
-        rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
-    show(rounds)
+    rounds = [
+        (
+            *(str(row["round"] + 1), sent_kind_label(row["kind"], masked=masked), str(row["bytes"])),
+            *(percent_up(row["micro_rho"], view["micro_rho"], 1), row["meaning"]),
+        )
+        for row in view["rounds"]
+    ]
+    show_table(("round", "query", "bytes", "% of its cost", "what it reveals"), rounds, "Rounds")
     console.print(f"each answer: {view['message']}", markup=False)
-    if view["depends"] is not None:
-        console.print(view["depends"], markup=False)
+    if view["dependence"] is not None:
+        console.print(view["dependence"], markup=False)
     guarantee = view["guarantee"]
-    cost_text = (
-        f"epsilon {shown_up(guarantee['epsilon'])} ({guarantee['neighbours']}), except with probability "
-        f"{shown_up(guarantee['delta'])}"
+    console.print(
+        f"in all: {view['bytes_per_site']} bytes, at a cost of epsilon {shown_up(guarantee['epsilon'])} "
+        f"({guarantee['neighbours']}), except with probability {shown_up(guarantee['delta'])}"
     )
-    console.print(f"in all: {view['bytes_per_site']} bytes, at a cost of {cost_text}")
     console.print(_budget_left_text(view["budget"], view["studies_left"]))
     for name in ("rows", "clip", "trust"):
         console.print(f"{name}: {view[name]}", markup=False)
     ends = view["approval_ends"]
-    console.print(
-        f"expiry: {'the approval has no end' if ends is None else f'nothing leaves after {ends} (UTC)'}"
-    )
+    expiry = "the approval has no end" if ends is None else f"nothing leaves after {ends} (UTC)"
+    console.print(f"expiry: {expiry}")
     console.print(view["guarantee"]["words"], markup=False)
     console.print(f"one person: {view['one_person']['words']}", markup=False)
-    policy = table("rule", "verdict", "why", title="This site's policy")
-    for verdict in view["policy"]:
-        policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
-    show(policy)
+    policy = [(one["rule"], "passes" if one["passed"] else "FAILS", one["text"]) for one in view["policy"]]
+    show_table(("rule", "verdict", "why"), policy, "This site's policy")
     for warning in view["warnings"]:
         console.print(f"warning: {warning}", markup=False)
 
@@ -352,12 +337,12 @@ def show_transition(
     freed = amount(cost.micro_rho, config, received.read_plan().gaussian)
     view = {
         "study": received.plan,
-        "was": received.standing.value,
-        "standing": status.value,
+        "was": received.status.value,
+        "status": status.value,
         "freed": freed,
         "delta": delta,
     }
-    text = f"study {received.plan[:12]} is {status.value} (it was {received.standing.value})"
+    text = f"study {received.plan[:12]} is {status.value} (it was {received.status.value})"
     if cost.micro_rho:
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
         text += f"; freed: {again}, except with probability {freed['but_for']}"

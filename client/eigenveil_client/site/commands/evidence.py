@@ -25,7 +25,7 @@ from eigenveil.reporting.document import attempts_of
 from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.study import Study
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.commands.terminal import moment, plain, show, table
+from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import RecordEngine
 from eigenveil_client.site.state.egress import EgressRow
@@ -74,7 +74,7 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
             "attempt": one.number,
             "answered": not refused,
             "sites": sorted(one.members),
-            "said": signed.said.hex(),
+            "signed_json": signed.signed_json.hex(),
             "signature": signed.signature.hex(),
         }
         for refused in (False, True)
@@ -178,13 +178,13 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
 
 
 def show_ledger(view: dict[str, Any]) -> None:
-    listing = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
+    rows = []
     for entry in view["entries"]:
         share = percent_up(entry["micro_rho"], view["budget"]["micro_rho"], 4)
         round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
         what = (str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12])
-        listing.add_row(*what, round_number, share if entry["micro_rho"] else "")
-    show(listing)
+        rows.append((*what, round_number, share if entry["micro_rho"] else ""))
+    show_table(("entry", "time (UTC)", "what", "study", "round", "% of the budget"), rows)
     console.print("the chain is complete; head " + view["head"], markup=False)
     for name in ("budget", "spent", "left"):
         console.print(f"{name:>8}: {consent.amount_text(view[name], view['delta'])}")
@@ -203,14 +203,16 @@ def egress(rows: list[EgressRow], counts: list[dict[str, Any]], head: str) -> di
 
 
 def show_egress(view: dict[str, Any]) -> None:
-    listing = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
-    for row in view["rows"]:
-        listing.add_row(
-            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1),
-            sent_kind_label(row["kind"], masked=bool(row["attempt"])), str(row["bytes"]),
-            row["contribution"][:16],
-        )  # fmt: skip
-    show(listing)
+    rows = [
+        (
+            *(str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1)),
+            sent_kind_label(row["kind"], masked=bool(row["attempt"])),
+            *(str(row["bytes"]), row["contribution"][:16]),
+        )
+        for row in view["rows"]
+    ]
+    headings = ("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
+    show_table(headings, rows)
     meanings = {(row["kind"], bool(row["attempt"]), row["meaning"]) for row in view["rows"]}
     for kind, masked, meaning in sorted(meanings):
         console.print(f"{sent_kind_label(kind, masked=masked)}: {meaning}", markup=False)
@@ -218,10 +220,8 @@ def show_egress(view: dict[str, Any]) -> None:
         console.print("for the sites of each masked answer: eigenveil-site ledger rounds --study STUDY")
     console.print(f"the chain is complete; {view['messages']} messages, {view['bytes']} bytes of numbers")
     if view["calls"]:
-        calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")
-        for count in view["calls"]:
-            calls.add_row(count["day"], count["kind"], str(count["messages"]), str(count["bytes"]))
-        show(calls)
+        calls = [(one["day"], one["kind"], str(one["messages"]), str(one["bytes"])) for one in view["calls"]]
+        show_table(("day (UTC)", "call", "messages", "bytes"), calls, "Every call, by day")
 
 
 def _answer_view(row: EgressRow, round_query: RoundQuery, study: Study, values: list[int]) -> dict[str, Any]:
@@ -252,12 +252,13 @@ def show_decoded(view: dict[str, Any]) -> None:
     console.print(f"a value of 1 is {view['one_unit']}", markup=False)
     if view["kind"] != "count":
         _show_grid(view["grid"])
-    in_units = "in_units" in view["numbers"][0]
-    listing = table("numbers", "value", *(["in the study's units, after clipping"] if in_units else []))
-    for number in view["numbers"][:MOST_SHOWN]:
-        in_units_text = [f"{number['in_units']:.6g} {number['unit']}"] if in_units else []
-        listing.add_row(*plain(number["is"]), str(number["value"]), *plain(*in_units_text))
-    show(listing)
+    numbers, headings = view["numbers"][:MOST_SHOWN], ["numbers", "value"]
+    rows = [[one["is"], str(one["value"])] for one in numbers]
+    if "in_units" in numbers[0]:
+        headings.append("in the study's units, after clipping")
+        for row, one in zip(rows, numbers, strict=True):
+            row.append(f"{one['in_units']:.6g} {one['unit']}")
+    show_table(headings, rows)
     more = len(view["numbers"]) - MOST_SHOWN
     if more > 0:
         console.print(f"and {more} more; --json shows them all")
@@ -265,15 +266,15 @@ def show_decoded(view: dict[str, Any]) -> None:
 
 
 def _show_grid(view: dict[str, Any]) -> None:
-    console.print(f"grid: {view['words']}", markup=False)
+    console.print(f"grid: {view['text']}", markup=False)
     if view["radius"] is not None:
         text = "grid steps; a record farther from the centre is clipped to it"
         console.print(f"radius: {view['radius']} {text}")
-    listing = table("column", "one grid step", "centre")
+    rows = []
     for column in view["columns"][:MOST_SHOWN]:
         centre = "" if column["centre"] is None else f"{column['centre']:.6g} {column['unit']}"
-        listing.add_row(*plain(column["column"], f"{column['step']:.6g} {column['unit']}", centre))
-    show(listing)
+        rows.append((column["column"], f"{column['step']:.6g} {column['unit']}", centre))
+    show_table(("column", "one grid step", "centre"), rows)
 
 
 PROGRAM = "eigenveil"

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON, decider_name
+from eigenveil_client.site.commands.terminal import (
+    BY,
+    CONFIG,
+    CONFIG_FILE,
+    JSON,
+    decider_name,
+    moment,
+    show_table,
+)
 from eigenveil_common.command import FILE, console, is_interactive, print_result, print_result_as
 from eigenveil_common.files import check_output, read, write_durably
 
@@ -178,19 +186,19 @@ def _parse_fingerprint(text: str) -> str:
 
 
 def _show_cards(kind: RosterKind[Any], view: dict[str, Any]) -> None:
-    from eigenveil_client.site.commands.terminal import moment, plain, show, table
-
     rows = view[kind.entries]
     console.print(kind.heading(view), markup=False, soft_wrap=True)
     if not rows:
         console.print(kind.empty, markup=False)
         return
-    listing = table(kind.owner, "standing", "digits", "confirmed (UTC)", "by")
-    for row in rows:
-        when = "" if row["confirmed"] is None else moment(row["confirmed"])
-        digits, by = row["fingerprint"] or "not confirmed", row["by"] or ""
-        listing.add_row(row[kind.owner], row["standing"], digits, when, *plain(by))
-    show(listing)
+    cells = [
+        (
+            *(row[kind.owner], row["standing"], row["fingerprint"] or "not confirmed"),
+            *("" if row["confirmed"] is None else moment(row["confirmed"]), row["by"] or ""),
+        )
+        for row in rows
+    ]
+    show_table((kind.owner, "standing", "digits", "confirmed (UTC)", "by"), cells)
     if any(row["standing"] == "changed" for row in rows):
         console.print(kind.changed)
 

@@ -73,7 +73,7 @@ def _policy_options(command: Command) -> Command:
 @click.option(
     "--approval",
     type=click.Choice([one.value for one in Approval]),
-    default=Approval.ASK.value,
+    default=Approval.MANUAL.value,
     show_default=True,
     help="Who decides about each study: a person, or the rules alone.",
 )
@@ -109,19 +109,13 @@ def init(
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import setup
 
-    initial_settings = setup.initial_settings(name, records, analysts, join_file, as_json)
-    quality = QualityRules(**{name: limits.pop(name) for name in keys(QualityRules)})
+    name, records, analysts = setup.initial_settings(name, records, analysts, join_file, as_json)
+    quality = QualityRules(**{rule: limits.pop(rule) for rule in keys(QualityRules)})
     policy = Policy(
-        noise=NoiseRule(noise),
-        approval=Approval(approval),
-        analysts=initial_settings.analysts,
-        quality=quality,
-        **limits,
+        noise=NoiseRule(noise), approval=Approval(approval), analysts=analysts, quality=quality, **limits
     )
-    path = site_config.create(
-        folder, name=initial_settings.name, records=initial_settings.records, policy=policy
-    )
-    view: dict[str, Any] = {"config": str(path), "name": initial_settings.name}
+    path = site_config.create(folder, name=name, records=records, policy=policy)
+    view: dict[str, Any] = {"config": str(path), "name": name}
     text = f"next: {shell_command('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
     if join_file is not None:
         value, text = setup.joined(path, join_file)

@@ -94,7 +94,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
         raise click.UsageError("there is no prompt (no terminal, or --json); read `explain`, then add --yes")
     with opened_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.ACCEPTED)
+        check_transition(received.plan, received.status, ConsentStatus.ACCEPTED)
         if not yes:
             plan = received.read_plan()
             consent.show_explanation(consent.explain_plan(config, store, plan, received.signed))
@@ -113,7 +113,9 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     type=click.Choice([word.value for word in DeclineReason]),
     help="Reason sent to its analyst [default: prompt, or unstated].",
 )
-@click.option("--text", default="", help="Reason as text: stored here, and sent only if tell_reasons = true.")
+@click.option(
+    "--text", default="", help="Reason as text: stored here, and sent only if disclose_reasons = true."
+)
 @BY
 @JSON
 def decline(
@@ -127,7 +129,7 @@ def decline(
 
     with opened_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.DECLINED)
+        check_transition(received.plan, received.status, ConsentStatus.DECLINED)
         word, person = _decline_reason(reason, ask=not as_json), decider_name(by, ask=not as_json)
         consent.decline(config, store, received, by=person, word=word, text=text)
         consent.show_transition(received, ConsentStatus.DECLINED, NO_COST, config, as_json)
@@ -150,7 +152,7 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
 
     with opened_store(config) as store:
         received = store.studies.find(study)
-        check_transition(received.plan, received.standing, ConsentStatus.WITHDRAWN)
+        check_transition(received.plan, received.status, ConsentStatus.WITHDRAWN)
         may_ask = is_interactive(as_json) and not yes
         if may_ask and not click.confirm(f"Withdraw from study {received.plan[:12]}? This is final"):
             console.print("not withdrawn; nothing has changed")

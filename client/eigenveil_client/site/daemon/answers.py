@@ -178,7 +178,7 @@ class MaskedReplies:
             return Ready(
                 plan_digest=plan_digest, round=round, query=round_query.digest, card=keys.card.digest
             )
-        stated = SignedAttempt(said=signed.said, signature=signed.signature)
+        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         attempt = stated.check(self._member.release_key)
         if not attempt.is_of(round_query):
             raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")

@@ -124,17 +124,17 @@ class SiteConnection:
 
     def _current_decisions(self) -> tuple[frozenset[str], dict[str, bool]]:
         agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
-        return self._worker.awaiting(), agreed
+        return self._worker.awaiting_approval(), agreed
 
     async def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
         """Start the next request; its content is read in a thread."""
-        self._sent_decisions = awaiting, agreed = await asyncio.to_thread(self._current_decisions)
+        self._sent_decisions = awaiting_approval, agreed = await asyncio.to_thread(self._current_decisions)
         known, checkpoint = await asyncio.to_thread(self._stored_state)
         request = pb.NextWorkRequest(
-            awaiting=[bytes.fromhex(plan) for plan in sorted(awaiting)],
+            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
             agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
             known_plans=[bytes.fromhex(plan) for plan in known],
-            held=list(known.values()),
+            stored_releases=list(known.values()),
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
                 for plan, (round, number) in self._answered.items()
@@ -163,7 +163,7 @@ class SiteConnection:
     def _accept_checkpoint(self, response: pb.NextWorkResponse) -> None:
         """Store the checkpoint of the coordinator's ledger before its response is used [R20]."""
         try:
-            self._worker.take_checkpoint(response.checkpoint, response.parted)
+            self._worker.take_checkpoint(response.checkpoint, response.ledger_diverged)
         except PeerError as problem:
             log_error("checkpoint-refused", code=problem.code.value, detail=str(problem))
             raise ConnectionLost(problem) from problem

@@ -150,7 +150,7 @@ class PlanDecisions:
     def admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan once, and return its digest. Raises a refusal's reason, or PlanPostponed."""
         plan = verify_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.studies.standing(plan.digest) is not None:
+        if self._store.studies.status(plan.digest) is not None:
             return plan.digest
         if self._store.declined.get(plan.digest) is not None:
             self._remember_declined(plan.digest)
@@ -159,7 +159,7 @@ class PlanDecisions:
             plan=plan.digest,
             plan_json=signed.plan_json,
             signature=signed.signature,
-            standing=ConsentStatus.PENDING,
+            status=ConsentStatus.PENDING,
             at=self._store.now(),
             authorization=_authorization_bytes(signed),
         )
@@ -171,11 +171,13 @@ class PlanDecisions:
             self._require_signed(plan, signed)
             proof = None
             self._require_policy(plan)
-            if self._policy.approval is not Approval.ASK:  # a person may confirm key cards before accepting
+            if (
+                self._policy.approval is not Approval.MANUAL
+            ):  # a person may confirm key cards before accepting
                 self._require_peers(plan)
             possible_queries = possible_rehearsals(plan)  # a plan without predictable queries is not accepted
             self._engine.check(plan, [one for course in possible_queries for one in course])
-            if self._policy.approval is Approval.ASK:
+            if self._policy.approval is Approval.MANUAL:
                 self._store.store_pending(received)
             else:
                 self._store.accept(plan, received, self._policy.yearly)
@@ -187,7 +189,7 @@ class PlanDecisions:
                 self._store_decline(plan, problem, proof)
             raise
         self._open_plans[plan.digest] = None
-        state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
+        state = "study-waits" if self._policy.approval is Approval.MANUAL else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
 
@@ -221,14 +223,14 @@ class PlanDecisions:
             if declined is not None and not declined.ended:
                 raise error(declined.reason, "this study was declined")
             raise PeerError(Code.PROTOCOL, "the coordinator refers to a plan that this site never received")
-        match received.standing:
+        match received.status:
             case ConsentStatus.PENDING:
                 self._accept_waiting(received)
-            case ConsentStatus.DECLINED | ConsentStatus.WITHDRAWN if received.word:
-                text = received.text if received.told and self._policy.tell_reasons else ""
-                raise DeclinedByPerson(DeclineReason(received.word), text)
+            case ConsentStatus.DECLINED | ConsentStatus.WITHDRAWN if received.reason_code:
+                text = received.text if received.text_disclosed and self._policy.disclose_reasons else ""
+                raise DeclinedByPerson(DeclineReason(received.reason_code), text)
             case ConsentStatus.DECLINED | ConsentStatus.WITHDRAWN:
-                raise error(Code(received.reason), f"this study was {received.standing.value}")
+                raise error(Code(received.reason), f"this study was {received.status.value}")
             case ConsentStatus.ENDED:
                 raise PeerError(Code.PROTOCOL, "the coordinator refers to a study that has ended")
             case ConsentStatus.ACCEPTED:
@@ -266,7 +268,7 @@ class PlanDecisions:
 
     def _accept_waiting(self, received: ReceivedPlan) -> None:
         """Raise AwaitingDecision for a waiting plan; accept it if a person no longer decides."""
-        if self._policy.approval is Approval.ASK:
+        if self._policy.approval is Approval.MANUAL:
             raise AwaitingDecision
         plan = self._parsed_plan(received)
         self._store.confirmed.require(self._member.folder)
@@ -282,7 +284,7 @@ class PlanDecisions:
         try:
             analysts.require(self._member.folder, plan, signed, self._store.clock_time())
         except RequestError as problem:
-            may_wait = self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED
+            may_wait = self._policy.approval is Approval.MANUAL and problem.code is Code.UNCONFIRMED
             if not may_wait or analysts.ever_confirmed(self._member.folder, plan.analyst):
                 raise
 

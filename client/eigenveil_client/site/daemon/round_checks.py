@@ -42,7 +42,7 @@ class SessionReplica:
         self._ledger = ("", 0)
         self._unsaved: list[VerifiedStatement] = []
         for message in transcript.releases(plan.digest):
-            self._follow_release(self._verify(message.stated), message)
+            self._follow_release(self._verify(message.signed_round), message)
         self.mark_saved()
 
     @property
@@ -66,8 +66,8 @@ class SessionReplica:
             EigenveilError: they lead to an invalid query.
         """
         for message in messages:
-            stated = self._verify(message.stated)
-            with self._save_refused(stated, message.stated):
+            stated = self._verify(message.signed_round)
+            with self._save_refused(stated, message.signed_round):
                 if stated.round < self.release_count:
                     self._check_repeated(stated)
                 else:
@@ -82,7 +82,7 @@ class SessionReplica:
                 raise PeerError(Code.PROTOCOL, "the signed statement is about another query")
             self._check_order(stated)
             self._session.adopt(round_query)
-        self._add_unsaved(stated, pb.SealedRound(stated=_signed_part(signed)), followed=True)
+        self._add_unsaved(stated, pb.SealedRound(signed_round=_signed_part(signed)), followed=True)
 
     @contextmanager
     def _save_refused(self, stated: RoundStatement, signed: pb.SignedRound) -> Iterator[None]:
@@ -90,7 +90,7 @@ class SessionReplica:
         try:
             yield
         except Exception:
-            self._add_unsaved(stated, pb.SealedRound(stated=_signed_part(signed)), followed=False)
+            self._add_unsaved(stated, pb.SealedRound(signed_round=_signed_part(signed)), followed=False)
             raise
 
     def _add_unsaved(self, stated: RoundStatement, message: pb.SealedRound, *, followed: bool) -> None:
@@ -114,7 +114,7 @@ class SessionReplica:
         of_round = f"the release of {round_label(stated.round)}"
         if not self._session.fits(release):
             raise PeerError(Code.PROTOCOL, f"{of_round} does not fit its query")
-        signed = SignedRound(said=message.stated.said, signature=message.stated.signature)
+        signed = SignedRound(signed_json=message.signed_round.signed_json, signature=message.signed_round.signature)
         checked = round_to_proto(release, signed)
         if self._session.pending_differs:
             checked.query.CopyFrom(query_to_proto(pending))
@@ -158,7 +158,7 @@ class SessionReplica:
             )
 
     def _verify(self, signed: pb.SignedRound) -> RoundStatement:
-        stated = SignedRound(said=signed.said, signature=signed.signature).check(self._key)
+        stated = SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(self._key)
         if stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS:
             raise PeerError(Code.PROTOCOL, "a signed statement is about another plan or an unknown round")
         return stated
@@ -166,7 +166,7 @@ class SessionReplica:
 
 def _signed_part(signed: pb.SignedRound) -> pb.SignedRound:
     """Return the signed part of a message only."""
-    return pb.SignedRound(said=signed.said, signature=signed.signature)
+    return pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
 
 
 class PeerChanged(RequestError):

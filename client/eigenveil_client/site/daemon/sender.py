@@ -73,7 +73,7 @@ async def send(
         case Ready():
             query, card = bytes.fromhex(reply.query), bytes.fromhex(reply.card)
             request = pb.ReadyRequest(
-                plan_digest=plan, round=round, query_digest=query, card_digest=card, next=next_request
+                plan_digest=plan, round=round, query_digest=query, key_card_digest=card, next=next_request
             )
             failpoint("ready-sending")
             found = (await call(stub.Ready, request, seconds=seconds)).next
@@ -145,7 +145,7 @@ async def _put_missing(
             await call(stub.PutChunk, pb.PutChunkRequest(upload=upload.upload, index=index, data=piece))
             failpoint("chunk-sent")
 
-    missing = sorted(set(range(-(-len(data) // chunk))) - set(upload.have))
+    missing = sorted(set(range(-(-len(data) // chunk))) - set(upload.received_chunks))
     tasks = [asyncio.create_task(put_chunk(index)) for index in missing]
     try:
         await asyncio.gather(*tasks)

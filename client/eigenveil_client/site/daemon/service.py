@@ -235,7 +235,9 @@ def check_allowed_analysts(policy: Policy) -> Check:
         todo = f"write {analysts_line('NAME')} into site.toml, with the name in the analyst's certificate"
         return warn("analysts", "no analyst is allowed yet: every study is declined", todo)
     names = "every analyst of the federation" if ANY in policy.analysts else ", ".join(policy.analysts)
-    decision = "a person decides about each study" if policy.approval is Approval.ASK else "the rules decide"
+    decision = (
+        "a person decides about each study" if policy.approval is Approval.MANUAL else "the rules decide"
+    )
     return ok("analysts", f"{names} may submit studies; {decision}")
 
 
@@ -267,7 +269,7 @@ def serve(config: SiteConfig) -> None:
         approval_check = check_approval(config.policy, store.now())
         if approval_check.level is not Level.OK:
             name = "approval-ends-soon" if approval_check.level is Level.WARN else "approval-ended"
-            log.event(name, logging.WARNING, detail=f"{approval_check.text}: {approval_check.todo}")
+            log.event(name, logging.WARNING, detail=f"{approval_check.text}: {approval_check.action}")
         daemon = SiteDaemon(worker, identity, statement_of(config))
         notifier = notifications(
             config.notify,

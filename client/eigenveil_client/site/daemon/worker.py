@@ -105,14 +105,14 @@ class SiteWorker:
         """Return the rounds whose releases must be fetched before the query of `response` can be checked
         [R21]. None for a study that is not accepted."""
         plan = response.query.plan_digest.hex()
-        if not response.HasField("query") or self.store.studies.standing(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("query") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
         return range(
             self._release_counts([plan]).get(plan, 0), min(response.query.round - inline, MAX_ROUNDS)
         )
 
-    def awaiting(self) -> frozenset[str]:
+    def awaiting_approval(self) -> frozenset[str]:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
@@ -169,7 +169,7 @@ class SiteWorker:
                 return None  # accepted only now: the earlier releases are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
-            return self._answer(query, response.asked, releases, attempt)
+            return self._answer(query, response.signed_round, releases, attempt)
         except AwaitingDecision:
             return None
         except PlanPostponed as problem:
@@ -198,7 +198,7 @@ class SiteWorker:
         self._sessions.pop(digest, None)
         if received is None:
             self.store.end_declined(digest)
-        elif received.standing is not ConsentStatus.ENDED:
+        elif received.status is not ConsentStatus.ENDED:
             self.store.end(digest)
             failpoint("study-ended")
             event("study-ended", study=digest, state=END_STATES[state])

@@ -170,7 +170,7 @@ class SignatureStatus(Enum):
     INVALID = "invalid"
     NOT_COMPARED = "not-compared"
     CHANGED = "changed"
-    REMOVED = "put-aside"
+    REMOVED = "removed"
     CONFIRMED = "confirmed"
 
 
@@ -204,7 +204,7 @@ def analyst_view(folder: Path, plan: Plan, signed: SignedAuthorization | None, n
     signature = _signature_status(folder, plan, signed, now)
     return {
         "analyst": plan.analyst,
-        "signature": signature.value,
+        "status": signature.value,
         "expires": None if signed is None or signature is SignatureStatus.INVALID else signed.read().expires,
     }
 
@@ -213,7 +213,7 @@ def analyst_text(view: dict[str, Any]) -> str:
     """Return `analyst_view` as text for a terminal."""
     if not view["analyst"]:
         return "not submitted yet"
-    return f"{view['analyst']} ({SIGNATURE_TEXT[SignatureStatus(view['signature'])]})"
+    return f"{view['analyst']} ({SIGNATURE_TEXT[SignatureStatus(view['status'])]})"
 
 
 def _signature_status(

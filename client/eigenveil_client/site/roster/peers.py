@@ -127,18 +127,18 @@ def card_row(card: SiteKeyCard) -> dict[str, Any]:
     return {
         "site": card.site,
         "federation": card.federation,
-        "card": card.digest,
+        "key_card": card.digest,
         "fingerprint": card.fingerprint,
     }
 
 
 def _header(folder: Path) -> dict[str, Any]:
     own = own_card(folder)
-    return {"own": own and card_row(own)}
+    return {"site_card": own and card_row(own)}
 
 
 def _heading(view: dict[str, Any]) -> str:
-    own = view["own"]
+    own = view["site_card"]
     text = (
         f"{own['fingerprint']}  ({own['site']})" if own else "none yet; make it: eigenveil-site peers export"
     )

@@ -220,7 +220,7 @@ def cards_by_owner(cards: Iterable[SignedKeyCard[AnyCard]]) -> dict[str, SignedK
     found: dict[str, SignedKeyCard[AnyCard]] = {}
     for signed in cards:
         owner = signed.check().owner
-        if found.setdefault(owner, signed).said != signed.said:
+        if found.setdefault(owner, signed).signed_json != signed.signed_json:
             raise _import_refused(
                 f"there are two key cards of {owner}: telephone {owner}, and import only the right one"
             )

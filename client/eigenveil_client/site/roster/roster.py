@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic
 
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, checked_text
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.key_cards import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
@@ -141,7 +141,7 @@ class Roster(Generic[AnyCard]):
             RequestError: code `not-found`, no such card; `bad-argument`, an invalid fingerprint or name.
             PeerError: code `identity`, the fingerprint is of another card.
         """
-        by, typed = checked_text(by, LONGEST_SIGNER_NAME), typed_fingerprint(fingerprint)
+        by, typed = checked_text(by, MAX_SIGNER_NAME_LENGTH), typed_fingerprint(fingerprint)
         with self._writing() as (content, write):
             pin = content.of(name)
             if typed != pin.card.fingerprint:
@@ -207,7 +207,7 @@ def import_outcomes(outcomes: Mapping[str, ImportOutcome], content: RosterConten
     owner, pins = content.kind.owner, content.pins
     return {
         "cards": [
-            {owner: name, "outcome": one.value, "standing": pins[name].status.value if name in pins else None}
+            {owner: name, "outcome": one.value, "status": pins[name].status.value if name in pins else None}
             for name, one in outcomes.items()
         ]
     }
@@ -218,7 +218,7 @@ def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Pa
     statuses = {None: "", PinStatus.IMPORTED.value: ", not confirmed yet"}
     lines, todo = [], []
     for row in view["cards"]:
-        name, status = row[kind.owner], row["standing"]
+        name, status = row[kind.owner], row["status"]
         outcome = OUTCOME_TEXT[ImportOutcome(row["outcome"])]
         lines.append(f"{name}: {outcome}{statuses.get(status, f', {status}')}")
         if status not in (None, PinStatus.CONFIRMED.value):
@@ -236,8 +236,8 @@ def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
     confirmed, conflict = pin.confirmed, pin.conflict
     return {
         kind.owner: pin.card.owner,
-        "standing": pin.status.value,
-        "card": pin.card.digest,
+        "status": pin.status.value,
+        "key_card": pin.card.digest,
         "fingerprint": pin.card.fingerprint if pin.status is PinStatus.CONFIRMED else None,
         "by": confirmed and confirmed.by,
         "confirmed": confirmed and confirmed.at,

@@ -19,7 +19,7 @@ SCHEMA = """
 CREATE TABLE confirmed_kinds (
   kind TEXT PRIMARY KEY
 ) STRICT;
-CREATE TABLE put_aside (
+CREATE TABLE removed_cards (
   kind TEXT NOT NULL,
   card TEXT NOT NULL,
   at INTEGER NOT NULL,
@@ -28,7 +28,8 @@ CREATE TABLE put_aside (
 """
 KINDS: tuple[RosterKind[Any], ...] = (PEERS, ANALYSTS)
 NOTE_REMOVAL = (
-    "INSERT INTO put_aside VALUES (?, ?, ?) ON CONFLICT (kind, card) DO UPDATE SET at = MAX(at, excluded.at)"
+    "INSERT INTO removed_cards VALUES (?, ?, ?) "
+    "ON CONFLICT (kind, card) DO UPDATE SET at = MAX(at, excluded.at)"
 )
 
 
@@ -90,7 +91,7 @@ class ConfirmedKinds:
                     f"key cards of {kind.entries} were confirmed here, and {folder / kind.file} has none: "
                     f"nothing is answered. {RESTORE_ADVICE}",
                 )
-            rows = self._database.rows("SELECT card, at FROM put_aside WHERE kind = ?", (kind.entries,))
+            rows = self._database.rows("SELECT card, at FROM removed_cards WHERE kind = ?", (kind.entries,))
             until = {row["card"]: row["at"] for row in rows}
             for name, pin in content.pins.items():
                 if pin.confirmed is not None and pin.confirmed.at <= until.get(pin.card.digest, -1):

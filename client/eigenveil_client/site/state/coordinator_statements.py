@@ -42,7 +42,7 @@ CREATE TABLE attempts (
   round INTEGER NOT NULL,
   number INTEGER NOT NULL,
   digest TEXT NOT NULL,
-  said BLOB NOT NULL,
+  signed_json BLOB NOT NULL,
   signature BLOB NOT NULL,
   contribution TEXT NOT NULL,
   bytes INTEGER NOT NULL,
@@ -60,7 +60,7 @@ CREATE TABLE refused_attempts (
   plan TEXT NOT NULL,
   round INTEGER NOT NULL,
   digest TEXT NOT NULL,
-  said BLOB NOT NULL,
+  signed_json BLOB NOT NULL,
   signature BLOB NOT NULL,
   PRIMARY KEY (plan, round, digest)
 ) STRICT;
@@ -101,7 +101,11 @@ class Attempts:
         `change`."""
         attempt, data = proved.attempt, to_memoryview(sent.values)
         where = {"plan": attempt.plan, "round": attempt.round, "number": attempt.number}
-        signed_fields = {"digest": attempt.digest, "said": attempt.said, "signature": proved.signed.signature}
+        signed_fields = {
+            "digest": attempt.digest,
+            "signed_json": attempt.signed_json,
+            "signature": proved.signed.signature,
+        }
         change.insert("attempts", {**where, **signed_fields, "contribution": sent.digest, "bytes": len(data)})
         self.forget(attempt.plan, change)
         for piece, start in enumerate(range(0, len(data), PIECE_BYTES)):
@@ -150,19 +154,25 @@ class Attempts:
             if int(change.execute(statement, (attempt.plan, attempt.round))[0][0]) < MOST_REFUSED_ATTEMPTS:
                 change.execute(
                     "INSERT INTO refused_attempts VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    (attempt.plan, attempt.round, attempt.digest, attempt.said, proved.signed.signature),
+                    (
+                        attempt.plan,
+                        attempt.round,
+                        attempt.digest,
+                        attempt.signed_json,
+                        proved.signed.signature,
+                    ),
                 )
 
     def signed(self, plan: str, *, refused: bool = False) -> list[SignedAttempt]:
         """Return the signed attempts of a study that were answered here, or those that were `refused`."""
         table = "refused_attempts" if refused else "attempts"
-        statement = f"SELECT said, signature FROM {table} WHERE plan = ? ORDER BY round, rowid"
+        statement = f"SELECT signed_json, signature FROM {table} WHERE plan = ? ORDER BY round, rowid"
         return [SignedAttempt(**dict(row)) for row in self._database.rows(statement, (plan,))]
 
     def check_whole(self) -> None:
         """Check each attempt against its digest. Raises InternalError, code `storage`."""
-        for row in self._database.rows("SELECT plan, digest, said FROM attempts"):
-            if Attempt.read(row["said"]).digest != row["digest"]:
+        for row in self._database.rows("SELECT plan, digest, signed_json FROM attempts"):
+            if Attempt.read(row["signed_json"]).digest != row["digest"]:
                 what = f"an attempt at a round of study {row['plan'][:12]}"
                 raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
 

@@ -61,7 +61,7 @@ class DeclinedProofs:
         """Return every proof, with the error code of its decline, the oldest first."""
         columns = ", ".join(RECEIVED)
         return [
-            ReceivedPlan(standing=ConsentStatus.DECLINED, **dict(row))
+            ReceivedPlan(status=ConsentStatus.DECLINED, **dict(row))
             for row in self._database.rows(f"SELECT {columns}, reason FROM declined_proofs ORDER BY at, plan")
         ]
 

@@ -42,7 +42,7 @@ CREATE TABLE egress (
   previous TEXT NOT NULL UNIQUE,
   digest TEXT NOT NULL UNIQUE
 ) STRICT;
-CREATE TABLE questions (
+CREATE TABLE queries (
   digest TEXT PRIMARY KEY,
   message BLOB NOT NULL
 ) STRICT;
@@ -112,12 +112,12 @@ class EgressLedger:
     def save_query(self, round_query: RoundQuery, change: Connection) -> None:
         """Store a query once, within the transaction `change`."""
         row = round_query.digest, query_to_proto(round_query).SerializeToString(deterministic=True)
-        change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+        change.execute("INSERT INTO queries VALUES (?, ?) ON CONFLICT DO NOTHING", row)
 
     def query_of(self, row: EgressRow) -> RoundQuery:
         """Return the query that `row` answered. Raises InternalError if it was changed or removed."""
         changed = f"the query of row {row.index} of the egress ledger was changed or removed"
-        found = self._database.rows("SELECT message FROM questions WHERE digest = ?", (row.query,))
+        found = self._database.rows("SELECT message FROM queries WHERE digest = ?", (row.query,))
         try:
             query = query_from_proto(pb.Query.FromString(found[0]["message"])) if found else None
         except (EigenveilError, DecodeError) as problem:

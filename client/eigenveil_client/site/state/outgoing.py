@@ -89,7 +89,8 @@ class AnsweredRounds:
         if batch is None:
             return round_query.priced.cost
         first_pass = self._database.rows(
-            "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time", (plan.digest, batch.first)
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time",
+            (plan.digest, batch.first_round),
         )
         first = self._store.ledger.paid[plan.digest, first_pass[0]["round"]] if first_pass else None
         check_batch(plan, round_query.priced.cost, batch, first or round_query.priced.cost)
@@ -109,7 +110,12 @@ class AnsweredRounds:
             check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])
         batch = batch_of(round_query.query)
         if batch is not None and cost != NO_COST:
-            row = (round_query.plan_digest, batch.first, self._next_attempt(round_query), round_query.round)
+            row = (
+                round_query.plan_digest,
+                batch.first_round,
+                self._next_attempt(round_query),
+                round_query.round,
+            )
             change.execute("INSERT INTO passes VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
 
     def mark_answered(self, study: str, round: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, DeclineReason, checked_text
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -22,16 +22,16 @@ CREATE TABLE studies (
   plan TEXT PRIMARY KEY,
   plan_json BLOB NOT NULL,
   signature BLOB NOT NULL,
-  standing TEXT NOT NULL,
+  status TEXT NOT NULL,
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL,
   person TEXT NOT NULL,
-  said_by TEXT NOT NULL,
-  said_at INTEGER NOT NULL,
-  word TEXT NOT NULL,
+  decided_by TEXT NOT NULL,
+  decided_at INTEGER NOT NULL,
+  reason_code TEXT NOT NULL,
   text TEXT NOT NULL,
-  told INTEGER NOT NULL,
+  text_disclosed INTEGER NOT NULL,
   authorization BLOB NOT NULL DEFAULT x''
 ) STRICT;
 CREATE TABLE submissions (
@@ -42,22 +42,6 @@ CREATE TABLE submissions (
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 """
-# From before analysts signed plans: a received plan keeps its submission id.
-SIGNED_PLANS = """
-ALTER TABLE studies ADD COLUMN authorization BLOB NOT NULL DEFAULT x'';
-CREATE TABLE submissions (
-  analyst TEXT NOT NULL,
-  submission TEXT NOT NULL,
-  plan TEXT NOT NULL,
-  PRIMARY KEY (analyst, submission)
-) STRICT;
-INSERT OR IGNORE INTO submissions
-  SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
-    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
-  FROM studies WHERE standing != 'declined' ORDER BY at, plan;
-"""
-# From before an id was stored with the expiry of its signature.
-ENDING_IDS = "ALTER TABLE submissions ADD COLUMN until INTEGER;"
 
 
 class ConsentStatus(Enum):
@@ -93,12 +77,12 @@ class PersonDecision:
     name or text that cannot be shown as it is."""
 
     by: str
-    word: DeclineReason | None = None
+    reason_code: DeclineReason | None = None
     text: str = ""
-    told: bool = False
+    text_disclosed: bool = False
 
     def __post_init__(self) -> None:
-        checked_text(self.by, LONGEST_SIGNER_NAME)
+        checked_text(self.by, MAX_SIGNER_NAME_LENGTH)
         checked_text(self.text)
 
 
@@ -106,26 +90,26 @@ class PersonDecision:
 class ReceivedPlan:
     """Plan with a verified signature, and the analyst's `authorization` (as received, empty for none).
 
-    `standing` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
+    `status` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
     digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
-    the last status that a person set, also after the end (empty: none yet, or the rules decided), `said_by`
-    that person's name and `said_at` the time. `word` and `text` are the reason of a decline; `told` is true
-    if the text may be sent to the analyst.
+    the last status that a person set, also after the end (empty: none yet, or the rules decided).
+    `decided_by` is that person's name and `decided_at` the time. `reason_code` and `text` are the reason of a
+    decline; `text_disclosed` is true if the text may be sent to the analyst.
     """
 
     plan: str
     plan_json: bytes
     signature: bytes
-    standing: ConsentStatus
+    status: ConsentStatus
     reason: str = ""
     records: str = ""
     at: int
     person: str = ""
-    said_by: str = ""
-    said_at: int = 0
-    word: str = ""
+    decided_by: str = ""
+    decided_at: int = 0
+    reason_code: str = ""
     text: str = ""
-    told: bool = False
+    text_disclosed: bool = False
     authorization: bytes = b""
 
     @property
@@ -175,23 +159,23 @@ class ReceivedPlans:
 
     def not_ended(self) -> list[str]:
         """Return the digests of plans whose studies have not ended, oldest first."""
-        listed = "SELECT plan FROM studies WHERE standing <> ? ORDER BY at, plan"
+        listed = "SELECT plan FROM studies WHERE status <> ? ORDER BY at, plan"
         return [row["plan"] for row in self._database.rows(listed, (ConsentStatus.ENDED.value,))]
 
     def get(self, digest: str) -> ReceivedPlan | None:
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _plan_from_row(rows[0]) if rows else None
 
-    def standing(self, digest: str) -> ConsentStatus | None:
+    def status(self, digest: str) -> ConsentStatus | None:
         """Return the consent status of a plan; None if it was never received."""
-        rows = self._database.rows("SELECT standing FROM studies WHERE plan = ?", (digest,))
-        return ConsentStatus(rows[0]["standing"]) if rows else None
+        rows = self._database.rows("SELECT status FROM studies WHERE plan = ?", (digest,))
+        return ConsentStatus(rows[0]["status"]) if rows else None
 
     def statuses(self, digests: Iterable[str]) -> dict[str, tuple[ConsentStatus, bool]]:
         """Return the present status of each of these plans, and if a person set it; one query."""
-        given = "SELECT plan, standing, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+        given = "SELECT plan, status, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
         rows = self._database.rows(given, (json.dumps(list(digests)),))
-        return {row["plan"]: (ConsentStatus(row["standing"]), bool(row["person"])) for row in rows}
+        return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
     def find(self, wanted: str) -> ReceivedPlan:
         """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name.
@@ -243,7 +227,7 @@ class ReceivedPlans:
     def decide(
         self,
         received: ReceivedPlan,
-        standing: ConsentStatus,
+        status: ConsentStatus,
         change: Connection,
         person: PersonDecision | None = None,
     ) -> None:
@@ -256,9 +240,9 @@ class ReceivedPlans:
         if self.get(received.plan) is None:
             failpoint("plan-storing")
             self._claim_submission(received, change)
-            change.insert("studies", asdict(received) | {"standing": standing.value})
+            change.insert("studies", asdict(received) | {"status": status.value})
         else:
-            self.set_status(received.plan, standing, change, person=person)
+            self.set_status(received.plan, status, change, person=person)
 
     @staticmethod
     def _claim_submission(received: ReceivedPlan, change: Connection) -> None:
@@ -276,27 +260,29 @@ class ReceivedPlans:
     def set_status(
         self,
         digest: str,
-        standing: ConsentStatus,
+        status: ConsentStatus,
         change: Connection,
         reason: str = "",
         person: PersonDecision | None = None,
     ) -> None:
         """Set the status of a plan within the transaction `change`; `person` decided, if given. Raises as
         `check_transition`."""
-        check_transition(digest, self._standing(digest, change), standing)
-        change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
+        check_transition(digest, self._status(digest, change), status)
+        change.execute("UPDATE studies SET status = ? WHERE plan = ?", (status.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
-            columns = "(person, said_by, said_at, word, text, told) = (?, ?, ?, ?, ?, ?)"
-            stated = (person.word or "", person.text, person.told)
-            values = (standing.value, person.by, self._clock(), *stated, digest)
+            columns = (
+                "(person, decided_by, decided_at, reason_code, text, text_disclosed) = (?, ?, ?, ?, ?, ?)"
+            )
+            stated = (person.reason_code or "", person.text, person.text_disclosed)
+            values = (status.value, person.by, self._clock(), *stated, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
-    def require(self, digest: str, standing: ConsentStatus, change: Connection) -> None:
+    def require(self, digest: str, status: ConsentStatus, change: Connection) -> None:
         """Require a consent status of a plan, within the transaction `change`; else raise code
         `site-policy`."""
-        if (now := self._standing(digest, change)) is not standing:
+        if (now := self._status(digest, change)) is not status:
             raise RequestError(Code.POLICY, f"this study is {now.value} here")
 
     def check_whole(self) -> None:
@@ -307,11 +293,11 @@ class ReceivedPlans:
                 raise InternalError(Code.STORAGE, what)
 
     @staticmethod
-    def _standing(digest: str, change: Connection) -> ConsentStatus:
-        rows = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,))
+    def _status(digest: str, change: Connection) -> ConsentStatus:
+        rows = change.execute("SELECT status FROM studies WHERE plan = ?", (digest,))
         if not rows:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never received here")
-        return ConsentStatus(rows[0]["standing"])
+        return ConsentStatus(rows[0]["status"])
 
     def pin_records(self, digest: str, records: str) -> None:
         """Store the keyed digest of the records at a study's first answer."""
@@ -319,11 +305,13 @@ class ReceivedPlans:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 
 
-def check_transition(digest: str, now: ConsentStatus, standing: ConsentStatus) -> None:
+def check_transition(digest: str, now: ConsentStatus, status: ConsentStatus) -> None:
     """Require that the present status of a plan allows this transition; else raise code `conflict`."""
-    if standing not in TRANSITIONS[now]:
+    if status not in TRANSITIONS[now]:
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} {REFUSED_TRANSITION[now]}")
 
 
 def _plan_from_row(row: Row) -> ReceivedPlan:
-    return ReceivedPlan(**dict(row) | {"standing": ConsentStatus(row["standing"]), "told": bool(row["told"])})
+    return ReceivedPlan(
+        **dict(row) | {"status": ConsentStatus(row["status"]), "text_disclosed": bool(row["text_disclosed"])}
+    )

@@ -24,7 +24,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
-CREATE TABLE heads (
+CREATE TABLE checkpoints (
   place TEXT PRIMARY KEY,
   head BLOB NOT NULL,
   signature BLOB NOT NULL,
@@ -124,9 +124,9 @@ class CheckpointStore:
         """Store a checkpoint. Two threads may do so: the one with more rows is the later one."""
         signed, checkpoint = verified
         change.execute(
-            "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET head = "
+            "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET head = "
             "excluded.head, signature = excluded.signature, size = excluded.size, digest = excluded.digest "
-            "WHERE excluded.size > heads.size OR heads.place = ?",
+            "WHERE excluded.size > checkpoints.size OR checkpoints.place = ?",
             (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest, REFUSED),
         )
 
@@ -149,13 +149,13 @@ class CheckpointStore:
         if self._row(REFUSED) is None:
             raise RequestError(Code.NOT_FOUND, "no checkpoint of the coordinator's ledger was refused here")
         with self._database.transaction() as change:
-            change.execute("DELETE FROM heads WHERE place = ?", (LATEST,))
-            change.execute("UPDATE heads SET place = ? WHERE place = ?", (LATEST, REFUSED))
+            change.execute("DELETE FROM checkpoints WHERE place = ?", (LATEST,))
+            change.execute("UPDATE checkpoints SET place = ? WHERE place = ?", (LATEST, REFUSED))
         self._latest, self._saved = None, True
         return before, self.size()
 
     def _row(self, place: str) -> Row | None:
-        return next(iter(self._database.rows("SELECT * FROM heads WHERE place = ?", (place,))), None)
+        return next(iter(self._database.rows("SELECT * FROM checkpoints WHERE place = ?", (place,))), None)
 
     def _rollback_text(self) -> str:
         return (

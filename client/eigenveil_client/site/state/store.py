@@ -49,12 +49,8 @@ from eigenveil_common.storage.database import Connection, Migrations, SchemaTooO
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-# 8 introduced attempts; older versions cannot be read.
-VERSION = 10
-MIGRATIONS: Migrations = (
-    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),
-    (10, received_plans.ENDING_IDS + declined_proofs.SCHEMA + confirmed_kinds.SCHEMA),
-)
+VERSION = 11  # the base: older versions cannot be read
+MIGRATIONS: Migrations = ()
 OF_LEDGERS = ledger_store.SCHEMA + egress.SCHEMA + traffic.SCHEMA
 OF_PLANS = received_plans.SCHEMA + declined_plans.SCHEMA + declined_proofs.SCHEMA
 OF_ROUNDS = rollback.SCHEMA + coordinator_statements.SCHEMA + outgoing.SCHEMA
@@ -64,7 +60,7 @@ UPGRADE_ADVICE = (
     "accept-loss --config site.toml, which charges what was spent"
 )
 NOTE_SECONDS = 1.0
-TIMED_TABLES = ("ledger", "egress", "studies", "declined", "chatter")  # tables with the time of each row
+TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables with the time of each row
 
 
 class SiteStore:
@@ -250,7 +246,7 @@ class SiteStore:
             InternalError: code `storage`.
         """
         loss = loss_id(self._guard.lost(self.ledger))
-        operator = PersonDecision(by="", word=DeclineReason.UNSTATED)
+        operator = PersonDecision(by="", reason_code=DeclineReason.UNSTATED)
         for study in self.ledger.ledger.reserved.keys() - {loss}:
             if self.studies.get(study) is None:  # another loss, whose charge was interrupted
                 self.ledger.settle(study)

@@ -18,7 +18,7 @@ from eigenveil_common.storage.database import Database
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 SCHEMA = """
-CREATE TABLE chatter (
+CREATE TABLE calls (
   day TEXT NOT NULL,
   kind TEXT NOT NULL,
   messages INTEGER NOT NULL,
@@ -78,20 +78,20 @@ class Traffic:
         with self._database.transaction() as change:
             for row in rows:
                 change.execute(
-                    "INSERT INTO chatter VALUES (?, ?, ?, ?, ?) ON CONFLICT (day, kind) DO UPDATE "
-                    "SET messages = chatter.messages + excluded.messages, "
-                    "bytes = chatter.bytes + excluded.bytes, at = excluded.at",
+                    "INSERT INTO calls VALUES (?, ?, ?, ?, ?) ON CONFLICT (day, kind) DO UPDATE "
+                    "SET messages = calls.messages + excluded.messages, "
+                    "bytes = calls.bytes + excluded.bytes, at = excluded.at",
                     (*row, self._clock()),
                 )
 
     def last(self) -> int | None:
         """Return the Unix time of the last message in the database; None if there is none."""
-        at: int | None = self._database.rows("SELECT MAX(at) FROM chatter")[0][0]
+        at: int | None = self._database.rows("SELECT MAX(at) FROM calls")[0][0]
         return at
 
     def counts(self) -> list[dict[str, Any]]:
         """Return every count in the database by day and kind: messages and bytes."""
-        rows = self._database.rows("SELECT day, kind, messages, bytes FROM chatter ORDER BY day, kind")
+        rows = self._database.rows("SELECT day, kind, messages, bytes FROM calls ORDER BY day, kind")
         return [dict(row) for row in rows]
 
 

@@ -63,7 +63,10 @@ class BatchPass:
         """Return `query` about the next batch; the first one has the cost of the pass [P9]."""
         batched = replace(query, batch=self._batch())
         return PricedQuery(
-            query=batched, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=noise_distribution
+            query=batched,
+            micro_rho=self.micro_rho,
+            atto_delta=self.atto_delta,
+            distribution=noise_distribution,
         )
 
     def about_record(self, query: Gradient) -> PricedQuery:
@@ -74,7 +77,7 @@ class BatchPass:
     def _batch(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
-        return Batch(first=self.first, index=self.next - 1, batches=self.size, key=key)
+        return Batch(first_round=self.first, index=self.next - 1, batches=self.size, key=key)
 
 
 def orthonormalise_against(w: FloatArray, found: FloatArray) -> FloatArray:

@@ -88,7 +88,10 @@ def _subspace(plan: Plan, start: LocationEstimate, clip: RowClip, share: float) 
     query = _query(plan, start.centre, clip.radius)
     delta = 0 if query.mechanism == CAUCHY else plan.atto_delta
     return PricedQuery(
-        query=query, micro_rho=cost_of_share(plan, share), atto_delta=delta, law=noise_distribution(plan)
+        query=query,
+        micro_rho=cost_of_share(plan, share),
+        atto_delta=delta,
+        distribution=noise_distribution(plan),
     )
 
 

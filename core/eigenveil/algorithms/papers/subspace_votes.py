@@ -75,7 +75,7 @@ def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
     Cost: 5 % of epsilon.
     """
     cost = micro_rho_of(mu(plan.micro_rho) * COUNT_SHARE * ROUNDED)
-    release = yield PricedQuery(query=Count(), micro_rho=cost, law=NoiseDistribution.LAPLACE)
+    release = yield PricedQuery(query=Count(), micro_rho=cost, distribution=NoiseDistribution.LAPLACE)
     return max(float(release.values[0]), LEAST_COUNT), max(1, len(release.present))
 
 
@@ -96,12 +96,12 @@ def fetch_preimage(
     """
     query = Preimage(
         fingerprint=fingerprint,
-        holders=holders,
+        voting_sites=holders,
         subsamples=source if isinstance(source, Subsamples) else None,
         cells=source if isinstance(source, Cells) else None,
         pool=source if isinstance(source, Pool) else None,
     )
-    release = yield PricedQuery(query=query, micro_rho=FETCH_COST, law=NoiseDistribution.LAPLACE)
+    release = yield PricedQuery(query=query, micro_rho=FETCH_COST, distribution=NoiseDistribution.LAPLACE)
     return release.values[1:] if release.values[0] else None
 
 

@@ -80,7 +80,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     release = yield PricedQuery(
         query=BlockRanks(subsamples=dealt),
         micro_rho=vote_budget(plan).share(RANK_SHARE),
-        law=NoiseDistribution.LAPLACE,
+        distribution=NoiseDistribution.LAPLACE,
     )
     # SCORE(i): subsamples of dimension exactly i. Neighbours share noise, which does no harm.
     score = np.diff(release.values)
@@ -207,7 +207,9 @@ def pool_for(plan: Plan) -> Pool:
     k, allowed, most = plan.study.components, plan.study.max_records, plan.study.components
     while most < allowed and math.comb(most + 1, k) <= MOST_SUBSETS:
         most += 1
-    return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=deal_key(plan))
+    return Pool(
+        centre=midpoint(plan.study), rank=k, max_records=most, truncated=most < allowed, key=deal_key(plan)
+    )
 
 
 def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
@@ -217,7 +219,11 @@ def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
     lead = moved + 2 * scale * math.log(
         1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
     )
-    looked = f"; it uses at most {query.pool.most} records, subspace-exact uses all" if query.pool.cut else ""
+    looked = (
+        f"; it uses at most {query.pool.max_records} records, subspace-exact uses all"
+        if query.pool.truncated
+        else ""
+    )
     return (
         f"no subspace of dimension {plan.study.components} has a sufficient lead: it needs "
         f"about {math.ceil(lead)} more records than any other, outside of smaller subspaces{looked}"
@@ -250,7 +256,7 @@ def subspace_approx(plan: Plan) -> Steps:
         / vote_budget(plan).epsilon
     )
     dealt = cells_for(plan, wanted, sites)
-    query = CellVotes(cells=dealt, least=dealt.count * sites // 2 + 1)
+    query = CellVotes(cells=dealt, min_votes=dealt.count * sites // 2 + 1)
     winner, holders = yield from release_vote(plan, query)
     if not winner.any():
         return no_release(plan, records, _no_agreement(dealt, records, sites))

@@ -90,18 +90,20 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     steps = None if first_stage is None else refinement_steps(1.0)
     if d > WIDE:
         found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
-        return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")
+        return replace(
+            found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix"
+        )
     share = matrix_share(plan, start)
     clip = matrix_clip(plan, start, share)
     first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
     probed, reason = _probe(plan, start, first)
     if (first_stage or probed) is FirstStage.GRADIENTS:
         found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
-        return replace(found, way=f"gradients, then their refinement: {reason}")
+        return replace(found, decision=f"gradients, then their refinement: {reason}")
     rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
     noised = combine_matrices(first, rest)
     found = yield from refined_matrix(plan, start, clip, noised, clip.left * (1 - share), steps)
-    return replace(found, way=f"the rest of the matrix, then its refinement: {reason}")
+    return replace(found, decision=f"the rest of the matrix, then its refinement: {reason}")
 
 
 def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> tuple[FirstStage, str]:

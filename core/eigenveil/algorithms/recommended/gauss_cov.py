@@ -187,12 +187,12 @@ def matrix_noise(
         return None
     off_diagonal = noised.scale / math.sqrt(2)
     return MatrixNoise(
-        law=noise_distribution(plan),
+        distribution=noise_distribution(plan),
         diagonal=off_diagonal if noised.even else noised.scale,
         off_diagonal=off_diagonal,
         count=start.relative_count_noise,
         centre=start.squared_centre_error,
-        kept=min(clip.retained, 1.0),
+        retained_share=min(clip.retained, 1.0),
     )
 
 

@@ -71,7 +71,7 @@ def _check(algorithm: CustomAlgorithm, priced_query: PricedQuery, plan: Plan) ->
     if priced_query.frame is not None:
         raise _wrong(name, 'yielded a query in a frame; use scaling = "standard" in the study instead')
     if isinstance(query, AdditiveQuery):
-        if priced_query.law is NoiseDistribution.STABILITY and query.bound != 1:
+        if priced_query.distribution is NoiseDistribution.STABILITY and query.bound != 1:
             raise _wrong(name, f"yielded {_kind(query)} as a stability histogram, not a query of counts")
         return
     if not isinstance(query, Spectrum | Eigenvectors | Subspace | RadiusSearch):

@@ -9,7 +9,7 @@ has the bins of the grid.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -121,7 +121,9 @@ def cost_of_share(plan: Plan, share: float) -> int:
 
 def query_at_share(plan: Plan, query: Query, share: float) -> PricedQuery:
     """Return a query at a share of the plan's budget, with the noise that its composition allows."""
-    return PricedQuery(query=query, micro_rho=cost_of_share(plan, share), law=noise_distribution(plan))
+    return PricedQuery(
+        query=query, micro_rho=cost_of_share(plan, share), distribution=noise_distribution(plan)
+    )
 
 
 def effective_mu(plan: Plan, micro_rho: int) -> float:
@@ -176,40 +178,30 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
     cost = cost or shares(plan)
     release = yield query_at_share(plan, Count(), cost.count)
     records = max(float(release.values[0]), LEAST_COUNT)
-    centre, most = midpoint(plan.study), stated_norm(plan.study.radius)
-    relative_count_noise = release.sigma / records  # the relative error of the count
+    centre, most, law = midpoint(plan.study), stated_norm(plan.study.radius), noise_distribution(plan)
+    # With public radii and no centring no norms are queried: no bin is significant.
+    found = LocationEstimate(
+        records=records,
+        centre=centre,
+        norms=NormHistogram(grid=_reach(centre, most), counts=np.zeros(BINS)),
+        mean_share=0.0,
+        relative_count_noise=release.sigma / records,
+    )
     if not plan.study.centring:
-        # With public radii no norms are queried: no bin is significant.
-        norms, share = NormHistogram(grid=_reach(centre, most), counts=np.zeros(BINS)), 0.0
-        if not has_public_radius(plan):
-            share = max(cost.norms, cost.final_norms)
-            norms = yield from row_norms(centre, cost_of_share(plan, share), noise_distribution(plan), most)
-        return LocationEstimate(
-            records=records,
-            centre=centre,
-            norms=norms,
-            mean_share=share,
-            relative_count_noise=relative_count_noise,
-        )
-    share, squared_centre_error = cost.small_mean if records < SMALL_SAMPLE else cost.mean, 0.0
+        if has_public_radius(plan):
+            return found
+        share = max(cost.norms, cost.final_norms)
+        norms = yield from row_norms(centre, cost_of_share(plan, share), law, most)
+        return replace(found, norms=norms, mean_share=share)
+    share = cost.small_mean if records < SMALL_SAMPLE else cost.mean
     for norm_share, sum_share in cost.steps:
         norms_cost = cost_of_nested_share(plan, share, norm_share)
         if cost.final_norms and (norm_share, sum_share) == cost.steps[-1]:
             norms_cost = cost_of_share(plan, share * norm_share + cost.final_norms)
-        norms = yield from row_norms(centre, norms_cost, noise_distribution(plan), most)
-        sum_cost = cost_of_nested_share(plan, share, sum_share)
-        centre, squared_centre_error = yield from _step(
-            plan, centre, norms, records, relative_count_noise, sum_cost
-        )
-    mean_share = share + cost.final_norms
-    return LocationEstimate(
-        records=records,
-        centre=centre,
-        norms=norms,
-        mean_share=mean_share,
-        relative_count_noise=relative_count_noise,
-        squared_centre_error=squared_centre_error,
-    )
+        norms = yield from row_norms(found.centre, norms_cost, law, most)
+        found = replace(found, norms=norms)
+        found = yield from _step(plan, found, cost_of_nested_share(plan, share, sum_share))
+    return replace(found, mean_share=share + cost.final_norms)
 
 
 def cost_of_nested_share(plan: Plan, share: float, inner: float) -> int:
@@ -245,48 +237,41 @@ def row_norms(
     """
     grid = _reach(centre, most)
     query = RowNorms(centre=centre, edges=grid.edges(S))
-    return read_histogram((yield PricedQuery(query=query, micro_rho=micro_rho, law=noise_distribution)), grid)
+    return read_histogram(
+        (yield PricedQuery(query=query, micro_rho=micro_rho, distribution=noise_distribution)), grid
+    )
 
 
-def _step(
-    plan: Plan,
-    centre: IntArray,
-    norms: NormHistogram,
-    records: float,
-    relative_count_noise: float,
-    micro_rho: int,
-) -> StepsTo[tuple[IntArray, float]]:
-    """Move the centre by the shrunk clipped mean of the rows about it; return its squared error too.
+def _step(plan: Plan, found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
+    """Move the centre by the shrunk clipped mean of the rows about it.
 
     A step of square L, with noise of square B = d sigma^2, is shrunk by a = 1 - (B / L)^2, at least 0. The
     factor 1 - B / L of James & Stein 1961 has a smaller error, but more in one direction, which rotates
     components further (measured). The error is a^2 B + (1 - a)^2 (L - B), where L determines B up to
     sqrt(2 / d) of it, plus the part of the step that the count and clipping remove.
     """
-    noise = 4 * math.sqrt(centre.size) / effective_mu(plan, micro_rho)
+    centre, norms, d = found.centre, found.norms, found.centre.size
+    noise = 4 * math.sqrt(d) / effective_mu(plan, micro_rho)
     noise *= noise_scale_ratio(plan, ClippedSum(centre=centre, radius=S))
     radius = choose_radius(norms, None, ClippingBalance(power=1, noise=noise, quadratic=True))
-    query = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
+    query = ClippedSum(centre=centre, radius=row_radius(radius, d))
     release = yield PricedQuery(query=query, micro_rho=micro_rho, law=noise_distribution(plan))
-    step = release.values / (WEIGHT * records)
+    step = release.values / (WEIGHT * found.records)
     length = float((step**2).sum())
-    noise_energy = centre.size * (release.sigma / (WEIGHT * records)) ** 2
+    noise_energy = d * (release.sigma / (WEIGHT * found.records)) ** 2
     retained = max(0.0, 1 - (noise_energy / length) ** 2) if length > 0 else 0.0
     most = box(plan.study)
     moved = np.clip(np.rint(centre + retained * step), -most, most)
-    missed = math.hypot(relative_count_noise, 1 - norms.retained(query.radius / S, power=1))
+    missed = math.hypot(found.relative_count_noise, 1 - norms.retained(query.radius / S, power=1))
     left = retained**2 * noise_energy + (1 - retained) ** 2 * max(length - noise_energy, 0.0)
-    squared_centre_error = (
-        left + math.sqrt(2 / centre.size) * noise_energy + (missed * retained) ** 2 * length
-    )
-    return frozen(moved.astype(np.int64)), squared_centre_error / S**2
+    error = left + math.sqrt(2 / d) * noise_energy + (missed * retained) ** 2 * length
+    return replace(found, centre=frozen(moved.astype(np.int64)), squared_centre_error=error / S**2)
 
 
 def signal_to_noise(plan: Plan, records: float) -> float:
     """Return mu n / sqrt(d k), the signal-to-noise ratio of the data."""
-    return (
-        effective_mu(plan, plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
-    )
+    size = plan.study.dimension * plan.study.components
+    return effective_mu(plan, plan.micro_rho) * records / math.sqrt(size)
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:

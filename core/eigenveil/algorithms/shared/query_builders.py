@@ -155,7 +155,7 @@ class CrossQueryBuilder:
             centre=self.centre,
             directions=frozen(np.rint(self.basis * DIRECTION_LIMIT).astype(np.int64)),
             scales=self.weights.leading,
-            kept=self.weights.spare,
+            retained=self.weights.spare,
             shift=shift,
         )
 

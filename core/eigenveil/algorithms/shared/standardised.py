@@ -76,8 +76,10 @@ def _later(plan: Plan, query: Query) -> Query:
     """Return the same query SCALE_ROUNDS rounds later; the key of a pass depends on its first round."""
     if not isinstance(query, GradientQuery) or query.batch is None:
         return query
-    first, batches = query.batch.first + SCALE_ROUNDS, query.batch.batches
-    return replace(query, batch=replace(query.batch, first=first, key=pass_key(plan.digest, first, batches)))
+    first, batches = query.batch.first_round + SCALE_ROUNDS, query.batch.batches
+    return replace(
+        query, batch=replace(query.batch, first_round=first, key=pass_key(plan.digest, first, batches))
+    )
 
 
 def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
@@ -139,7 +141,7 @@ def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
         total_variance=max(float(np.trace(matrix)), 0.0),
         noise_scale=found.noise_scale * float((1 / by**2).mean()),
         covariance=matrix,
-        noise=None if found.noise is None else replace(found.noise, divided=tuple(by.tolist())),
+        noise=None if found.noise is None else replace(found.noise, divisors=tuple(by.tolist())),
         scale=None if found.scale is None else found.scale * by,
     )
 

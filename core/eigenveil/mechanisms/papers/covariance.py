@@ -48,9 +48,9 @@ def _rounding_error(query: Spectrum) -> float:
 
 def eigenvalue_noise_spec(priced: PricedQuery, query: Spectrum, study: Study) -> NoiseSpec:
     """Return the noise of the eigenvalues: public, so it can be drawn before the sum is known."""
-    bound = l2_bound if priced.law is NoiseDistribution.GAUSSIAN else l1_bound
+    bound = l2_bound if priced.distribution is NoiseDistribution.GAUSSIAN else l1_bound
     largest = bound(query, study.neighbours, study.max_sites_per_person)
-    return NoiseSpec.of(query.released_length, scale_of(largest**2, priced.micro_rho), priced.law)
+    return NoiseSpec.of(query.released_length, scale_of(largest**2, priced.micro_rho), priced.distribution)
 
 
 def release_eigenvalues(
@@ -124,10 +124,13 @@ def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> Nois
 
     Counts that all change in one direction need it once; otherwise (replacement at several sites) twice.
     """
-    sites, law = study.max_sites_per_person, NoiseDistribution.LAPLACE
+    sites, distribution = study.max_sites_per_person, NoiseDistribution.LAPLACE
     count_sensitivity = study.neighbours.records if sites > 1 else 1
     limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, count_sensitivity))
-    blocks = Block(count=1, scale=limit, law=law), Block(count=query.edges.size, scale=count, law=law)
+    blocks = (
+        Block(count=1, scale=limit, distribution=distribution),
+        Block(count=query.edges.size, scale=count, distribution=distribution),
+    )
     return NoiseSpec(blocks=blocks)
 
 

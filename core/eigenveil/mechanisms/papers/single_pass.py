@@ -53,7 +53,7 @@ def stability_noise_spec(priced: PricedQuery, study: Study) -> tuple[NoiseSpec, 
     l1 = priced.query.l1(study.neighbours) * study.max_sites_per_person
     histograms = priced.query.histograms if isinstance(priced.query, CoordinateHistograms) else 1
     scale, threshold = scale_and_threshold(l1, priced.micro_rho, priced.atto_delta, histograms)
-    return NoiseSpec.of(priced.query.length, scale, priced.law), threshold
+    return NoiseSpec.of(priced.query.length, scale, priced.distribution), threshold
 
 
 def release_stability_histogram(

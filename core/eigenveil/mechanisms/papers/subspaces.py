@@ -75,7 +75,7 @@ def release_most_voted(
     scale = scale_of(l1**2, priced.micro_rho)
     spec = NoiseSpec.of(total.size // FINGERPRINT_WORDS, scale, NoiseDistribution.LAPLACE)
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(vote_threshold(scale, changed_votes(study), delta), query.least)
+    least = max(vote_threshold(scale, changed_votes(study), delta), query.min_votes)
     return MechanismResult(frozen(winning_fingerprint(total, drawn, least)), spec.sigma)
 
 
@@ -234,6 +234,6 @@ def release_preimage(
     """
     rows = total.reshape(-1, query.length)
     known = rows[rows[:, 0] == 1]
-    holders = {study.federation.sites[place] for place in query.holders}
+    holders = {study.federation.sites[place] for place in query.voting_sites}
     complete = holders <= set(present)
     return MechanismResult(frozen(known[0] if complete and len(known) else [0] * query.length))

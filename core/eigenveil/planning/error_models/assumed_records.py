@@ -295,7 +295,7 @@ def _sigma(plan: Plan, query: Query, priced_query: PricedQuery) -> float:
     study = plan.study
     if not isinstance(query, AdditiveQuery):
         return 0.0  # its mechanism has its own noise, which no error model uses
-    if priced_query.law is NoiseDistribution.LAPLACE:
+    if priced_query.distribution is NoiseDistribution.LAPLACE:
         moved = math.sqrt(2) * query.l1(study.neighbours)
     else:
         moved = math.sqrt(query.l2_squared(study.neighbours))

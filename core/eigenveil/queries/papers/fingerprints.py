@@ -103,9 +103,9 @@ class Pool(DealtRecords):
 
     def __post_init__(self) -> None:
         DealtRecords.__post_init__(self)
-        check_whole("number of records", self.most, 1, MOST_SUBSETS)
+        check_whole("number of records", self.max_records, 1, MOST_SUBSETS)
         require(
-            self.most <= self.rank or math.comb(self.most, self.rank) <= MOST_SUBSETS,
+            self.max_records <= self.rank or math.comb(self.max_records, self.rank) <= MOST_SUBSETS,
             f"a site may examine at most {MOST_SUBSETS} spans",
         )
 
@@ -125,7 +125,7 @@ class Preimage:
     meaning: ClassVar[str] = "the subspace of the released fingerprint"
     bound: ClassVar[int] = 1  # nothing is summed
     fingerprint: IntArray
-    holders: IntArray
+    voting_sites: IntArray
     subsamples: Subsamples | None = None
     cells: Cells | None = None
     pool: Pool | None = None
@@ -134,10 +134,12 @@ class Preimage:
     describe = describe_numbers
 
     def __post_init__(self) -> None:
-        freeze(self, "fingerprint", "holders")
+        freeze(self, "fingerprint", "voting_sites")
         require(self.fingerprint.shape == (FINGERPRINT_WORDS,), "a fingerprint has four words")
-        rising = self.holders.ndim == 1 and bool((np.diff(self.holders, prepend=-1) > 0).all())
-        require(rising and bool((self.holders < MAX_SITES).all()), "holders must be indices of sites, rising")
+        rising = self.voting_sites.ndim == 1 and bool((np.diff(self.voting_sites, prepend=-1) > 0).all())
+        require(
+            rising and bool((self.voting_sites < MAX_SITES).all()), "holders must be indices of sites, rising"
+        )
         given = [source for source in (self.subsamples, self.cells, self.pool) if source is not None]
         require(len(given) == 1, "give exactly one of subsamples, cells and pool")
 

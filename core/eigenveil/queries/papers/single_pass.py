@@ -62,7 +62,7 @@ class EigenvalueVotes(OneDirection, EdgeHistogram):
     subset without a pair does not vote. Entries of g are limited to VOTE_LIMIT, edges in its squared units.
     """
 
-    kind: ClassVar[QueryKind] = "votes"
+    kind: ClassVar[QueryKind] = "eigenvalue_votes"
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
     edges: IntArray
     subsets: int
@@ -152,7 +152,7 @@ class CoordinateClippedSum(OneDirection):
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
     """
 
-    kind: ClassVar[QueryKind] = "boxed"
+    kind: ClassVar[QueryKind] = "coordinate_clipped_sum"
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current direction, each limited to a public box"
     )

@@ -91,7 +91,7 @@ class SpanVotes(FingerprintVotes):
     meaning: ClassVar[str] = (
         "a fingerprint of the span of each small group of records; at most one is released"
     )
-    least: ClassVar[int] = 1  # least votes of the winner, besides the threshold of privacy
+    min_votes: ClassVar[int] = 1  # least votes of the winner, besides the threshold of privacy
     subsamples: Subsamples
 
     @property
@@ -117,10 +117,10 @@ class CellVotes(FingerprintVotes):
         "a fingerprint of the rounded leading directions of each small group; at most one is released"
     )
     cells: Cells
-    least: int
+    min_votes: int
 
     def __post_init__(self) -> None:
-        check_whole("least number of votes", self.least, 1, MOST_SUBSAMPLES * MAX_SITES)
+        check_whole("least number of votes", self.min_votes, 1, MOST_SUBSAMPLES * MAX_SITES)
 
     @property
     def length(self) -> int:
@@ -175,7 +175,7 @@ class SpanGap(FingerprintVotes):
     def gap_sensitivity(self, neighbours: Neighbours) -> int:
         """Sensitivity of the gap between the best two scores: one more record raises each score by 0 or 1, so
         the gap changes by 1. If it displaces another record, scores change by 1 either way: 2 [P16]."""
-        return 2 if self.pool.cut else neighbours.records
+        return 2 if self.pool.truncated else neighbours.records
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
-        return 0 <= int(values[1]) <= int(values[0]) <= min(largest_count(records), self.pool.most)
+        return 0 <= int(values[1]) <= int(values[0]) <= min(largest_count(records), self.pool.max_records)

@@ -107,8 +107,8 @@ class ReportFigure:
     """Image addresses of a figure for a wide page and for a phone, and its alternative text."""
 
     wide: str
-    phone: str
-    words: str
+    narrow: str
+    description: str
 
 
 def report_figures(document: Mapping[str, Any], projection: Projection | None) -> dict[str, ReportFigure]:
@@ -162,4 +162,4 @@ def _report_figure(
         f"data:image/svg+xml;base64,{base64.b64encode(render_svg(width, height, paint).encode()).decode()}"
         for width, height in zip((WIDTH, PHONE), heights, strict=True)
     )
-    return ReportFigure(wide=wide, phone=phone, words=description)
+    return ReportFigure(wide=wide, narrow=phone, description=description)

@@ -212,7 +212,7 @@ INLINE void combined_narrow(const stored *s, const double *b, int64_t k, double 
 
 /* a (k, m) = z W and norm2 (m) = ||z||^2, both zeros before; W (k, whole lines of d). */
 FOR_EACH_PROCESSOR
-void eigenveil_along(const stored *s, const double *w, int64_t k, double *a, double *norm2) {
+void eigenveil_project(const stored *s, const double *w, int64_t k, double *a, double *norm2) {
     tile z;
     if (s->d <= NARROW) {
         along_narrow(s, w, k, a, norm2);
@@ -237,7 +237,7 @@ void eigenveil_along(const stored *s, const double *w, int64_t k, double *a, dou
 
 /* total (k, whole lines of d) += b z; b (k, m). */
 FOR_EACH_PROCESSOR
-void eigenveil_combined(const stored *s, const double *b, int64_t k, double *total) {
+void eigenveil_weighted_sum(const stored *s, const double *b, int64_t k, double *total) {
     tile z;
     if (s->d <= NARROW && s->d * k <= SUMS) {
         combined_narrow(s, b, k, total);
@@ -324,7 +324,7 @@ void eigenveil_widened(const stored *s, double *z) {
 /* z (m, whole lines of d), rows of norm above the radius scaled, truncated towards zero and, should they still be
    too long, nothing: clipping.shorten. */
 FOR_EACH_PROCESSOR
-void eigenveil_shortened(const stored *s, double radius, double *out) {
+void eigenveil_clipped(const stored *s, double radius, double *out) {
     int64_t line = whole_lines(s->d);
     for (int64_t row = 0; row < s->m; row++) {
         double *z = out + row * line, norm2;

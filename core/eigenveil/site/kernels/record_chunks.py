@@ -37,11 +37,11 @@ def load_kernels() -> ctypes.CDLL | None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     for name, arguments in {
-        "eigenveil_along": [pointer, pointer, number, pointer, pointer],
+        "eigenveil_project": [pointer, pointer, number, pointer, pointer],
         "eigenveil_squared_norms": [pointer, pointer],
         "eigenveil_coefficients": [pointer],
-        "eigenveil_combined": [pointer, pointer, number, pointer],
-        "eigenveil_shortened": [pointer, ctypes.c_double, pointer],
+        "eigenveil_weighted_sum": [pointer, pointer, number, pointer],
+        "eigenveil_clipped": [pointer, ctypes.c_double, pointer],
         "eigenveil_widened": [pointer, pointer],
     }.items():
         function = getattr(found, name)
@@ -199,7 +199,7 @@ class CompiledChunk:
         across = np.zeros((k, buffer.padded))
         across[:, : buffer.d] = matrix.T
         a, norm2 = np.zeros((k, len(self))), np.zeros(len(self))
-        buffer.kernels.eigenveil_along(self._reference, _address(across), k, _address(a), _address(norm2))
+        buffer.kernels.eigenveil_project(self._reference, _address(across), k, _address(a), _address(norm2))
         return a.T, norm2
 
     def weighted_sum(self, b: FloatArray) -> FloatArray:
@@ -207,7 +207,7 @@ class CompiledChunk:
             raise ValueError(f"{len(b)} coefficients for {len(self)} records")
         by_column = np.ascontiguousarray(b.T, dtype=np.float64)
         total = np.zeros((len(by_column), self._buffer.padded))
-        self._buffer.kernels.eigenveil_combined(
+        self._buffer.kernels.eigenveil_weighted_sum(
             self._reference, _address(by_column), len(by_column), _address(total)
         )
         return total[:, : self._buffer.d]
@@ -230,7 +230,7 @@ class CompiledChunk:
 
     def clipped(self, radius: int) -> FloatArray:
         z = self._buffer.wide(len(self), self._buffer.padded)
-        self._buffer.kernels.eigenveil_shortened(self._reference, radius, _address(z))
+        self._buffer.kernels.eigenveil_clipped(self._reference, radius, _address(z))
         return z[:, : self._buffer.d]
 
     @property

@@ -20,7 +20,9 @@ from eigenveil_common.examples import example
 
 
 def site(name: str, *offers: str) -> ListedSite:
-    stated = SiteStatement(offers=offers, asks=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1)
+    stated = SiteStatement(
+        columns=offers, needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
+    )
     return ListedSite(name=name, statement=stated if offers else None, seen=None)
 
 

@@ -56,11 +56,13 @@ def no(summary: str) -> None:
 def test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned() -> None:
     client: Any = Client()
     coordinator: Any = BlockingCoordinator(client)
-    study = FederatedStudy(coordinator=coordinator, toml=WHOLE.text, whole=WHOLE, study=STUDY, asked=NOBODY)
+    study = FederatedStudy(
+        coordinator=coordinator, toml=WHOLE.text, resolved=WHOLE, study=STUDY, approval=NOBODY
+    )
     with pytest.raises(PermissionError, match="You sign it"):
-        study.submit(again=True, submission="s", tell=no)
+        study.submit(again=True, submission="s", notify=no)
     assert client.calls == [("proposed", "heart, version 7")]
     shown: list[str] = []
-    study.submit(again=True, submission="s", tell=shown.append)
+    study.submit(again=True, submission="s", notify=shown.append)
     assert client.calls[1:] == [("proposed", "heart, version 7"), ("signed", "You sign it")]
     assert shown == ["You sign it"]

@@ -48,7 +48,7 @@ def told(capfd: Capture, *words: str) -> tuple[int, Any, str]:
         (["correlation", "--columns", "c0, c2"], lambda m: m.correlation(["c0", "c2"])),
         (["partial", "--level", "0.5"], lambda m: m.partial_correlations(level=0.5)),
         (["regress", "--target", "c1", "--on", "c0,c2"], lambda m: m.regress("c1", ["c0", "c2"])),
-        (["pca", "-k", "2", "--scaling", "own"], lambda m: m.pca(2, scaling="own")),
+        (["pca", "-k", "2", "--scaling", "original"], lambda m: m.pca(2, scaling="original")),
         (["factors", "-k", "1"], lambda m: m.factor_analysis(1)),
         (["angle", "simulation.json", "-k", "2"], lambda m: m.subspace_angle(m, 2)),
         (["mahalanobis", "rows.csv"], lambda m: m.mahalanobis([[51, 50, 52, 53], [51, 10, 52, 53]])),

@@ -11,7 +11,7 @@ from tests.client.site.support import FEDERATION, Authority, store_identity
 
 
 def asked(analyst: str, fingerprint: str, *, checked: bool = True) -> ReleaseAnalyst:
-    return ReleaseAnalyst(analyst=analyst, card="", fingerprint=fingerprint, words="", checked=checked)
+    return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint=fingerprint, text="", checked=checked)
 
 
 def test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
         [(FrameKind.ITEM, ["a"])],
         [(FrameKind.ERROR, ["bug", 3, ""])],
         [(FrameKind.ERROR, "no")],
-        [(FrameKind.ERROR, ["no-code", "words", "file"])],
+        [(FrameKind.ERROR, ["no-code", "text", "file"])],
         [(FrameKind.ERROR, ["bad-data", "x" * 5000, "file"])],
         [(FrameKind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
         [(FrameKind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
@@ -157,7 +157,7 @@ def test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone() -> None:
     problem = saying((FrameKind.ERROR, ["bad-data", "zlib.error at files.py:40", "reader"]))
     assert log_fields(problem) == {"about": "reader", "type": "zlib.error"}
     assert "zlib.error at files.py:40" in str(problem)
-    assert log_fields(saying((FrameKind.ERROR, ["bad-data", "words", "c"]))) == {"about": "c"}
+    assert log_fields(saying((FrameKind.ERROR, ["bad-data", "text", "c"]))) == {"about": "c"}
 
 
 def test_more_records_than_there_may_be_are_not_kept() -> None:

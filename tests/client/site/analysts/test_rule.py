@@ -137,7 +137,7 @@ def test_nothing_leaves_after_the_signature_has_ended(stage: Stage, store: SiteS
 
 
 def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     plans = {name: a_plan(submission=name) for name in ("unsigned", "ended", "good")}
     with closing(stage.store()) as store:
         for name, signed in (("unsigned", None), ("ended", by(plans["ended"], expires=NOW + 2))):
@@ -152,7 +152,7 @@ def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_pa
 
 
 def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
         assert asked(stage, store, None) is None
         stage.know_analyst()
@@ -162,19 +162,19 @@ def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_pa
 
 
 def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_path: Path) -> None:
-    stage, bobs = a_stage(tmp_path, approval=Approval.ASK), a_plan(analyst="bob")
+    stage, bobs = a_stage(tmp_path, approval=Approval.MANUAL), a_plan(analyst="bob")
     stage.know_analyst()
     with closing(stage.store()) as store:
         assert asked(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
         told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["asked_by"]["signature"] == "not-compared"
+        assert told["analyst_signature"]["status"] == "not-compared"
         with refused(Code.UNCONFIRMED, "analysts import FILE", "eigenveil-site analysts confirm bob"):
             consent.approve(stage.config, store, seen, by="ida")
         stage.know_analyst("bob")
         consent.approve(stage.config, store, seen, by="ida")
         told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["asked_by"]["signature"] == "confirmed"
+        assert told["analyst_signature"]["status"] == "confirmed"
 
 
 def rotated(stage: Stage) -> None:
@@ -234,7 +234,7 @@ def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use
 def test_every_place_says_by_whose_word_a_study_is_in_a_name(stage: Stage, store: SiteStore) -> None:
     for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
         told = consent.explain_plan(stage.config, store, PLAN, signed)
-        assert told["asked_by"]["signature"] == word
+        assert told["analyst_signature"]["status"] == word
         (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
         assert verdict["passed"] is (word != "invalid")
         assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")

@@ -33,7 +33,7 @@ from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
 from tests.support import refused
 
 PLAN = a_plan()
-GRAU = PersonDecision(by="Dr. Grau", word=DeclineReason.UNSTATED)
+GRAU = PersonDecision(by="Dr. Grau", reason_code=DeclineReason.UNSTATED)
 FIRST, SECOND, *_ = rehearse(PLAN)
 NEW_YEAR_2027 = 1_798_761_600
 DAY = 86_400
@@ -59,12 +59,12 @@ def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -
 def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
     with process(asking) as (store, worker):
         assert asked(asking, worker) is None
-        assert worker.awaiting() == {PLAN.digest}
+        assert worker.awaiting_approval() == {PLAN.digest}
         assert store.egress.rows() == []
         assert store.ledger.ledger.size == 0
         with process(asking) as (other, _):
             consent.approve(asking.config, other, other.studies.find("a-study"), by="Dr. Grau")
-        assert worker.awaiting() == frozenset()
+        assert worker.awaiting_approval() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
         assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
 
@@ -214,7 +214,7 @@ def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, wor
         worker.work(pb.NextWorkResponse(ended=[END]))
         assert worker.known_plans() == []
     (row,) = site(config, "studies", "--json").json["studies"]
-    assert (row["standing"], row["person"]) == ("ended", word)
+    assert (row["status"], row["person"]) == ("ended", word)
     assert f"{word} by Dr. Grau, ended" in site(config, "studies").out
 
 
@@ -230,12 +230,14 @@ def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
 
 
 def test_commands_list_show_and_decide(asking: Stage) -> None:
-    config = written(asking, 'approval = "ask"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n')
+    config = written(
+        asking, 'approval = "manual"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n'
+    )
     with process(asking) as (_, worker):
         asked(asking, worker)
         asked(asking, worker, a_plan(submission="two"))
     listed = site(config, "studies", "--json").json
-    assert [row["standing"] for row in listed["studies"]] == ["pending", "pending"]
+    assert [row["status"] for row in listed["studies"]] == ["pending", "pending"]
     assert {row["analyst"] for row in listed["studies"]} == {"ada"}
     waiting = site(config, "studies").out
     assert "2 of them are pending" in waiting
@@ -265,11 +267,11 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     assert agreed.code == 0
     assert f"study {PLAN.digest[:12]} is accepted (it was pending)" in agreed.out
     other = next(r["study"] for r in listed["studies"] if r["study"] != PLAN.digest)
-    assert site(config, "decline", other, "--json").json["standing"] == "declined"
+    assert site(config, "decline", other, "--json").json["status"] == "declined"
     assert site(config, "decline", PLAN.digest, "--json").json["error"] == "conflict"
     check_admitted = site(config, "withdraw", PLAN.digest[:8], answer="n\n")
     assert (check_admitted.code, "This is final" in check_admitted.out) == (0, True)
-    assert {row["standing"] for row in site(config, "studies", "--json").json["studies"]} >= {"accepted"}
+    assert {row["status"] for row in site(config, "studies", "--json").json["studies"]} >= {"accepted"}
     gone = site(config, "withdraw", PLAN.digest[:8], "--yes", answer="never read")
     assert "freed: " in gone.out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
@@ -277,7 +279,7 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, which is final"
     assert "[y/N]" not in site(config, "approve", PLAN.digest[:8], answer="n\n").out, "nothing to ask about"
     rows = site(config, "studies", "--json").json["studies"]
-    assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
+    assert {row["status"] for row in rows} == {"withdrawn", "declined"}
 
 
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
@@ -285,16 +287,16 @@ def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> Non
         asked(asking, worker)
     asking.rule(approval=Approval.AUTO)
     with process(asking) as (_, worker):
-        assert worker.awaiting() == frozenset()
+        assert worker.awaiting_approval() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
 def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
-    said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out.splitlines()
+    said = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out.splitlines()
     assert [line for line in said if line.startswith("| ")] == [
         "| harmless", "| analyst: dr-known", "| in all: 0 bytes",
     ]  # fmt: skip
@@ -302,12 +304,12 @@ def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
 
 
 def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     names = [f"v{number}_A" for number in range(40)]
     plan = a_plan(a_study(columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
-    said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out
+    said = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out
     assert [name for name in names if name not in said] == []
 
 

@@ -44,7 +44,7 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     both = site(answered, "egress", "show", "--round", last + 1, "--json").json
     assert both["messages"] == 2
     decoded = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
-    assert decoded["question"] == QUERIES[-1].digest
+    assert decoded["query"] == QUERIES[-1].digest
     names = [number["is"] for number in decoded["numbers"]]
     assert names[:4] == ["a squared", "b squared", "c squared", "a x b"]
     store = stage.store()
@@ -83,7 +83,7 @@ SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new i
         ("egress", ['DELETE FROM egress WHERE "index" = 1']),
         ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
         ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
-        ("egress", ["DELETE FROM questions WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
+        ("egress", ["DELETE FROM queries WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
         ("egress", ["UPDATE questions SET message = substr(message, 1, 30)"]),
         ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
         ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),

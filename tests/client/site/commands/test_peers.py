@@ -31,7 +31,7 @@ def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, c
     assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
     (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedSiteKeyCard)
     assert card.check() == own(stage)
-    assert (told["card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
+    assert (told["key_card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
     assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
     shown = site(config, "peers", "export", "--out", "again.peer")
     assert f"\n    {told['fingerprint']}\n" in shown.out
@@ -55,11 +55,11 @@ def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, con
     asked = site(config, "peers", "confirm", "hospital-b", answer=f"Kim\n12345\n{DIGITS}\n")
     assert (asked.code, "got 5 digits" in asked.out) == (0, True), "too few digits are asked for again"
     (told,) = [row for row in site(config, "peers", "list", "--json").json["peers"] if row["by"]]
-    assert (told["site"], told["standing"], told["by"]) == ("hospital-b", "confirmed", "Kim")
+    assert (told["site"], told["status"], told["by"]) == ("hospital-b", "confirmed", "Kim")
     assert told["fingerprint"] == DIGITS
     assert list(roster(stage).confirmed()) == ["hospital-b"]
     again = site(config, "peers", "import", both, "--json").json["cards"]
-    assert [(row["outcome"], row["standing"]) for row in again] == [
+    assert [(row["outcome"], row["status"]) for row in again] == [
         ("known", "confirmed"),
         ("known", "imported"),
     ]
@@ -103,7 +103,7 @@ def test_a_change_shows_in_each_place_and_a_person_decides(stage: Stage, config:
 def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
     def row(command: str, about: str = "peers") -> tuple[str, str]:
         rows = site(config, command, "--json").json["checks"]
-        return next((one["level"], one["text"] + one["todo"]) for one in rows if one["check"] == about)
+        return next((one["level"], one["text"] + one["action"]) for one in rows if one["check"] == about)
 
     assert row("check") == ("ok", "no key card of this site or of others: the coordinator sees every answer")
     with config.open("a") as file:
@@ -145,7 +145,7 @@ def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None
     for words in (("export",), ("import", file)):
         said = site(config, "peers", *words, "--json")
         assert (said.code, "enrol" in said.json["message"]) == (4, True)
-    assert site(config, "peers", "list", "--json").json == {"own": None, "peers": [], "earlier": []}
+    assert site(config, "peers", "list", "--json").json == {"site_card": None, "peers": [], "earlier": []}
 
 
 ADA, OTHER = analyst_card("ada", FEDERATION), analyst_card("ada", FEDERATION, analyst_key("eve"))
@@ -171,13 +171,13 @@ def test_analyst_card_is_imported_confirmed_by_its_digits_listed_and_removed(
 ) -> None:
     assert level(config) == "warn"
     told = analysts(config, "import", filed(stage.folder, ADA))
-    assert told["cards"] == [{"analyst": "ada", "outcome": "new", "standing": "imported"}]
+    assert told["cards"] == [{"analyst": "ada", "outcome": "new", "status": "imported"}]
     listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("answered", None)
     wrong = analysts(config, "confirm", "ada", "--fingerprint", OTHER.check().fingerprint)
     assert wrong["error"] == Code.IDENTITY.value
     right = analysts(config, "confirm", "ada", "--fingerprint", ADA_DIGITS, "--by", "Kim")
-    assert (right["standing"], right["by"]) == ("confirmed", "Kim")
+    assert (right["status"], right["by"]) == ("confirmed", "Kim")
     listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("refused", ADA_DIGITS)
     assert ADA_DIGITS in site(config, "analysts", "list").out

@@ -59,11 +59,11 @@ def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: S
 def test_officer_s_text_leaves_only_if_rules_allowed_it_then_and_now(
     tmp_path: Path, then: bool, today: bool
 ) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=then)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL, disclose_reasons=then)
     with stage.process() as (_, worker):
         worker.work(wanted(stage))
         decide(stage, consent.decline, word=DeclineReason.COLUMNS, text="no birth dates")
-    stage.rule(tell_reasons=today)
+    stage.rule(disclose_reasons=today)
     tells = then and today
     with stage.process() as (store, worker):
         refusal = worker.work(wanted())
@@ -89,9 +89,9 @@ def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stag
 
 
 async def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
-    coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "ask"\n')
+    coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "manual"\n')
     async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
+        await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting_approval == [DIGEST])
         await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
         agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
         await until(lambda: coordinator.asked[-1].agreed == agreed)
@@ -108,7 +108,7 @@ async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_con
     """The call is taken back; whether the answer had arrived is not known, so it goes again: the same one."""
     other = a_plan(submission="two")
     coordinator = Coordinator(work=[wanted(asking), wanted(asking, other)])
-    config = written(asking, 'approval = "ask"\n')
+    config = written(asking, 'approval = "manual"\n')
 
     def agreed() -> set[bytes]:
         return {one.plan_digest for one in coordinator.asked[-1].agreed} if coordinator.asked else set()
@@ -119,7 +119,7 @@ async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_con
 
     both = {DIGEST, bytes.fromhex(other.digest)}
     async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting) == 2)
+        await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting_approval) == 2)
         await decide("approve", PLAN, {DIGEST})
         coordinator.work.append(work(FIRST))
         await until(lambda: coordinator.contributions)
@@ -131,7 +131,7 @@ async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_con
 
 
 def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking: Stage) -> None:
-    config = written(asking, 'approval = "ask"\n')
+    config = written(asking, 'approval = "manual"\n')
     with asking.process() as (_, worker):
         worker.work(wanted(asking))
     for words in (("--text", "a\x1b[2Jb"), ("--by", "x" * 200), ("--by", "a\u202eb")):
@@ -141,7 +141,7 @@ def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking
     said = ("--reason", "analyst", "--text", "[b]who?[/b]", "--by", "Dr. [i]Grau")
     assert site(config, "decline", PLAN.digest, *said, "--json").code == 0
     (row,) = site(config, "studies", "--json").json["studies"]
-    assert (row["word"], row["text"], row["by"]) == ("analyst", "[b]who?[/b]", "Dr. [i]Grau")
+    assert (row["reason_code"], row["text"], row["by"]) == ("analyst", "[b]who?[/b]", "Dr. [i]Grau")
     shown = site(config, "studies").out
     assert "declined by Dr. [i]Grau" in shown
     assert "analyst: [b]who?[/b]" in shown

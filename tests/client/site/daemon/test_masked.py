@@ -129,7 +129,7 @@ def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Pee
             assert worker.work(pb.NextWorkResponse(ended=[over])) is None
         else:
             with closing(peers.stage.store()) as other:
-                other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
+                other.withdraw(PLAN.digest, PersonDecision(by="", reason_code=DeclineReason.UNSTATED))
             assert worker.work(pb.NextWorkResponse()) is None
         assert not worker._masked._exact_answers
 
@@ -222,7 +222,7 @@ def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Pe
 def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> None:
     signed = peers.attempt(FIRST).signed(Ed25519PrivateKey.generate().sign)
     response = assignment(FIRST)
-    response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+    response.attempt.CopyFrom(pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature))
     with process(peers.stage) as (store, worker):
         assert reason_of(worker.work(response)) == pb.DECLINE_REASON_PROTOCOL
         assert (left(store)[0], held(store, "refused_attempts")) == (0, 0)

@@ -60,7 +60,7 @@ async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pau
     ready, again = coordinator.readies
     assert ready == again, "the answer to the first was lost"
     assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
-    assert ready.card_digest.hex() == peers.keys[SITE].card.digest
+    assert ready.key_card_digest.hex() == peers.keys[SITE].card.digest
     sent = coordinator.contributions
     assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
     told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]

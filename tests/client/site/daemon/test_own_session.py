@@ -154,7 +154,7 @@ def test_what_was_refused_is_kept_as_proof(stage: Stage, store: SiteStore) -> No
     evil = changed_query(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
     assert isinstance(worker.work(work(evil)), Refusal)
-    kept = [message.stated.said for message in store.transcript.log(PLAN.digest).messages]
+    kept = [message.signed_round.signed_json for message in store.transcript.log(PLAN.digest).messages]
     assert any(evil.digest.encode() in said for said in kept)
     assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
 
@@ -178,9 +178,11 @@ def test_refused_statements_fill_no_disk_and_block_nothing(stage: Stage, name: s
         response = work(rehearse(PLAN)[1])
         response.release.CopyFrom(sealed(rehearse(PLAN)[round], lied(HONEST, round, frozen([value] * 5))))
         response.release.values = bytes(2**20)
-        stated = SignedRound(said=response.release.stated.said, signature=b"").read()
+        stated = SignedRound(signed_json=response.release.signed_round.signed_json, signature=b"").read()
         signed = replace(stated, **changes(value)).signed(RELEASE_KEY.sign)
-        response.release.stated.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
+        response.release.signed_round.CopyFrom(
+            pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
+        )
         assert isinstance(worker.work(response), Refusal)
     kept = [len(row["message"]) for row in store.database.rows("SELECT message FROM rounds")]
     assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)
@@ -313,7 +315,7 @@ def test_one_unit_is_the_same_question_and_two_are_another() -> None:
 def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:
     first = rehearse(PLAN)[0]
     stated = state(first, HONEST, HONEST[0].digest)
-    read = json.loads(stated.said) | {"query": "ee" * 32}
+    read = json.loads(stated.signed_json) | {"query": "ee" * 32}
     other = RoundStatement(**read).signed(RELEASE_KEY.sign)
     own = SessionReplica(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
     known = round_to_proto(HONEST[0], stated)

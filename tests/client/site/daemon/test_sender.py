@@ -126,7 +126,7 @@ WAITING = 5
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[SiteStore, SiteWorker]]:
     """A site that declined as many plans as a question names, and where some wait for a person."""
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
         with store.database.transaction() as change:
             for number in range(MOST_OPEN):
@@ -156,7 +156,7 @@ async def test_request_for_work_takes_constant_database_queries(site: tuple[Site
     with mock.patch.object(connection, "_next_work", sent), mock.patch.object(store.database, "rows", seen):
         await (await connection._start_call())
     (request,) = asked
-    assert len(request.known_plans) == len(request.held) == MOST_OPEN + WAITING
-    assert len(request.awaiting) == WAITING
+    assert len(request.known_plans) == len(request.stored_releases) == MOST_OPEN + WAITING
+    assert len(request.awaiting_approval) == WAITING
     assert len(threads) <= 4
     assert not any(threads), "a query on the event loop"

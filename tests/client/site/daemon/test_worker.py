@@ -113,7 +113,7 @@ def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path
         for _ in range(2):
             assert reason_of(ask(stage, worker, rehearse(later)[0], later)) == pb.DECLINE_REASON_BUDGET
         assert store.declined.get(later.digest) is not None
-        assert {seen.standing for seen in store.studies.all()} == {ConsentStatus.ACCEPTED}
+        assert {seen.status for seen in store.studies.all()} == {ConsentStatus.ACCEPTED}
         assert store.ledger.ledger.committed() == PLAN.cost
 
 

@@ -45,7 +45,7 @@ def test_keys_are_made_once_and_two_sites_share_a_secret(stage: Stage, tmp_path:
     held = json.loads((folder / NAME).read_bytes())
     secret = held["agreement"], held["signing"]
     assert not any(one in f"{here!r} {here.card!r} {here.signed!r}" for one in secret)
-    assert not any(bytes.fromhex(one) in here.signed.said + here.signed.signature for one in secret)
+    assert not any(bytes.fromhex(one) in here.signed.signed_json + here.signed.signature for one in secret)
 
 
 def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: Patch) -> None:
@@ -166,7 +166,9 @@ def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
     values = {"agreement": mine.agreement, "signing": mine.signing} | {key: getattr(card, key)}
     made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
     if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
-        return SignedSiteKeyCard(said=made.said, signature=signing(7).sign(SiteKeyCard.prefix + made.said))
+        return SignedSiteKeyCard(
+            signed_json=made.signed_json, signature=signing(7).sign(SiteKeyCard.prefix + made.signed_json)
+        )
     return SignedSiteKeyCard.of(made, signing(9).sign)
 
 

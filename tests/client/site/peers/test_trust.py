@@ -62,7 +62,7 @@ def test_central_study_ends_once_a_peer_is_confirmed(stage: Stage, store: SiteSt
 
 
 def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearsal(CENTRAL.digest)[0], stage.signed(CENTRAL))) is None
@@ -70,7 +70,7 @@ def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: P
         with refused(Code.POLICY, "trust: central", "in site.toml"):
             consent.approve(stage.config, store, store.studies.find(CENTRAL.digest), by="ida")
         assert worker.work(assignment(QUESTIONS[0], None, stage.signed(PLAN))) is None
-        assert store.studies.standing(PLAN.digest) is ConsentStatus.PENDING
+        assert store.studies.status(PLAN.digest) is ConsentStatus.PENDING
 
 
 FIRST = QUESTIONS[0]
@@ -90,7 +90,7 @@ def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Pa
 
 
 def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_path: Path) -> None:
-    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    peers = Peers(a_stage(tmp_path, approval=Approval.MANUAL), confirmed=OTHERS[:1])
     config, store = peers.stage.config, peers.stage.store()
     worker = peers.stage.worker(store)
     assert worker.work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
@@ -114,7 +114,7 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
 
 
 def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
-    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    peers = Peers(a_stage(tmp_path, approval=Approval.MANUAL), confirmed=OTHERS[:1])
     with closing(peers.stage.store()) as store:
         assert peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
         peers.stage.rule(approval=Approval.AUTO)

@@ -114,7 +114,7 @@ def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: Si
     store.check_whole()
     with store.database.transaction() as change:
         change.execute("DROP TRIGGER an_answered_attempt_never_changes")
-        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).said,))
+        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).signed_json,))
     with pytest.raises(InternalError, match="an attempt at a round"):
         store.check_whole()
 
@@ -181,7 +181,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with closing(peers.stage.store()) as other:
-            other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
+            other.withdraw(PLAN.digest, PersonDecision(by="", reason_code=DeclineReason.UNSTATED))
         with refused(Code.POLICY, "is withdrawn here"):
             store.outgoing.ready(SECOND, ())
         with refused(Code.POLICY, "is withdrawn here"):
@@ -192,7 +192,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"law": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
+        ({"distribution": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
         ({"micro_rho": FIRST.priced.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
     ],
     ids=["other noise", "another question"],

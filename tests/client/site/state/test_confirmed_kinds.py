@@ -69,7 +69,7 @@ def test_unsigned_studies_stay_refused_without_cards(stage: Stage, loss: Callabl
 
 
 def test_a_person_agrees_to_nothing_when_the_cards_are_gone(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
         assert answer(stage, store, signed=False) is None
         store.confirmed.note(ANALYSTS)

@@ -115,7 +115,7 @@ def test_the_end_of_a_declined_study_is_the_end_of_its_plan(closed: Stage) -> No
         assert worker.known_plans() == []
 
 
-@pytest.mark.parametrize("approval", [Approval.ASK, Approval.AUTO])
+@pytest.mark.parametrize("approval", [Approval.MANUAL, Approval.AUTO])
 def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: Approval) -> None:
     stage, one = a_stage(tmp_path, approval=approval), plan(1)
     with stage.process() as (store, worker):
@@ -128,7 +128,7 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
 
 
 def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
-    stage, one = a_stage(tmp_path, approval=Approval.ASK), plan(1)
+    stage, one = a_stage(tmp_path, approval=Approval.MANUAL), plan(1)
     with stage.process() as (store, worker):
         worker.work(came(stage, one))
         consent.decline(
@@ -219,7 +219,7 @@ def test_deleted_plan_frees_no_id_of_an_answered_one(stage: Stage, store: SiteSt
     assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Contribution)
     seen = replace(store.studies.find(PLAN.digest), plan=second.digest, plan_json=second.to_json())
     with store.database.transaction() as change:
-        change.insert("studies", asdict(seen) | {"standing": ConsentStatus.PENDING.value})
+        change.insert("studies", asdict(seen) | {"status": ConsentStatus.PENDING.value})
     store.end(second.digest)
     assert store.studies.get(second.digest) is None
     assert isinstance(came_ids(stage, store, third, None), Refusal)

@@ -55,7 +55,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def signed_by_ada(plan: Plan, said: bytes) -> SignedAuthorization:
-    return replace(by(plan), said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+    return replace(by(plan), signed_json=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
 
 
 LIES: dict[Code, Signing] = {
@@ -64,7 +64,7 @@ LIES: dict[Code, Signing] = {
     Code.IDENTITY: lambda plan: replace(by(plan), signature=bytes(64)),
     Code.AUTHORIZATION: lambda _: by(a_plan(submission="the one that she signed")),
     Code.PROTOCOL: lambda plan: signed_by_ada(plan, b"{ }"),
-    Code.VERSION: lambda plan: signed_by_ada(plan, canonical(parse_json(by(plan).said) | {"form": 2})),
+    Code.VERSION: lambda plan: signed_by_ada(plan, canonical(parse_json(by(plan).signed_json) | {"form": 2})),
 }
 
 
@@ -97,7 +97,7 @@ def test_decline_without_proof_leaves_a_digest_alone(stage: Stage, store: SiteSt
 def test_oversized_signature_hides_no_plan_and_is_not_stored(stage: Stage, store: SiteStore) -> None:
     one = a_plan(submission="lie")
     sent = stage.authorized(one, by(one))
-    sent.authorization.card_said = bytes(MOST_SENT)
+    sent.authorization.key_card_json = bytes(MOST_SENT)
     assert isinstance(stage.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
     (proof,) = store.proofs.all()
     assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL.value, b"")
@@ -228,7 +228,7 @@ def test_proof_outlives_its_forgotten_decline(stage: Stage, monkeypatch: Patch, 
 
 
 def test_another_key_is_stored_as_proof_where_a_person_decides(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     stage.know_analyst()
     with closing(stage.store()) as store:
         declined(stage, store, a_plan(submission="lie"), by_another_key)

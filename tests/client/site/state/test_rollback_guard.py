@@ -159,7 +159,7 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 
 
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK)
+    stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None

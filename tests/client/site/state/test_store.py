@@ -65,7 +65,7 @@ def test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it(stage:
 def test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew(stage: Stage) -> None:
     with closing(stage.store()) as store, closing(stage.store()) as other:
         answered(stage, store, 1)
-        other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
+        other.withdraw(PLAN.digest, PersonDecision(by="", reason_code=DeclineReason.UNSTATED))
         with refused(Code.POLICY, "is withdrawn here"):
             store.outgoing.answer(PLAN, rehearse(PLAN)[0], b"", ())
         assert len(store.egress.rows()) == 1
@@ -161,7 +161,7 @@ def test_an_identity_is_not_believed_that_others_can_change(stage: Stage, name: 
     assert str(path) in found.text
 
 
-FULL = "CREATE TRIGGER full BEFORE INSERT ON chatter BEGIN SELECT RAISE(ABORT, 'full'); END"
+FULL = "CREATE TRIGGER full BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'full'); END"
 DAY = "2027-01-15"  # of the stage's clock
 
 

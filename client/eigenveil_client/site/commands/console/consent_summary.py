@@ -62,12 +62,12 @@ class ConsentSummary:
 
     @property
     def waits(self) -> bool:
-        return self.seen.standing is ConsentStatus.PENDING
+        return self.seen.status is ConsentStatus.PENDING
 
     @property
     def open(self) -> bool:
         """True if it may still be withdrawn."""
-        return self.seen.standing in (ConsentStatus.PENDING, ConsentStatus.ACCEPTED)
+        return self.seen.status in (ConsentStatus.PENDING, ConsentStatus.ACCEPTED)
 
     @property
     def allowed(self) -> bool:
@@ -76,7 +76,7 @@ class ConsentSummary:
     @property
     def signature(self) -> SignatureStatus:
         """Status of the analyst's signature."""
-        return SignatureStatus(self.told["asked_by"]["signature"])
+        return SignatureStatus(self.told["analyst_signature"]["status"])
 
     @property
     def fewest(self) -> int:
@@ -138,8 +138,8 @@ def _share(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan)
     spent."""
     state = store.ledger.ledger
     committed, limit, cost = state.committed(), state.limit, plan.cost
-    used = committed.micro_rho - (cost.micro_rho if seen.standing is ConsentStatus.ACCEPTED else 0)
-    besides = cost if seen.standing is ConsentStatus.PENDING else NO_COST
+    used = committed.micro_rho - (cost.micro_rho if seen.status is ConsentStatus.ACCEPTED else 0)
+    besides = cost if seen.status is ConsentStatus.PENDING else NO_COST
     return BudgetShare(
         used=Fraction(used, limit.micro_rho),
         wanted=Fraction(cost.micro_rho, limit.micro_rho),

@@ -31,7 +31,7 @@ ANSWER_LABELS = {
         "patients sorted into steps by how far their values lie from a middle: only the number in each step"
     ),
     "clipped-sum": mark("the values of each measurement, added up over all patients"),
-    "energy": mark("one sum over all patients: how far they lie from the middle, squared"),
+    "squared-norm-sum": mark("one sum over all patients: how far they lie from the middle, squared"),
     "gram": mark(
         "for every two measurements, and each with itself: the two values of a patient multiplied, and this "
         "added up over all patients"
@@ -49,9 +49,13 @@ ANSWER_LABELS = {
         "patients sorted into steps by how much they count for the next improvement: only the number in each "
         "step"
     ),
-    "votes": mark("how many small groups of patients differ how much from each other: counts only"),
+    "eigenvalue-votes": mark(
+        "how many small groups of patients differ how much from each other: counts only"
+    ),
     "coordinates": mark("how many small groups of patients lie where, for each measurement: counts only"),
-    "boxed": mark("sums over small groups of patients that say how to improve the direction found so far"),
+    "coordinate-clipped-sum": mark(
+        "sums over small groups of patients that say how to improve the direction found so far"
+    ),
     "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
     "spectrum": mark(
         "for every two measurements, and each with itself, their product added up over all patients, of "
@@ -71,7 +75,7 @@ ANSWER_LABELS = {
     "radius-search": mark(
         "how many patients lie how far from the middle, of which one distance is published"
     ),
-    "slot": mark(
+    "shuffled-record": mark(
         "what one single patient, drawn at random, adds to the directions: the coordinator sees"
         " it without noise, but not whose it is"
     ),
@@ -193,7 +197,7 @@ RULE_LABELS = {
         mark("It has room for %(room)s patients of a site; you answer with at most %(most)s"),
         mark("It has room for only %(room)s patients of a site; you may answer with %(most)s"),
     ),
-    "minimum_records_per_part": (
+    "minimum_records_per_batch": (
         mark("It is not planned over parts of fewer than %(part)s patients"),
         mark("It is planned over parts of fewer than %(part)s patients"),
     ),

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from eigenveil.accounting.budget import Conversion
 from eigenveil.accounting.ledger import EntryKind, LedgerEntry
-from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, LONGEST_TEXT, DeclineReason
+from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, MAX_TEXT_LENGTH, DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.site import config as site_config
@@ -88,8 +88,8 @@ def study_routes(console: Console) -> list[Route]:
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             seen, pending = store.studies.all()[::-1], ConsentStatus.PENDING
             return {
-                "waiting": [consent_summary(config, store, one) for one in seen if one.standing is pending],
-                "decided": [one for one in seen if one.standing is not pending],
+                "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
+                "decided": [one for one in seen if one.status is not pending],
                 "counts": store.declined.counts()[::-1],
                 "proofs": store.proofs.all(),
             }
@@ -123,7 +123,7 @@ def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: For
 
 
 def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
-    word = {one.value: one for one in DeclineReason}.get(_field(form, "word"))
+    word = {one.value: one for one in DeclineReason}.get(_field(form, "reason"))
     if word is None:
         raise RequestError(Code.BAD_ARGUMENT, "choose one of the reasons")
     consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
@@ -155,8 +155,8 @@ async def _confirmation_page(console: Console, act: str, request: Request) -> Re
     view = await console.summary(request)
     return console.page(
         request, "decide.html", card=view, act=act, reasons=REASON_LABELS,
-        telling=view.config.policy.tell_reasons,
-        longest_name=LONGEST_SIGNER_NAME, longest_text=LONGEST_TEXT,
+        telling=view.config.policy.disclose_reasons,
+        longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
     )  # fmt: skip
 
 

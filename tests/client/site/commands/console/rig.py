@@ -51,7 +51,7 @@ class Rig:
             store.store_pending(
                 ReceivedPlan(
                     plan=plan.digest, plan_json=plan.to_json(), signature=signed.signature,
-                    standing=ConsentStatus.PENDING, at=store.now(),
+                    status=ConsentStatus.PENDING, at=store.now(),
                 )
             )  # fmt: skip
 
@@ -77,9 +77,9 @@ def write_patients(path: Path, rows: int = 60) -> None:
 
 
 def rigged(folder: Path, **told: str) -> Rig:
-    stage, plan = a_stage(folder, approval=Approval.ASK, analysts=("*",)), study_plan(**told)
+    stage, plan = a_stage(folder, approval=Approval.MANUAL, analysts=("*",)), study_plan(**told)
     write_patients(stage.records)
-    config_file = written(stage, 'approval = "ask"\nanalysts = ["*"]\n')
+    config_file = written(stage, 'approval = "manual"\nanalysts = ["*"]\n')
     rig = Rig(stage=stage, plan=plan, config_file=config_file)
     rig.receive(plan)
     return rig

@@ -61,7 +61,7 @@ def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str)
         assert browser.get(path).status == 200, path
     with open_site_store(rig.stage.config) as store:
         assert (store.egress.rows(), store.ledger.ledger.size) == ([], 0), "looking is not deciding"
-    assert rig.seen().standing is ConsentStatus.PENDING
+    assert rig.seen().status is ConsentStatus.PENDING
     assert decide(browser, rig, "approve") == 303
     rig.answer()
     for path in (*every_page(rig), "/sent/0"):
@@ -73,7 +73,7 @@ def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str)
 def test_agreeing_sets_the_price_aside_and_keeps_the_name(rig: Rig) -> None:
     assert decide(rig.browser(), rig, "approve") == 303
     seen = rig.seen()
-    assert (seen.standing, seen.said_by) == (ConsentStatus.ACCEPTED, NAME)
+    assert (seen.status, seen.decided_by) == (ConsentStatus.ACCEPTED, NAME)
     with open_site_store(rig.stage.config) as store:
         assert store.ledger.ledger.reserved[rig.plan.digest] == rig.plan.cost
 
@@ -82,12 +82,12 @@ def test_declining_keeps_the_reason_the_words_and_the_name(rig: Rig) -> None:
     browser = rig.browser()
     assert decide(browser, rig, "decline", word="columns", text="No potassium, please") == 303
     seen = rig.seen()
-    assert (seen.standing, seen.word, seen.text) == (
+    assert (seen.status, seen.reason_code, seen.text) == (
         ConsentStatus.DECLINED,
         "columns",
         "No potassium, please",
     )
-    assert seen.said_by == NAME
+    assert seen.decided_by == NAME
     assert "No potassium, please" in browser.get(about(rig)).text
 
 
@@ -96,7 +96,7 @@ def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
     decide(browser, rig, "approve")
     rig.answer()
     assert decide(browser, rig, "withdraw") == 303
-    assert rig.seen().standing is ConsentStatus.WITHDRAWN
+    assert rig.seen().status is ConsentStatus.WITHDRAWN
     with open_site_store(rig.stage.config) as store:
         ledger = store.ledger.ledger
         assert 0 < ledger.committed().micro_rho == ledger.spent.micro_rho < rig.plan.micro_rho
@@ -105,27 +105,27 @@ def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        {"by": ""}, {"by": " "}, {"by": "x" * 101}, {"by": "two\nlines"}, {"word": "other"}, {"word": ""},
+        {"by": ""}, {"by": " "}, {"by": "x" * 101}, {"by": "two\nlines"}, {"reason": "other"}, {"reason": ""},
         {"text": "x" * 301}, {"text": "right\u202eto left"},
     ],
 )  # fmt: skip
 def test_a_decision_that_cannot_be_kept_as_it_is_is_none(rig: Rig, form: dict[str, str]) -> None:
-    status = decide(rig.browser(), rig, "decline", **({"word": "purpose"} | form))
+    status = decide(rig.browser(), rig, "decline", **({"reason": "purpose"} | form))
     assert status == 400
-    assert rig.seen().standing is ConsentStatus.PENDING
+    assert rig.seen().status is ConsentStatus.PENDING
 
 
 @pytest.mark.parametrize("act", ["approve", "decline", "withdraw"])
 def test_nobody_decides_without_a_session_its_secret_and_our_own_page(rig: Rig, act: str) -> None:
     inside, path = rig.browser(), about(rig, f"/{act}")
-    form = {"csrf": inside.csrf(path), "by": NAME, "word": "purpose"}
+    form = {"csrf": inside.csrf(path), "by": NAME, "reason": "purpose"}
     assert Browser(app=inside.app).post(path, form).status == 401  # another user of this machine
     assert inside.post(path, form | {"csrf": "guessed"}).status == 403
     assert inside.post(path, form, origin=None).status == 403
     assert inside.post(path, form, origin="http://127.0.0.1:9999").status == 403
     assert inside.post(path, form, host="evil.example:8000").status == 421
     assert inside.get(path + "?by=x").status == 200
-    assert rig.seen().standing is ConsentStatus.PENDING
+    assert rig.seen().status is ConsentStatus.PENDING
 
 
 def test_every_page_but_the_way_in_and_the_style_wants_a_session(rig: Rig) -> None:
@@ -138,12 +138,12 @@ def test_every_page_but_the_way_in_and_the_style_wants_a_session(rig: Rig) -> No
 def test_a_study_of_another_digest_or_decided_before_is_not_decided(rig: Rig) -> None:
     browser = rig.browser()
     secret = browser.csrf(about(rig, "/approve"))
-    form = {"csrf": secret, "by": NAME, "word": "purpose"}
+    form = {"csrf": secret, "by": NAME, "reason": "purpose"}
     assert browser.post(f"/studies/{'0' * 64}/approve", form).status == 404
     assert browser.post(about(rig)[:-52] + "/approve", form).status == 404  # a part of a digest is none
     assert browser.post(about(rig, "/decline"), form).status == 303
     assert browser.post(about(rig, "/approve"), form).status == 409
-    assert rig.seen().standing is ConsentStatus.DECLINED
+    assert rig.seen().status is ConsentStatus.DECLINED
 
 
 def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
@@ -153,7 +153,7 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
         file.write('columns = ["age"]\n')
     assert browser.get(about(rig)).text.count("forbids the study") == 3, "with both rows of buttons"
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
-    assert rig.seen().standing is ConsentStatus.PENDING
+    assert rig.seen().status is ConsentStatus.PENDING
 
 
 STRICT = """
