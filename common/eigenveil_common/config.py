@@ -49,7 +49,7 @@ def section(default: Any = MISSING) -> Any:
 
 
 def ensure(holds: object, message: str) -> None:
-    """Raise an error with `message` if a condition on a configuration is not met."""
+    """Raise RequestError, code `bad-config`, with `message` if a condition on a configuration is not met."""
     if not holds:
         raise _bad_config(message)
 
@@ -105,19 +105,20 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def _build(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
-    direct_values, nested = dict[str, Any](), dict[str, Any]()
+    direct, nested = dict[str, Any](), dict[str, Any]()
     for one in fields(kind):
         name, hint = one.name, field_types(kind)[one.name]
-        if "section" in one.metadata:
-            if name in data:
-                nested[name] = _section(hint, name, data[name], readers)
-        elif is_dataclass(hint):
+        if is_dataclass(hint) and "section" not in one.metadata:
             nested[name] = _build(hint, data, readers)
-        elif name in data and "table" in one.metadata:
+        elif name not in data:
+            continue
+        elif "section" in one.metadata:
+            nested[name] = _section(hint, name, data[name], readers)
+        elif "table" in one.metadata:
             nested[name] = one.metadata["table"](data[name])
-        elif name in data:
-            direct_values[name] = data[name]
-    return kind(**coerce_values(kind, direct_values, _bad_config, readers), **nested)
+        else:
+            direct[name] = data[name]
+    return kind(**coerce_values(kind, direct, _bad_config, readers), **nested)
 
 
 def _section(kind: Any, name: str, data: Any, readers: Readers) -> Any:

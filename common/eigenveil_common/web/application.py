@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from starlette.applications import Starlette
@@ -19,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
-from eigenveil.errors import Code, EigenveilError, ErrorFamily, PeerError
+from eigenveil.errors import Code, EigenveilError, ErrorFamily
 from eigenveil_common.log import frame_locations, log_error
 from eigenveil_common.web.pages import COMMON_FOLDER, Pages, mark
 from eigenveil_common.web.sessions import (
@@ -138,12 +137,11 @@ def require_session(endpoint: Endpoint, gate: Gate, gateway: PageGateway) -> End
     return answer
 
 
-def static(*folders: Path) -> Route:
-    """Return a route of the files in `folders`, read now; no other path can be served."""
+def static() -> Route:
+    """Return a route of the style and script of all pages, read now; no other path can be served."""
     contents = {
         path.name: (path.read_bytes(), KINDS[path.suffix])
-        for folder in folders
-        for path in sorted(folder.iterdir())
+        for path in (COMMON_FOLDER / "static").iterdir()
         if path.suffix in KINDS
     }
 
@@ -162,29 +160,24 @@ def application(
     gateway: PageGateway,
     gate: Gate,
     public_routes: Sequence[Route] = (),
-    folders: Sequence[Path] = (),
 ) -> ASGIApp:
     """Return the application: `routes` behind `gate`, `public_routes` and static files for everybody."""
-    session_routes = [
-        Route(one.path, require_session(one.endpoint, gate, gateway), methods=sorted(one.methods or SAFE))
-        for one in routes
-    ]
 
     async def refuse(request: Request, problem: Exception) -> Response:
         if isinstance(problem, HTTPException):
             return gateway.refusal_page(request, problem.status_code)
-        if isinstance(problem, EigenveilError) and problem.family is ErrorFamily.REQUEST:
+        if isinstance(problem, EigenveilError) and (
+            problem.family is ErrorFamily.REQUEST or problem.code is Code.IDENTITY
+        ):
             return gateway.refusal_page(request, STATUS.get(problem.status, 400), str(problem))
-        if isinstance(problem, PeerError) and problem.code is Code.IDENTITY:
-            return gateway.refusal_page(request, STATUS[problem.status], str(problem))
         code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
         log_error("page-failed", code=code, at=frame_locations(problem.__traceback__))
         return gateway.refusal_page(request, 500)
 
-    def with_error_page(route: Route) -> Route:
+    def with_error_page(route: Route, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                return await route.endpoint(request)  # type: ignore[no-any-return]
+                return await endpoint(request)
             except ClientDisconnect:
                 return Response(status_code=400)  # the client is gone
             except Exception as problem:  # noqa: BLE001 - its text may quote a record: its place is logged
@@ -192,18 +185,12 @@ def application(
 
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
 
-    router = Router(
-        [
-            with_error_page(one)
-            for one in (*session_routes, *public_routes, static(COMMON_FOLDER / "static", *folders))
-        ]
-    )
-    guarded = Mount(gateway.pages.base, RequestGuard(app=router, origins=gateway.origins))
+    gated = [with_error_page(one, require_session(one.endpoint, gate, gateway)) for one in routes]
+    public = [with_error_page(one, one.endpoint) for one in (*public_routes, static())]
+    router = RequestGuard(app=Router([*gated, *public]), origins=gateway.origins)
     # Other paths get an empty 404: a page would disclose `base`.
-    elsewhere = Mount("", Response(status_code=404))
-    return SecurityHeaders(
-        app=Starlette(routes=[guarded, elsewhere], exception_handlers={HTTPException: refuse})
-    )
+    mounts = [Mount(gateway.pages.base, router), Mount("", Response(status_code=404))]
+    return SecurityHeaders(app=Starlette(routes=mounts, exception_handlers={HTTPException: refuse}))
 
 
 PATH = "/enter/{link}"

@@ -7,6 +7,7 @@ is one gettext catalogue, LANGUAGE/LC_MESSAGES/eigenveil.po. Style sheet classes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -79,9 +80,8 @@ class Languages:
     """Available languages: English and those with a catalogue in `folder`."""
 
     def __init__(self, folder: Path | None = None, first: str = ENGLISH) -> None:
-        files = sorted(folder.glob(f"*/LC_MESSAGES/{DOMAIN}.mo")) if folder else []
         self._translators = {ENGLISH: Translator(language=ENGLISH, catalogue=NullTranslations())}
-        for path in files:
+        for path in sorted(folder.glob(f"*/LC_MESSAGES/{DOMAIN}.mo")) if folder else []:
             name = path.parent.parent.name
             with path.open("rb") as file:
                 self._translators[name] = Translator(language=name, catalogue=GNUTranslations(file))
@@ -105,12 +105,10 @@ def _preferred(header: str) -> Iterable[str]:
     """Return language codes without country, in order of preference."""
     weighed: list[tuple[float, str]] = []
     for one in header.split(",")[:20]:
-        name, _, rest = one.strip().partition(";")
-        weight = rest.strip().removeprefix("q=")
-        try:
-            weighed.append((-float(weight or 1), name.split("-")[0].lower()))
-        except ValueError:
-            continue
+        name, _, weight = one.strip().partition(";")
+        with suppress(ValueError):
+            weight = weight.strip().removeprefix("q=") or "1"
+            weighed.append((-float(weight), name.split("-")[0].lower()))
     return [name for _, name in sorted(weighed, key=lambda pair: pair[0])]
 
 
@@ -135,18 +133,12 @@ class Pages:
     ) -> None:
         self.languages = languages
         self.base = base
-        loader = FileSystemLoader([folder, COMMON_FOLDER / "templates"])
-        common = {
-            "base": base,
-            "program": program,
-            "navigation": tuple(navigation),
-            "languages": languages.names,
-        }
-        self._environments = {
-            name: _environment(loader, languages.translator(name)) for name in languages.names
-        }
+        loader, names = FileSystemLoader([folder, COMMON_FOLDER / "templates"]), languages.names
+        self._environments = {name: _environment(loader, languages.translator(name)) for name in names}
         for environment in self._environments.values():
-            environment.globals.update(common)
+            environment.globals.update(
+                base=base, program=program, navigation=tuple(navigation), languages=names
+            )
 
     def language(self, request: Request) -> str:
         """Return the language that a person chose, or else the browser's preferred one."""
@@ -162,12 +154,8 @@ class Pages:
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a rendered template, for a page or a part of one."""
         language, session = self.language(request), getattr(request.state, "session", None)
-        here = {
-            "language": language,
-            "here": request.url.path,
-            "csrf": getattr(session, "csrf", ""),
-            "session": session,
-        }
+        here = {"language": language, "here": request.url.path, "session": session}
+        here["csrf"] = getattr(session, "csrf", "")
         return self._environments[language].get_template(template).render(here | values)
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -219,35 +207,29 @@ def gauge(used: float | Fraction, wanted: float | Fraction, description: str) ->
 
 
 def step_chart(
-    points: Sequence[tuple[float, float]], most: float, description: str, labels: tuple[str, str, str]
+    points: Sequence[tuple[float, float]], description: str, labels: tuple[str, str, str]
 ) -> Markup:
-    """Return a step chart of `points` (time, value), earliest first, with a limit line at `most`.
+    """Return a step chart of `points` (time, share), earliest first, with a limit line at 1.
 
-    `description` is the alternative text; `labels` name `most`, the first time and the last.
+    `description` is the alternative text; `labels` name the limit, the first time and the last.
     """
-    first, last = points[0][0], points[-1][0]
-    span, top = (last - first) or 1.0, max(most, *(value for _, value in points)) or 1.0
+    first, right, below = points[0][0], WIDTH - LEFT, HEIGHT - BOTTOM
+    span, top = (points[-1][0] - first) or 1.0, max(1.0, *(value for _, value in points))
 
     def place(time: float, value: float) -> tuple[float, float]:
-        across = LEFT + (WIDTH - 2 * LEFT) * (time - first) / span
-        return across, (HEIGHT - BOTTOM) * (1 - 0.88 * value / top)
+        return LEFT + (right - LEFT) * (time - first) / span, below * (1 - 0.88 * value / top)
 
-    start = place(*points[0])
-    drawn = f"M{start[0]:.1f},{start[1]:.1f}" + "".join(
-        f"H{across:.1f}V{up:.1f}" for across, up in (place(*point) for point in points[1:])
-    )
-    limit, below = place(first, most)[1], HEIGHT - BOTTOM
-    lines = Markup(
-        '<path class="limit" d="M{:.1f},{:.1f}H{:.1f}"/><path class="line" d="{}"/>'
-        '<path class="axis" d="M{:.1f},{:.1f}H{:.1f}"/>'
-    ).format(LEFT, limit, WIDTH - LEFT, drawn, LEFT, below, WIDTH - LEFT)
-    written = Markup(
-        '<text x="{:.1f}" y="{:.1f}">{}</text><text x="{:.1f}" y="{:.1f}">{}</text>'
-        '<text class="last" x="{:.1f}" y="{:.1f}">{}</text>'
-    ).format(LEFT, limit - 5, labels[0], LEFT, HEIGHT - 6, labels[1], WIDTH - LEFT, HEIGHT - 6, labels[2])
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
-        WIDTH, HEIGHT, description, lines, written
-    )
+    places, limit = [place(*point) for point in points], place(first, 1.0)[1]
+    steps = "".join(f"H{across:.1f}V{up:.1f}" for across, up in places[1:])
+    return Markup(
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{{}}">'
+        f'<path class="limit" d="M{LEFT:.1f},{limit:.1f}H{right:.1f}"/>'
+        f'<path class="line" d="M{places[0][0]:.1f},{places[0][1]:.1f}{steps}"/>'
+        f'<path class="axis" d="M{LEFT:.1f},{below:.1f}H{right:.1f}"/>'
+        f'<text x="{LEFT:.1f}" y="{limit - 5:.1f}">{{}}</text>'
+        f'<text x="{LEFT:.1f}" y="{HEIGHT - 6:.1f}">{{}}</text>'
+        f'<text class="last" x="{right:.1f}" y="{HEIGHT - 6:.1f}">{{}}</text></svg>'
+    ).format(description, *labels)
 
 
 def histogram_bars(counts: Sequence[int]) -> Markup:

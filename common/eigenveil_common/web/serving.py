@@ -26,25 +26,24 @@ def event_stream(pieces: AsyncIterator[str], is_open: Callable[[], bool]) -> Str
 
     While `pieces` has nothing, a heartbeat is sent; at each heartbeat `is_open` tells if the stream goes on.
     """
-    return StreamingResponse(_events(pieces, is_open), media_type="text/event-stream")
 
+    async def events() -> AsyncIterator[str]:
+        yield f"retry: {RETRY_MILLISECONDS}\n\n"
+        pending = asyncio.ensure_future(anext(pieces, None))
+        try:
+            while is_open():
+                if not (await asyncio.wait({pending}, timeout=BEAT_SECONDS))[0]:
+                    yield ": still here\n\n"
+                    continue
+                piece = pending.result()
+                if piece is None or not is_open():
+                    return
+                yield "".join(f"data: {line}\n" for line in piece.splitlines()) + "\n"
+                pending = asyncio.ensure_future(anext(pieces, None))
+        finally:
+            pending.cancel()
 
-async def _events(pieces: AsyncIterator[str], is_open: Callable[[], bool]) -> AsyncIterator[str]:
-    yield f"retry: {RETRY_MILLISECONDS}\n\n"
-    pending = asyncio.ensure_future(anext(pieces, None))
-    try:
-        while is_open():
-            done, _ = await asyncio.wait({pending}, timeout=BEAT_SECONDS)
-            if not done:
-                yield ": still here\n\n"
-                continue
-            piece = pending.result()
-            if piece is None or not is_open():
-                return
-            yield "".join(f"data: {line}\n" for line in piece.splitlines()) + "\n"
-            pending = asyncio.ensure_future(anext(pieces, None))
-    finally:
-        pending.cancel()
+    return StreamingResponse(events(), media_type="text/event-stream")
 
 
 LOOPBACK = "127.0.0.1"
@@ -102,11 +101,7 @@ def serve_until_stopped(app: ASGIApp, bound: socket.socket) -> None:
     async def run() -> None:
         made = page_server(app, http="h11")
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, _stop, made)
+            asyncio.get_running_loop().add_signal_handler(number, setattr, made, "should_exit", True)
         await made.serve(sockets=[bound])
 
     asyncio.run(run())
-
-
-def _stop(made: PageServer) -> None:
-    made.should_exit = True

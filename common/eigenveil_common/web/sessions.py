@@ -62,15 +62,9 @@ class Sessions:
         """Return a new session."""
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if self._in_time(one)}
-        owner_sessions = [key for key, one in self._open.items() if one.owner == owner]
-        crowded = (
-            owner_sessions
-            if len(owner_sessions) >= MOST_SESSIONS_PER_OWNER
-            else self._open
-            if len(self._open) >= MOST_SESSIONS
-            else ()
-        )
-        if crowded:
+        of_owner = [key for key, one in self._open.items() if one.owner == owner]
+        if len(of_owner) >= MOST_SESSIONS_PER_OWNER or len(self._open) >= MOST_SESSIONS:
+            crowded = of_owner if len(of_owner) >= MOST_SESSIONS_PER_OWNER else self._open
             del self._open[min(crowded, key=lambda key: self._open[key].last_used)]
         made = BrowserSession(owner=owner, opened=now, last_used=now)
         self._open[_digest(made.token)] = made
@@ -78,10 +72,9 @@ class Sessions:
 
     def find(self, token: str) -> BrowserSession | None:
         """Return the session of a cookie and renew its idle time; None if it has ended or is unknown."""
-        key = _digest(token)
-        found = self._open.get(key)
+        found = self._open.get(_digest(token))
         if found is None or not self._in_time(found):
-            self._open.pop(key, None)
+            self._open.pop(_digest(token), None)
             return None
         found.last_used = self._clock()
         return found
@@ -91,7 +84,6 @@ class Sessions:
         return _digest(session.token) in self._open and self._in_time(session)
 
     def close(self, session: BrowserSession) -> None:
-        """End a session."""
         self._open.pop(_digest(session.token), None)
 
     def _in_time(self, session: BrowserSession) -> bool:
@@ -164,27 +156,9 @@ class Origins:
             raise HTTPException(415)
 
 
-def limited(scope: Scope, receive: Receive) -> Receive:
-    """Return `receive` with a limit of `MOST_BYTES` on the body."""
-    announced = Headers(scope=scope).get("content-length", "0")
-    if not announced.isdecimal() or int(announced) > MOST_BYTES:
-        raise HTTPException(413)
-    received = 0
-
-    async def limited_receive() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > MOST_BYTES:
-            raise HTTPException(413)
-        return message
-
-    return limited_receive
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestGuard:
-    """Middleware that checks origins and the size of the body before `app`."""
+    """Middleware that checks origins and the size of the body (`MOST_BYTES`) before `app`."""
 
     app: ASGIApp
     origins: Origins
@@ -193,4 +167,17 @@ class RequestGuard:
         if scope["type"] != "http":
             raise HTTPException(400)
         self.origins.check(scope)
-        await self.app(scope, limited(scope, receive), send)
+        announced = Headers(scope=scope).get("content-length", "0")
+        if not announced.isdecimal() or int(announced) > MOST_BYTES:
+            raise HTTPException(413)
+        received = 0
+
+        async def limited_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MOST_BYTES:
+                raise HTTPException(413)
+            return message
+
+        await self.app(scope, limited_receive, send)

@@ -61,11 +61,11 @@ def read_chain(path: Path) -> tuple[SignedAuthorityList, ...]:
 
 def write_chain(path: Path, chain: Sequence[SignedAuthorityList]) -> None:
     """Replace the lists."""
-    said = [
+    document = [
         {"list": one.list_json.decode(), "signatures": [signature.hex() for signature in one.signatures]}
         for one in chain
     ]
-    write_durably(path, json.dumps(said, indent=2).encode() + b"\n")
+    write_durably(path, json.dumps(document, indent=2).encode() + b"\n")
 
 
 def verify_chain(chain: Sequence[SignedAuthorityList]) -> AuthorityList:
@@ -105,10 +105,8 @@ class Authorities:
             if seen == self._seen:
                 return False
             chain = read_chain(files.authorities)
-            current_list = verify_chain(chain)
-            issuing = authority_of(
-                certificates(read(files.ca))[0], tuple(keys_from_pem(read_secret(files.ca_key)))
-            )
+            current_list, first = verify_chain(chain), certificates(read(files.ca))[0]
+            issuing = authority_of(first, keys_from_pem(read_secret(files.ca_key)))
             if issuing.certificate not in current_list.issuers:
                 raise RequestError(
                     Code.BAD_CONFIG,
@@ -147,7 +145,7 @@ def certificates(data: bytes) -> list[x509.Certificate]:
         ) from problem
 
 
-def authority_of(certificate: x509.Certificate, keys: tuple[ec.EllipticCurvePrivateKey, ...]) -> Authority:
+def authority_of(certificate: x509.Certificate, keys: Sequence[ec.EllipticCurvePrivateKey]) -> Authority:
     """Return the authority with this certificate."""
     for key in keys:
         if key.public_key() == certificate.public_key():

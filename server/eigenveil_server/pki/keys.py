@@ -1,7 +1,4 @@
-"""Secrets of the coordinator: release key, HMAC key for contributions, CA key.
-
-The coordinator's server certificate: issued by its own CA, renewed while serving.
-"""
+"""Secrets of the coordinator: release key, HMAC key for contributions, CA key; and its server certificate."""
 
 from __future__ import annotations
 
@@ -78,9 +75,11 @@ def release_public(files: Files) -> bytes:
     Raises:
         RequestError: the file is missing, damaged, or readable by others.
     """
-    return (
-        Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key)).public_key().public_bytes_raw()
-    )
+    return _release_key(files).public_key().public_bytes_raw()
+
+
+def _release_key(files: Files) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key))
 
 
 def _read_raw_key(path: Path) -> bytes:
@@ -92,25 +91,20 @@ def _read_raw_key(path: Path) -> bytes:
 
 def load_keys(files: Files) -> Keys:
     """Return the secrets in `files`."""
-    release, audit = (
-        Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key)),
-        _read_raw_key(files.audit_key),
-    )
-    authorities = Authorities(files)
-    if authorities.current_list.release_key != release.public_key().public_bytes_raw():
+    release, audit = _release_key(files), _read_raw_key(files.audit_key)
+    keys = Keys(authorities=Authorities(files), release=release, audit=audit)
+    if keys.authorities.current_list.release_key != keys.release_public:
         raise RequestError(
             Code.BAD_CONFIG,
             f"{files.release_key} is not the release key in the list of authorities; restore both files "
             "from the backup",
         )
-    return Keys(authorities=authorities, release=release, audit=audit)
+    return keys
 
 
 NAME = "coordinator"
 HTTP2, HTTP1 = "h2", "http/1.1"
-ContextKey = tuple[
-    tuple[bytes, bytes], bytes | None, str
-]  # key and certificate; trusted authorities; protocol
+ContextKey = tuple[bytes, bytes | None, str]  # key and certificate; trusted authorities; protocol
 
 
 class ServerCertificate:
@@ -137,26 +131,21 @@ class ServerCertificate:
             days=config.certificate_days,
             hosts=tuple(dict.fromkeys((config.host, "localhost"))),
         )
-        self._pair = key_to_pem(key), pem(certificate)
-        write_secret(files.server_key, self._pair[0])
-        write_durably(files.server, self._pair[1])
+        key_pem, certificate_pem = key_to_pem(key), pem(certificate)
+        self._pair = key_pem + certificate_pem
+        write_secret(files.server_key, key_pem)
+        write_durably(files.server, certificate_pem)
         return certificate
 
     def tls(self, *, client_certificates: bool, alpn_protocol: str = HTTP2) -> ssl.SSLContext:
-        """Return the TLS context of one listener: its current certificate, and whether it demands a client
-        certificate."""
+        """Return the TLS context of one listener, which demands a client certificate or not."""
         self.renew()
         with self._lock:
-            context_key = (
-                self._pair,
-                self._keys.authorities.pem if client_certificates else None,
-                alpn_protocol,
-            )
+            authorities = self._keys.authorities.pem if client_certificates else None
+            context_key = (self._pair, authorities, alpn_protocol)
             if context_key not in self._contexts:
-                self._contexts = {
-                    old: made for old, made in self._contexts.items() if old[0] == context_key[0]
-                }
-                self._contexts[context_key] = _context(context_key)
+                current = {key: one for key, one in self._contexts.items() if key[0] == self._pair}
+                self._contexts = current | {context_key: _context(*context_key)}
             return self._contexts[context_key]
 
     def renew(self) -> None:
@@ -167,20 +156,17 @@ class ServerCertificate:
                 log.event("certificate-renewed", federation=self._config.federation)
 
 
-def _context(context_key: ContextKey) -> ssl.SSLContext:
+def _context(pair: bytes, authorities: bytes | None, alpn_protocol: str) -> ssl.SSLContext:
     """Return a TLS 1.3 context that trusts each authority itself. There are no session tickets: certificates
     are verified each time."""
-    (key, certificate), authorities, alpn_protocol = context_key
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
     context.set_alpn_protocols([alpn_protocol])
-    pair = os.memfd_create("pair")  # `ssl` reads only files, and those on disk change separately
-    try:
-        os.write(pair, key + certificate)
-        context.load_cert_chain(f"/proc/self/fd/{pair}")
-    finally:
-        os.close(pair)
+    # `ssl` reads only files, and those on disk change separately.
+    with os.fdopen(os.memfd_create("pair"), "wb", buffering=0) as file:
+        file.write(pair)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     if authorities is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
