@@ -39,7 +39,7 @@ class Check:
     code: Code | None = None
 
     def line(self) -> str:
-        advice = f"; {self.todo}" if self.todo else ""
+        advice = f"; {self.action}" if self.action else ""
         return f"{self.level.value:<4}  {self.about:<14} {self.text}{advice}"
 
     def as_dict(self) -> dict[str, str]:

@@ -192,8 +192,8 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
         return None
     try:
         written = parse_json(read(stored.folder / DICTIONARY_FILE))
-        said, signature = (bytes.fromhex(written[key]) for key in ("said", "signature"))
-        signed = SignedDictionary(said=said, signature=signature)
+        said, signature = (bytes.fromhex(written[key]) for key in ("signed_json", "signature"))
+        signed = SignedDictionary(signed_json=said, signature=signature)
         return signed.check(stored.release_key, stored.identity.federation)
     except (ValueError, KeyError, TypeError, PeerError):
         return None  # a damaged file is fetched again
@@ -218,6 +218,6 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
             todo = "ask its operator to publish a higher version"
             raise PeerError(Code.PROTOCOL, f"the coordinator sent {now} of the dictionary, {why}; {todo}")
         if found not in (None, before):
-            written = {"said": signed.said.hex(), "signature": signed.signature.hex()}
+            written = {"signed_json": signed.signed_json.hex(), "signature": signed.signature.hex()}
             write_durably(stored.folder / DICTIONARY_FILE, canonical(written))
     return found

@@ -189,12 +189,12 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     Raises:
         RequestError: code `bad-config`, too many offered columns, or names that cannot be shown.
     """
-    asks_person, rules = config.policy.approval is Approval.ASK, asdict(config.policy.quality)
+    needs_approval, rules = config.policy.approval is Approval.MANUAL, asdict(config.policy.quality)
     trust, offers = allowed_trust(config.identity, config.policy.secrecy), config.offers or None
     if ANY in config.offers:  # every column, if a key lists them: the records are not read
         offers = None if ANY in config.policy.columns else config.policy.columns
     try:
         allows = replace(config.policy.stated, trust=trust)
-        return SiteStatement(offers=offers, asks=asks_person, allows=allows, **rules)
+        return SiteStatement(columns=offers, needs_approval=needs_approval, study_rules=allows, **rules)
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem

@@ -1,4 +1,4 @@
-"""Limits, floors and plausibility checks common to all queries; the public floors of every honest study [P25].
+"""Limits and plausibility checks common to all queries, and the public floors of every honest study [P25].
 
 Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre,
 R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
@@ -108,8 +108,8 @@ def on_norm_grid(edges: IntArray) -> bool:
 
 
 # Plausibility of a site's answer. `records` is a range for its number of records, with one element if it is
-# known. Float comparisons have a tolerance above their own error, in the site's favour: an honest answer always
-# passes. Sums are far below the 2**62 that `check_no_overflow` allows once every entry is `within_limit`.
+# known. Float comparisons have a tolerance above their own error, in the site's favour: an honest answer
+# always passes. Sums are far below the 2**62 that `check_no_overflow` allows once entries are `within_limit`.
 
 
 def largest_count(records: range) -> int:

@@ -89,7 +89,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "deadline_seconds": study.federation.deadline_seconds,
         "rounds": [_round(round_query) for round_query in max(query_sequences, key=len)],
         "message": MASKED if plan.masked else EXACT,
-        "trips": calls_per_site(plan, max(map(len, query_sequences))),
+        "calls_per_site": calls_per_site(plan, max(map(len, query_sequences))),
         "bytes_per_site": max(map(_answer_bytes, query_sequences)),
         "dependence": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,

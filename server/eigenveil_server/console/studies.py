@@ -231,11 +231,11 @@ def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     head, _, reason = (part.strip() for part in status.status.partition(":"))
     if head != "declined":
         words, tone = SITES.get(head, (status.status, ""))
-        return SiteLine(site=status.site, words=words, tone=tone)
+        return SiteLine(site=status.site, status_text=words, tone=tone)
     if reason in set(DeclineReason):  # a person's
         reason = DeclineReason(reason).sentence
     words = f"declined: {reason}" if reason else "declined"
-    return SiteLine(site=status.site, words=words, tone=BAD, text=status.text if own else "")
+    return SiteLine(site=status.site, status_text=words, tone=BAD, text=status.text if own else "")
 
 
 def round_text(state: str) -> str:

@@ -34,9 +34,7 @@ def every_route() -> list[Route]:
     none: Any = None
     made_up = object.__new__(StudyPages)  # its routes need none of what its pages do
     return [
-        route
-        for one in (FederationPages(none), made_up, SubmissionPages(none))
-        for route in one.routes()
+        route for one in (FederationPages(none), made_up, SubmissionPages(none)) for route in one.routes()
     ]
 
 

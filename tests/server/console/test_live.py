@@ -124,12 +124,12 @@ async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_late
     """Whoever reads one piece while a hundred are made gets the hundredth next; nothing waits for them."""
     news, made = ChangeEvent(), [0]
 
-    async def make(key: str, seen: int) -> PageFragment | None:
+    async def make(seen: int) -> PageFragment | None:
         made[0] += 1
-        return PageFragment(sequence=made[0], html=f"{key} {made[0]}", last=False)
+        return PageFragment(sequence=made[0], html=f"s {made[0]}", last=False)
 
-    hub = LivePageBroker(news, make, pause=0.001)
-    slow, quick = hub.pieces("s"), hub.pieces("s")
+    hub = LivePageBroker(news, pause=0.001)
+    slow, quick = hub.pieces("s", make), hub.pieces("s", make)
     assert await anext(slow) == await anext(quick)
     while made[0] < 100:
         news.notify()
@@ -147,10 +147,10 @@ async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_late
 
 
 async def test_what_cannot_be_made_ends_the_watch_and_not_the_coordinator() -> None:
-    async def make(key: str, seen: int) -> PageFragment | None:
+    async def make(seen: int) -> PageFragment | None:
         raise RuntimeError("a defect")
 
-    found = [piece async for piece in LivePageBroker(ChangeEvent(), make).pieces("s")]
+    found = [piece async for piece in LivePageBroker(ChangeEvent()).pieces("s", make)]
     assert found == []
 
 

@@ -247,7 +247,7 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
         about = (moment(row["at"]), row["study"][:12], row["name"], analyst)
         rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), why))
-    show_table(("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why"), rows)
+    show_table(("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "why"), rows)
     if view["declined"]:
         counts = [
             (one["day"], one["analyst"] or "(others)", one["rule"], str(one["plans"]))
@@ -284,7 +284,7 @@ def show_explanation(view: dict[str, Any]) -> None:
     """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {analyst_text(view['asked_by'])}", markup=False)
+    console.print(f"analyst: {analyst_text(view['analyst'])}", markup=False)
     columns = [
         (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")
         for one in view["study"]["columns"]
@@ -313,8 +313,8 @@ def show_explanation(view: dict[str, Any]) -> None:
     ends = view["approval_ends"]
     expiry = "the approval has no end" if ends is None else f"nothing leaves after {ends} (UTC)"
     console.print(f"expiry: {expiry}")
-    console.print(view["guarantee"]["words"], markup=False)
-    console.print(f"one person: {view['one_person']['words']}", markup=False)
+    console.print(view["guarantee"]["text"], markup=False)
+    console.print(f"one person: {view['one_person']['text']}", markup=False)
     policy = [(one["rule"], "passes" if one["passed"] else "FAILS", one["text"]) for one in view["policy"]]
     show_table(("rule", "verdict", "why"), policy, "This site's policy")
     for warning in view["warnings"]:

@@ -193,13 +193,13 @@ def _show_cards(kind: RosterKind[Any], view: dict[str, Any]) -> None:
         return
     cells = [
         (
-            *(row[kind.owner], row["standing"], row["fingerprint"] or "not confirmed"),
+            *(row[kind.owner], row["status"], row["fingerprint"] or "not confirmed"),
             *("" if row["confirmed"] is None else moment(row["confirmed"]), row["by"] or ""),
         )
         for row in rows
     ]
-    show_table((kind.owner, "standing", "digits", "confirmed (UTC)", "by"), cells)
-    if any(row["standing"] == "changed" for row in rows):
+    show_table((kind.owner, "status", "digits", "confirmed (UTC)", "by"), cells)
+    if any(row["status"] == "changed" for row in rows):
         console.print(kind.changed)
 
 

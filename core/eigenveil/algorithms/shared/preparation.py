@@ -178,7 +178,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
     cost = cost or shares(plan)
     release = yield query_at_share(plan, Count(), cost.count)
     records = max(float(release.values[0]), LEAST_COUNT)
-    centre, most, law = midpoint(plan.study), stated_norm(plan.study.radius), noise_distribution(plan)
+    centre, most, distribution = midpoint(plan.study), stated_norm(plan.study.radius), noise_distribution(plan)
     # With public radii and no centring no norms are queried: no bin is significant.
     found = LocationEstimate(
         records=records,
@@ -191,14 +191,14 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
         if has_public_radius(plan):
             return found
         share = max(cost.norms, cost.final_norms)
-        norms = yield from row_norms(centre, cost_of_share(plan, share), law, most)
+        norms = yield from row_norms(centre, cost_of_share(plan, share), distribution, most)
         return replace(found, norms=norms, mean_share=share)
     share = cost.small_mean if records < SMALL_SAMPLE else cost.mean
     for norm_share, sum_share in cost.steps:
         norms_cost = cost_of_nested_share(plan, share, norm_share)
         if cost.final_norms and (norm_share, sum_share) == cost.steps[-1]:
             norms_cost = cost_of_share(plan, share * norm_share + cost.final_norms)
-        norms = yield from row_norms(found.centre, norms_cost, law, most)
+        norms = yield from row_norms(found.centre, norms_cost, distribution, most)
         found = replace(found, norms=norms)
         found = yield from _step(plan, found, cost_of_nested_share(plan, share, sum_share))
     return replace(found, mean_share=share + cost.final_norms)
@@ -255,7 +255,7 @@ def _step(plan: Plan, found: LocationEstimate, micro_rho: int) -> StepsTo[Locati
     noise *= noise_scale_ratio(plan, ClippedSum(centre=centre, radius=S))
     radius = choose_radius(norms, None, ClippingBalance(power=1, noise=noise, quadratic=True))
     query = ClippedSum(centre=centre, radius=row_radius(radius, d))
-    release = yield PricedQuery(query=query, micro_rho=micro_rho, law=noise_distribution(plan))
+    release = yield PricedQuery(query=query, micro_rho=micro_rho, distribution=noise_distribution(plan))
     step = release.values / (WEIGHT * found.records)
     length = float((step**2).sum())
     noise_energy = d * (release.sigma / (WEIGHT * found.records)) ** 2

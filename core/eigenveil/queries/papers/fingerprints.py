@@ -98,8 +98,8 @@ class Pool(DealtRecords):
     more; then one more record may displace another.
     """
 
-    most: int
-    cut: bool
+    max_records: int
+    truncated: bool
 
     def __post_init__(self) -> None:
         DealtRecords.__post_init__(self)
