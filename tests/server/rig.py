@@ -38,7 +38,7 @@ from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.storage.submissions import SubmissionQuota
+from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota
 from eigenveil_server.studies.runtime import Poll
 from tests.support import a_hello, submitted
 
@@ -328,6 +328,7 @@ def no_fatal(problem: InternalError) -> NoReturn:
 
 
 UNLIMITED = SubmissionQuota(studies=10**6, bytes=2**40)
+SUMMARY = PlanSummary(content=bytes(32), atto_delta=0, epsilon=1.0)
 
 
 def made(folder: Path, **changes: Any) -> Config:

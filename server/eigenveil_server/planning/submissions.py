@@ -26,7 +26,7 @@ from eigenveil_server.process import Compute
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.storage.submissions import SubmissionQuota, check_early
+from eigenveil_server.storage.submissions import SubmissionQuota, recent_submissions
 
 
 def check_cost_limits(plan: Plan, config: Config) -> None:
@@ -177,10 +177,11 @@ class SubmissionPlanner:
         known = await self._known(submission)
         if known is not None:
             return await self._resubmitted(submission, known)
-        await repository.store.read(
-            check_early, repository.store.reader, SubmissionQuota.of(self._config), submission.analyst,
-            repository.clock(),
-        )  # fmt: skip
+        store = repository.store
+        recent = await store.read(
+            recent_submissions, store.reader.rows, submission.analyst, repository.clock()
+        )
+        SubmissionQuota.of(self._config).check(recent, 0)
         inputs = self._inputs(submission)
         planned = self._cache.take(inputs)
         if planned is None:

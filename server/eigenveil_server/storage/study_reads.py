@@ -128,9 +128,7 @@ class Studies:
         """
         found = self._select("digest = ?", (digest,))
         if not found:
-            raise RequestError(
-                Code.NOT_FOUND, f"there is no study {digest[:12]}; list the studies to see them"
-            )
+            raise unknown_study(digest)
         return found[0]
 
     def under_way(self) -> list[StoredStudy]:
@@ -243,8 +241,7 @@ class Studies:
     def most_attempts(self, digest: str, first: int, before: int) -> int:
         """Return the highest attempt number of the rounds from `first` on, up to `before`."""
         most = "SELECT COALESCE(MAX(number), 0) FROM attempts WHERE study = ? AND round >= ? AND round < ?"
-        found: int = self._reader.rows(most, (digest, first, before))[0][0]
-        return found
+        return int(self._reader.rows(most, (digest, first, before))[0][0])
 
     def declined(self, digest: str) -> dict[str, str]:
         """Return the sites that declined the whole study, and why."""
@@ -276,8 +273,7 @@ class Studies:
         return [max(0, row[0]) for row in rows]
 
     def rounds(self, digest: str) -> int:
-        count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
-        return count
+        return self.rounds_of([digest]).get(digest, 0)
 
     def rounds_of(self, digests: list[str]) -> dict[str, int]:
         """Return the number of rounds of many studies; studies without one are left out."""
@@ -291,6 +287,10 @@ class Studies:
             (digest, after, EVENTS_AT_ONCE),
         )
         return [_event(row) for row in rows]
+
+
+def unknown_study(digest: str) -> RequestError:
+    return RequestError(Code.NOT_FOUND, f"there is no study {digest[:12]}; list the studies to see them")
 
 
 def _event(row: Row) -> pb.StudyEvent:

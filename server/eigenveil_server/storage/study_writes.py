@@ -24,15 +24,14 @@ from eigenveil_server.storage.submissions import (
     PlanSummary,
     SubmissionQuota,
     add_submission,
-    check_in_transaction,
+    recent_submissions,
 )
 
 
 def add_study(
-    change: Connection, stored: StoredStudy, how: str, quota: SubmissionQuota, summary: PlanSummary | None
+    change: Connection, stored: StoredStudy, how: str, quota: SubmissionQuota, summary: PlanSummary
 ) -> None:
-    """Store a study and the event that watchers see before its first round; `how` is for the audit. Without
-    the `summary` of its plan, lists read the plan.
+    """Store a study and the event that watchers see before its first round; `how` is for the audit.
 
     Raises:
         RequestError: code `conflict`: this analyst used the submission id before; `quota-exhausted`: it
@@ -43,7 +42,7 @@ def add_study(
         raise RequestError(
             Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
         )
-    check_in_transaction(change, quota, stored.analyst, stored.size, stored.submitted_at)
+    quota.check(recent_submissions(change.execute, stored.analyst, stored.submitted_at), stored.size)
     row = {name: getattr(stored, name) for name in COLUMNS}
     change.insert("studies", {**row, "state": stored.state.value})
     add_submission(change, stored, summary)

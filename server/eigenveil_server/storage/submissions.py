@@ -1,15 +1,14 @@
-"""Submissions of each analyst: one row of fixed size for each study, the daily quota, and lists of studies.
+"""Submissions of each analyst, one row of fixed size for each study: the daily quota, and lists of studies.
 
-A row is stored in the study's transaction. The daily quota is counted from these rows, so that no restart
-resets it and no two concurrent submissions exceed it. Lists of studies are read from these rows and from
-indexes, without plans, signatures or releases.
+A row is stored in the study's transaction, and the quota is counted from rows: no restart resets it, and no
+two concurrent submissions exceed it. Lists read these rows and indexes, but no plans, signatures or releases.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
@@ -18,7 +17,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.process import as_datetime
 from eigenveil_server.storage.sealed import check_plan
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.study_reads import StoredStudy, unknown_study
 
 DAY_MS = 24 * 3_600_000
 MIB = 2**20
@@ -36,35 +35,31 @@ class PlanSummary:
 
 def summary_of(plan_json: bytes) -> PlanSummary:
     """Return the summary of a checked plan."""
-    summary_columns = json.loads(plan_json)
-    privacy = summary_columns["study"]["privacy"]
+    plan = json.loads(plan_json)
+    privacy = plan["study"]["privacy"]
     return PlanSummary(
-        content=bytes.fromhex(digest("study", summary_columns["study"])),
-        atto_delta=privacy.get("attempts", 1) * int(summary_columns["atto_delta"]),  # absent in old plans
+        content=bytes.fromhex(digest("study", plan["study"])),
+        atto_delta=privacy.get("attempts", 1) * int(plan["atto_delta"]),  # absent in old plans
         epsilon=privacy["epsilon"],
     )
 
 
-def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary | None) -> None:
+def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary) -> None:
     """Store the submission of a study, within the study's transaction."""
-    summary_columns = (None, None, None) if summary is None else _columns(summary)
     signed = stored.authorization
     signer = "" if signed is None else signed.card.check().fingerprint
-    row = (stored.digest, stored.analyst, stored.submitted_at, stored.size, *summary_columns, signer)
-    change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _columns(summary: PlanSummary) -> tuple[str, str, float]:
-    return summary.content.hex(), str(summary.atto_delta), summary.epsilon
-
-
-def summary_from(row: Row) -> PlanSummary | None:
-    """Return the summary in a row of `submissions`; None for a study from before that table."""
-    if row["content"] is None:
-        return None
-    return PlanSummary(
-        content=bytes.fromhex(row["content"]), atto_delta=int(row["atto_delta"]), epsilon=row["epsilon"]
+    content, delta = summary.content.hex(), str(summary.atto_delta)
+    row = (
+        stored.digest,
+        stored.analyst,
+        stored.submitted_at,
+        stored.size,
+        content,
+        delta,
+        summary.epsilon,
+        signer,
     )
+    change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +77,11 @@ class SubmissionQuota:
     @classmethod
     def of(cls, config: Config) -> SubmissionQuota:
         """Return the quota in the configuration."""
-        size = int(config.max_submitted_mib_per_day * MIB)
-        return cls(studies=config.max_submissions_per_day, bytes=size)
+        return cls(studies=config.max_submissions_per_day, bytes=int(config.max_submitted_mib_per_day * MIB))
 
     def check(self, rows: Sequence[Row], size: int) -> None:
-        """Raise unless one more study of `size` bytes is within the quota; `rows` are those of
-        `RECENT_SUBMISSIONS`.
+        """Raise unless one more study of `size` bytes is within the quota; `rows` are the
+        `recent_submissions`.
 
         Raises:
             RequestError: code `quota-exhausted`, with the time from which it would be.
@@ -125,20 +119,13 @@ class SubmissionQuota:
         raise AssertionError("a study that fits an empty quota fits once all rows are gone")
 
 
-RECENT_SUBMISSIONS = "SELECT at, bytes FROM submissions WHERE analyst = ? AND at > ? ORDER BY at"
+Read = Callable[[str, tuple[object, ...]], list[Row]]  # `Database.rows`, or `Connection.execute`
 
 
-def check_in_transaction(
-    change: Connection, quota: SubmissionQuota, analyst: str, size: int, now: int
-) -> None:
-    """Check the quota within the transaction that stores the study. Raises as `SubmissionQuota.check`."""
-    quota.check(change.execute(RECENT_SUBMISSIONS, (analyst, now - DAY_MS)), size)
-
-
-def check_early(reader: Database, quota: SubmissionQuota, analyst: str, now: int) -> None:
-    """Check that the quota allows another study at all, before it is planned. Raises as
-    `SubmissionQuota.check`."""
-    quota.check(reader.rows(RECENT_SUBMISSIONS, (analyst, now - DAY_MS)), 0)
+def recent_submissions(read: Read, analyst: str, now: int) -> list[Row]:
+    """Return time and bytes of one analyst's submissions in the last 24 hours, oldest first."""
+    recent = "SELECT at, bytes FROM submissions WHERE analyst = ? AND at > ? ORDER BY at"
+    return read(recent, (analyst, now - DAY_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,24 +151,21 @@ def analyst_usage(reader: Database, now: int) -> list[AnalystUsage]:
         "AS unstarted_bytes FROM submissions p GROUP BY p.analyst ORDER BY p.analyst",
         (now - DAY_MS, now - DAY_MS),
     )
-    return [
-        AnalystUsage(
-            analyst=row["analyst"],
-            studies_today=int(row["studies_today"]),  # PostgreSQL sums are decimals
-            bytes_today=int(row["bytes_today"]),
-            studies=int(row["studies"]),
-            bytes=int(row["bytes"]),
-            unstarted_bytes=int(row["unstarted_bytes"]),
-        )
-        for row in rows
+    counts = [one.name for one in fields(AnalystUsage) if one.name != "analyst"]
+    return [  # PostgreSQL sums are decimals
+        AnalystUsage(analyst=row["analyst"], **{name: int(row[name]) for name in counts}) for row in rows
     ]
 
 
-LIST_COLUMNS = (  # in the index `studies_by_time` of tables.sqlite.sql, without the plan
-    "s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, s.failure, "
-    "s.submitted_at, p.content, p.atto_delta, p.epsilon, p.signer"
+LIST_QUERY = (  # in the index `studies_by_time` of tables.sqlite.sql, without the plan
+    "SELECT s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, s.failure, "
+    "s.submitted_at, p.content, p.atto_delta, p.epsilon, p.signer "
+    "FROM studies s LEFT JOIN submissions p ON p.study = s.digest "
 )
-LIST_QUERY = f"SELECT {LIST_COLUMNS} FROM studies s LEFT JOIN submissions p ON p.study = s.digest"
+OLDEST_FIRST, LATEST_FIRST = (
+    "ORDER BY s.submitted_at, s.digest",
+    "ORDER BY s.submitted_at DESC, s.digest DESC",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,69 +200,52 @@ class StudyLists:
             RequestError: code `not-found`.
         """
         at = self._position(after) if after else (-1, "")
-        where = "WHERE (s.submitted_at, s.digest) > (?, ?) ORDER BY s.submitted_at, s.digest LIMIT ?"
-        return self._listed(where, (*at, most))
+        return self._listed(f"WHERE (s.submitted_at, s.digest) > (?, ?) {OLDEST_FIRST} LIMIT ?", (*at, most))
 
     def list_before(self, below: str, most: int) -> list[ListedStudy]:
         """Return `most` studies before the study `below` (from the last, if that is empty), latest first.
         Raises as `list_after`."""
-        latest = "ORDER BY s.submitted_at DESC, s.digest DESC LIMIT ?"
         if not below:
-            return self._listed(latest, (most,))
-        return self._listed(
-            f"WHERE (s.submitted_at, s.digest) < (?, ?) {latest}", (*self._position(below), most)
-        )
+            return self._listed(f"{LATEST_FIRST} LIMIT ?", (most,))
+        where = f"WHERE (s.submitted_at, s.digest) < (?, ?) {LATEST_FIRST} LIMIT ?"
+        return self._listed(where, (*self._position(below), most))
 
     def get(self, digest: str) -> ListedStudy:
         """Return one study. Raises as `list_after`."""
         found = self._listed("WHERE s.digest = ?", (digest,))
         if not found:
-            raise _unknown(digest)
+            raise unknown_study(digest)
         return found[0]
 
     def latest(self, most: int, states: Iterable[StudyState]) -> list[ListedStudy]:
         """Return at most so many studies in these states, latest first."""
-        wanted = [state.value for state in states]
-        marks = ", ".join("?" * len(wanted))
-        where = f"WHERE s.state IN ({marks}) ORDER BY s.submitted_at DESC, s.digest DESC LIMIT ?"
-        return self._listed(where, (*wanted, most))
+        return self._listed(f"WHERE {_in(states)} {LATEST_FIRST} LIMIT ?", (most,))
 
     def of_analyst(self, analyst: str, states: Iterable[StudyState]) -> list[ListedStudy]:
         """Return one analyst's studies in these states, latest first."""
-        wanted = [state.value for state in states]
-        marks = ", ".join("?" * len(wanted))
-        where = f"WHERE s.analyst = ? AND s.state IN ({marks}) ORDER BY s.submitted_at DESC, s.digest DESC"
-        return self._listed(where, (analyst, *wanted))
+        return self._listed(f"WHERE s.analyst = ? AND {_in(states)} {LATEST_FIRST}", (analyst,))
 
     def in_states(self, *states: StudyState) -> list[ListedStudy]:
         """Return all studies in these states, oldest first."""
-        marks = ", ".join("?" * len(states))
-        where = f"WHERE s.state IN ({marks}) ORDER BY s.submitted_at, s.digest"
-        return self._listed(where, tuple(state.value for state in states))
+        return self._listed(f"WHERE {_in(states)} {OLDEST_FIRST}", ())
 
     def _position(self, digest: str) -> tuple[int, str]:
         rows = self._reader.rows("SELECT at FROM submissions WHERE study = ?", (digest,))
         if not rows:
-            raise _unknown(digest)
+            raise unknown_study(digest)
         return rows[0]["at"], digest
 
     def _listed(self, where: str, parameters: tuple[object, ...]) -> list[ListedStudy]:
-        return [self._listed_study(row) for row in self._reader.rows(f"{LIST_QUERY} {where}", parameters)]
+        return [self._listed_study(row) for row in self._reader.rows(LIST_QUERY + where, parameters)]
 
     def _listed_study(self, row: Row) -> ListedStudy:
-        return ListedStudy(
-            digest=row["digest"],
-            name=row["name"],
-            analyst=row["analyst"],
-            submission=row["submission"],
-            micro_rho=row["micro_rho"],
-            expected_rounds=row["expected_rounds"],
-            state=StudyState(row["state"]),
-            failure=row["failure"],
-            submitted_at=row["submitted_at"],
-            signer=row["signer"] or "",
-            summary=summary_from(row) or self._read(row["digest"]),
-        )
+        columns = dict(row)
+        content, delta, epsilon = (columns.pop(name) for name in ("content", "atto_delta", "epsilon"))
+        columns |= {"state": StudyState(row["state"]), "signer": row["signer"] or ""}
+        if content is None:  # from before that table
+            return ListedStudy(**columns, summary=self._read(row["digest"]))
+        summary = PlanSummary(content=bytes.fromhex(content), atto_delta=int(delta), epsilon=epsilon)
+        return ListedStudy(**columns, summary=summary)
 
     def _read(self, digest: str) -> PlanSummary:
         if digest not in self._old_summaries:
@@ -288,5 +255,6 @@ class StudyLists:
         return self._old_summaries[digest]
 
 
-def _unknown(digest: str) -> RequestError:
-    return RequestError(Code.NOT_FOUND, f"there is no study {digest[:12]}; list the studies to see them")
+def _in(states: Iterable[StudyState]) -> str:
+    """Return the condition that a study is in one of these states."""
+    return f"s.state IN ({', '.join(repr(state.value) for state in states)})"

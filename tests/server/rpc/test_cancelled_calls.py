@@ -19,7 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
-from tests.server.rig import SITES, UNLIMITED, Client, Rig, Sites, answering, refusal, study_toml
+from tests.server.rig import SITES, SUMMARY, UNLIMITED, Client, Rig, Sites, answering, refusal, study_toml
 from tests.support import signed_request
 
 
@@ -98,7 +98,7 @@ async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_d
     fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
     twin = StoredStudy(**{**fields, "digest": "0" * 64})
     with pytest.raises(RequestError) as refused, rig.repository.store.writer.transaction() as c:
-        study_writes.add_study(c, twin, "submitted", UNLIMITED, None)
+        study_writes.add_study(c, twin, "submitted", UNLIMITED, SUMMARY)
     assert refused.value.code is Code.CONFLICT
 
 

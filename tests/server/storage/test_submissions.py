@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def add(store: Store, stored: StoredStudy, quota: SubmissionQuota = QUOTA) -> None:
     with store.writer.transaction() as change:
-        study_writes.add_study(change, stored, "submitted", quota, None)
+        study_writes.add_study(change, stored, "submitted", quota, summary_of(PLAN))
 
 
 def test_a_day_is_counted_back_from_each_submission(store: Store) -> None:

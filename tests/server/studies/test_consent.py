@@ -22,7 +22,7 @@ from eigenveil_server.storage.states import ConsentState, SiteConsent, StudyStat
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase, ConsentTimeouts
 from eigenveil_server.studies.runtime import ChangeEvent, Poll, parse_poll
-from tests.server.rig import SITES, UNLIMITED
+from tests.server.rig import SITES, SUMMARY, UNLIMITED
 from tests.support import refused
 from tests.torture.programs.virtual import VirtualLoop, play
 
@@ -84,7 +84,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     )  # fmt: skip
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:
-            study_writes.add_study(change, stored, "submitted", UNLIMITED, None)
+            study_writes.add_study(change, stored, "submitted", UNLIMITED, SUMMARY)
     invited = replace(Federation(sites=SITES, deadline_seconds=MINUTE), **federation)
     consent_timeouts = ConsentTimeouts(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
     return Life(loop, ConsentPhase(stored, invited, repository, ChangeEvent(), consent_timeouts), repository)

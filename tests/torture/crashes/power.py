@@ -45,7 +45,7 @@ from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import RoundAnswers, StoredStudy, Studies
 from eigenveil_server.storage.submissions import StudyLists
 from tests.fuzz.hunt import memory_folder
-from tests.server.rig import UNLIMITED
+from tests.server.rig import SUMMARY, UNLIMITED
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
 from tests.torture.masked import site_power
@@ -174,7 +174,7 @@ class Work:
         self._repository.ledger.reserve(
             study,
             Cost(micro_rho=stored.micro_rho),
-            lambda change: study_writes.add_study(change, stored, "submitted", UNLIMITED, None),
+            lambda change: study_writes.add_study(change, stored, "submitted", UNLIMITED, SUMMARY),
         )
         self._outside.taken.add(study)
         return study
