@@ -244,7 +244,7 @@ class Registry:
             "name": identity.name,
             "issued_at": self._clock(),
             "expires_at": int(1000 * issued.not_valid_after_utc.timestamp()),
-            "unused": int(action == "renewed"),
+            "renewal_unused": int(action == "renewed"),
             "issuer": fingerprint(issuer.certificate),
             "key_print": key_print(issued.public_key()),  # type: ignore[arg-type]  # as requested_key insists
             "certificate": pem(issued),
