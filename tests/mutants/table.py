@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P2", "noise/source.py", "if block.distribution is NoiseDistribution.GAUSSIAN else LAPLACE",
        "if True else LAPLACE",
        "tests/statistical/test_noise.py::test_shape"),
-    of("P2", "mechanisms/__init__.py", "study.neighbours, study.max_sites_per_person, priced.distribution)",
+    of("P2", "mechanisms/__init__.py", "study.neighbours, study.max_sites_per_person, priced.distribution\n    )",
        "study.neighbours, 1, priced.distribution)", SUMS),
     of("P2", "queries/contract.py", "return (self.bound * neighbours.records) ** 2",
        "return self.bound**2 * neighbours.records", SUMS),

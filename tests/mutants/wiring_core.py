@@ -108,7 +108,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "place = (round_query.plan_digest, round_query.round, round_query.digest)",
        "place = (round_query.plan_digest, self.round, round_query.digest)", f"{ATTEMPTS}"
        "::test_an_attempt_matches_only_its_own_query_round_and_plan"),
-    of("R29", "signatures.py", "if len(self.said) > self.most_bytes:", "if False:",
+    of("R29", "signatures.py", "if len(self.signed_json) > self.most_bytes:", "if False:",
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
@@ -132,9 +132,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),
     of("R21", "protocol/rounds.py", " and bool(self.after) == (self.round > 0)", "", FORM),
     of("R21", "protocol/rounds.py", "self.size >= 1 and ", "", FORM),
-    of("R21", "signatures.py", "self.prefix + self.said, refusal", "self.said, refusal",
+    of("R21", "signatures.py", "self.prefix + self.signed_json, refusal", "self.signed_json, refusal",
        f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
-    of("R21", "signatures.py", "if len(self.said) > self.most_bytes:", "if False:", SIGNED),
+    of("R21", "signatures.py", "if len(self.signed_json) > self.most_bytes:", "if False:", SIGNED),
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place

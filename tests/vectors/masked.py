@@ -54,16 +54,17 @@ def cards() -> dict[str, Any]:
             "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
-    key, said = card("east").agreement.hex(), card("east").signed_json
+    key, message = card("east").agreement.hex(), card("east").signed_json
     spoiled = {
-        "low order": said.replace(key.encode(), b"00" * 32),
-        "beyond the prime": said.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),
-        "not canonical": said.replace(b'{"agreement"', b'{ "agreement"'),
-        "no name": said.replace(b'"east"', b'"East"'),
+        "low order": message.replace(key.encode(), b"00" * 32),
+        "beyond the prime": message.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),
+        "not canonical": message.replace(b'{"agreement"', b'{ "agreement"'),
+        "no name": message.replace(b'"east"', b'"East"'),
     }
     sign = signing("east").sign
     bad = {
-        n: {"said": s.decode(), "signature": sign(SiteKeyCard.prefix + s).hex()} for n, s in spoiled.items()
+        n: {"signed_json": s.decode(), "signature": sign(SiteKeyCard.prefix + s).hex()}
+        for n, s in spoiled.items()
     }
     return {"cards": good, "bad": bad}
 
@@ -87,12 +88,12 @@ def sent(of: Attempt) -> dict[str, Any]:
         share = np.arange(LONG, dtype=np.int64) * (-1) ** i * 10**15
         secrets = {other: secret(site, other) for other in of.sites if other != site}
         hidden = masked(values, share.copy(), site, secrets, of)
-        said = Contribution(
+        message = Contribution(
             plan_digest=of.plan, round=of.round, query=of.query, site=site, values=hidden, attempt=of.digest
         )
         answers[site] = {
             "values": to_bytes(values).hex(), "share": to_bytes(share).hex(),
-            "masked": to_bytes(hidden).hex(), "contribution": said.digest,
+            "masked": to_bytes(hidden).hex(), "contribution": message.digest,
         }  # fmt: skip
     return {
         "signed_json": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
