@@ -69,7 +69,11 @@ def single_pass(plan: Plan) -> Steps:
         found, with_release = np.hstack([found, w]), with_release + bool(moved)
     variances, total, scale = yield from read_variances(plan, start, found)
     if with_release < study.components:
-        return no_release(plan, start.records, _no_release_reason(plan))
+        reason = (
+            "no step was possible for a component, because too few records agreed to release a histogram "
+            f"bin; use about {records_needed(plan)} records in total, fewer batches, or dp-pca"
+        )
+        return no_release(plan, start.records, reason)
     return ordered(start, found, variances, total, scale, _warnings(plan, start.records))
 
 
@@ -100,13 +104,6 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
         "dp-pca needs fewer"
     )
     return (sentence,)
-
-
-def _no_release_reason(plan: Plan) -> str:
-    return (
-        "no step was possible for a component, because too few records agreed to release a histogram bin; "
-        f"use about {records_needed(plan)} records in total, fewer batches, or dp-pca"
-    )
 
 
 def _along(start: LocationEstimate, w: FloatArray) -> tuple[GradientSpec, float]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from flint import fmpz_mat
 
-from eigenveil.accounting.zcdp import ATTO, mu
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.preparation import LEAST_COUNT
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.numerics.linalg import fix_signs, orthonormal, single_blas_thread
 from eigenveil.protocol.estimate import Estimate, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import Count, Preimage, TrustedQuery
-from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples
+from eigenveil.queries.papers.fingerprints import MOST_RANK, PRIME, Cells, Pool, Subsamples
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
 
@@ -26,28 +26,18 @@ FETCH_COST = 1  # micro-rho: the cost of a preimage query, as every query needs 
 ROUNDED = 1 - 1e-9  # for rounding epsilons up when they are added
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteBudget:
-    """Budget for votes: epsilon without the count and the preimage, and the whole delta."""
-
-    epsilon: float
-    atto_delta: int
-
-    @property
-    def delta(self) -> float:
-        return self.atto_delta / ATTO
-
-    def share(self, share: float) -> int:
-        return micro_rho_of(self.epsilon * share)
-
-
-def vote_budget(plan: Plan) -> VoteBudget:
-    """Return the budget left for votes; 0 if the preimage would use up epsilon.
+def vote_epsilon(plan: Plan) -> float:
+    """Return the epsilon left for votes after count and preimage; 0 if the preimage would use it up.
 
     The cost is then below one micro-rho, which is refused.
     """
     left = mu(plan.micro_rho) * (1 - COUNT_SHARE) * ROUNDED - mu(FETCH_COST) * (2 - ROUNDED)
-    return VoteBudget(epsilon=max(left, 0.0), atto_delta=plan.atto_delta)
+    return max(left, 0.0)
+
+
+def vote_cost(plan: Plan, share: float) -> int:
+    """Return the cost of a share of the epsilon for votes, in micro-rho."""
+    return micro_rho_of(vote_epsilon(plan) * share)
 
 
 def changed_subsamples(plan: Plan) -> int:
@@ -73,7 +63,12 @@ def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
     """Return the noised number of records and the number of sites that answered.
 
     Cost: 5 % of epsilon.
+
+    Raises:
+        RequestError: too many components for spans.
     """
+    if plan.study.components > MOST_RANK:
+        raise RequestError(Code.BAD_STUDY, f"subspaces have at most {MOST_RANK} components; use fewer")
     cost = micro_rho_of(mu(plan.micro_rho) * COUNT_SHARE * ROUNDED)
     release = yield PricedQuery(query=Count(), micro_rho=cost, distribution=NoiseDistribution.LAPLACE)
     return max(float(release.values[0]), LEAST_COUNT), max(1, len(release.present))
@@ -81,8 +76,8 @@ def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
 
 def release_vote(plan: Plan, query: TrustedQuery, share: float = 1.0) -> StepsTo[tuple[IntArray, IntArray]]:
     """Return the released winner, or zeros, and the indices of the voting sites. Shape: (released,), (m,)."""
-    left = vote_budget(plan)
-    release = yield PricedQuery(query=query, micro_rho=left.share(share), atto_delta=left.atto_delta)
+    cost = vote_cost(plan, share)
+    release = yield PricedQuery(query=query, micro_rho=cost, atto_delta=plan.atto_delta)
     places = {site: place for place, site in enumerate(plan.study.federation.sites)}
     return release.values, frozen(sorted(places[site] for site in release.present))
 
@@ -105,6 +100,7 @@ def fetch_preimage(
     return release.values[1:] if release.values[0] else None
 
 
+UNORDERED = "only the subspace is estimated, without variances or an order of its directions"
 HOLDER_ABSENT = (
     "a subspace won, but a site that voted did not answer the next query, so the subspace is unknown; "
     "run the study again"
@@ -116,8 +112,7 @@ def subspace_estimate(
 ) -> Estimate:
     """Return an estimate of the subspace alone, without variances. Shape: components (k, d)."""
     if plan.study.centring:
-        through = "the subspace contains the middle of the bounds; the records were not centred"
-        warnings = (*warnings, through)
+        warnings += ("the subspace contains the middle of the bounds; the records were not centred",)
     return Estimate(
         components=components,
         explained_variance=np.zeros(len(components)),
@@ -126,10 +121,7 @@ def subspace_estimate(
         total_variance=0.0,
         noise_scale=0.0,
         sin_error=sin_error,
-        warnings=(
-            *warnings,
-            "only the subspace is estimated, without variances or an order of its directions",
-        ),
+        warnings=(*warnings, UNORDERED),
     )
 
 

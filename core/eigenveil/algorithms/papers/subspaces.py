@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import ATTO
 from eigenveil.algorithms.papers.subspace_votes import (
     HOLDER_ABSENT,
     changed_subsamples,
@@ -19,19 +20,18 @@ from eigenveil.algorithms.papers.subspace_votes import (
     real_basis,
     release_vote,
     subspace_estimate,
-    vote_budget,
+    vote_cost,
+    vote_epsilon,
     votes_needed,
 )
-from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.protocol.estimate import Estimate, Steps, no_release
+from eigenveil.protocol.estimate import Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import BlockRanks, CellVotes, RankVotes, SpanGap, SpanVotes
 from eigenveil.queries.papers import fingerprints as geometry
 from eigenveil.queries.papers.fingerprints import (
     MOST_POINTS,
-    MOST_RANK,
     MOST_SUBSAMPLES,
     MOST_SUBSETS,
     Cells,
@@ -59,7 +59,6 @@ def subspace_exact(plan: Plan) -> Steps:
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
     Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds.
     """
-    check_rank(plan)
     records, sites = yield from noised_count(plan)
     dealt = subsamples_for(plan, plan.study.components, records, sites, 1.0)
     return (yield from _elected(plan, dealt, records, 1.0))
@@ -74,12 +73,11 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     Privacy: [P7], [P15], [P17], [P18].
     Cost: the whole epsilon and delta, as `subspace_exact`, in 4 rounds.
     """
-    check_rank(plan)
     records, sites = yield from noised_count(plan)
     dealt = subsamples_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     release = yield PricedQuery(
         query=BlockRanks(subsamples=dealt),
-        micro_rho=vote_budget(plan).share(RANK_SHARE),
+        micro_rho=vote_cost(plan, RANK_SHARE),
         distribution=NoiseDistribution.LAPLACE,
     )
     # SCORE(i): subsamples of dimension exactly i. Neighbours share noise, which does no harm.
@@ -91,11 +89,17 @@ def subspace_exact_rank(plan: Plan) -> Steps:
 def _elected(plan: Plan, dealt: Subsamples, records: float, share: float) -> Steps:
     """Return the subspace that enough subsamples span. `share`: of the epsilon for votes."""
     winner = yield from release_vote(plan, SpanVotes(subsamples=dealt), share)
-    return (
-        yield from subspace_from_fingerprint(
-            plan, dealt, records, winner, _too_few_votes(plan, share), _unclear(dealt)
-        )
+    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(plan.study.components, 2)))
+    few = (
+        f"no subspace had enough votes: about {wanted} records in one subspace of the wanted dimension are "
+        "needed. Records rounded to the grid lie in none: for columns of whole numbers use bounds of a "
+        "power of two on either side of 0"
     )
+    unclear = (
+        f"a subspace of dimension {dealt.rank} won, but {len(dealt.centre)} columns are too few to recover "
+        "the real subspace from its form modulo 2^61 - 1; use fewer components or more columns"
+    )
+    return (yield from subspace_from_fingerprint(plan, dealt, records, winner, few, unclear))
 
 
 def subspace_from_fingerprint(
@@ -119,12 +123,6 @@ def subspace_from_fingerprint(
     return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
 
 
-def check_rank(plan: Plan) -> None:
-    """Check the number of components. Raises: RequestError: too many for spans."""
-    if plan.study.components > MOST_RANK:
-        raise RequestError(Code.BAD_STUDY, f"subspaces have at most {MOST_RANK} components; use fewer")
-
-
 def subsample_size(k: int) -> float:
     """Return the mean size of a subsample that maximises the number with at least k records.
 
@@ -143,37 +141,18 @@ def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float)
 
 
 def needed(plan: Plan, share: float) -> float:
-    left = vote_budget(plan)
-    persons = changed_subsamples(plan)
-    return votes_needed(max(left.epsilon * share, 1e-9), max(left.delta, 1e-300), persons, persons)
-
-
-def _too_few_votes(plan: Plan, share: float) -> str:
-    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(plan.study.components, 2)))
-    return (
-        f"no subspace had enough votes: about {wanted} records in one subspace of the wanted dimension are "
-        "needed. Records rounded to the grid lie in none: for columns of whole numbers use bounds of a "
-        "power of two on either side of 0"
-    )
-
-
-def _unclear(dealt: Subsamples) -> str:
-    return (
-        f"a subspace of dimension {dealt.rank} won, but {len(dealt.centre)} columns are too few to recover "
-        "the real subspace from its form modulo 2^61 - 1; use fewer components or more columns"
-    )
+    persons, delta = changed_subsamples(plan), plan.atto_delta / ATTO
+    return votes_needed(max(vote_epsilon(plan) * share, 1e-9), max(delta, 1e-300), persons, persons)
 
 
 def rounding_warnings(plan: Plan) -> tuple[str, ...]:
     names = inexact_columns(plan.study)
-    if not names:
-        return ()
     shown = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
     sentence = (
         f"the grid rounds whole numbers in {shown}; use bounds of a power of two on either side of 0 "
         "to represent them exactly"
     )
-    return (sentence,)
+    return (sentence,) if names else ()
 
 
 def subspace_reference(plan: Plan) -> Steps:
@@ -189,17 +168,13 @@ def subspace_reference(plan: Plan) -> Steps:
     Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
     most 256 records at k = 2, 59 at k = 3, 31 at k = 4.
     """
-    check_rank(plan)
     records, _ = yield from noised_count(plan)
     pool = pool_for(plan)
     query = SpanGap(pool=pool)
     winner = yield from release_vote(plan, query)
     unclear = "the real subspace cannot be recovered from its form modulo 2^61 - 1; use more columns"
-    return (
-        yield from subspace_from_fingerprint(
-            plan, pool, records, winner, _no_clear_lead(plan, query), unclear
-        )
-    )
+    reason = _no_clear_lead(plan, query)
+    return (yield from subspace_from_fingerprint(plan, pool, records, winner, reason, unclear))
 
 
 def pool_for(plan: Plan) -> Pool:
@@ -213,12 +188,10 @@ def pool_for(plan: Plan) -> Pool:
 
 
 def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
-    left = vote_budget(plan)
     moved = query.gap_sensitivity(plan.study.neighbours) * plan.study.max_sites_per_person
-    scale = moved / max(left.epsilon, 1e-9)
-    lead = moved + 2 * scale * math.log(
-        1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
-    )
+    scale = moved / max(vote_epsilon(plan), 1e-9)
+    delta = max(plan.atto_delta / ATTO, 1e-300)
+    lead = moved + 2 * scale * math.log(1 + math.expm1(min(moved / scale, 700.0)) / (2 * delta))
     looked = (
         f"; it uses at most {query.pool.max_records} records, subspace-exact uses all"
         if query.pool.truncated
@@ -247,25 +220,13 @@ def subspace_approx(plan: Plan) -> Steps:
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
     Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + 2 (k + 1) d) from every site, 3 rounds.
     """
-    check_rank(plan)
     records, sites = yield from noised_count(plan)
-    wanted = (
-        SUBSAMPLES
-        * changed_subsamples(plan)
-        * math.log(1 / vote_budget(plan).delta)
-        / vote_budget(plan).epsilon
-    )
+    silence = math.log(1 / (plan.atto_delta / ATTO))
+    wanted = SUBSAMPLES * changed_subsamples(plan) * silence / vote_epsilon(plan)
     dealt = cells_for(plan, wanted, sites)
     query = CellVotes(cells=dealt, min_votes=dealt.count * sites // 2 + 1)
     winner, holders = yield from release_vote(plan, query)
-    if not winner.any():
-        return no_release(plan, records, _no_agreement(dealt, records, sites))
-    cell = yield from fetch_preimage(winner, holders, dealt)
-    return (
-        no_release(plan, records, HOLDER_ABSENT)
-        if cell is None
-        else _estimate(plan, cell, dealt, records, sites)
-    )
+    return (yield from _subspace_of_cell(plan, dealt, winner, holders, records, sites))
 
 
 def subspace_approx_rank(plan: Plan) -> Steps:
@@ -275,23 +236,14 @@ def subspace_approx_rank(plan: Plan) -> Steps:
     Privacy: [P7], [P17], [P18]; three times the epsilon of one dimension, for any number of them.
     Cost: the whole epsilon and delta, 32 bytes a subsample and dimension from every site, 3 rounds.
     """
-    check_rank(plan)
     records, sites = yield from noised_count(plan)
-    left = vote_budget(plan)
     largest = max(1, min(plan.study.components, plan.study.dimension - 1))  # dimension d always agrees
-    silence = math.log(TRIALS * largest / left.delta)
-    wanted = TRIAL_COST * SUBSAMPLES * changed_subsamples(plan) * silence / left.epsilon
+    silence = math.log(TRIALS * largest / (plan.atto_delta / ATTO))
+    wanted = TRIAL_COST * SUBSAMPLES * changed_subsamples(plan) * silence / vote_epsilon(plan)
     dealt = cells_for(plan, wanted, sites, rank=largest)
     winner, holders = yield from release_vote(plan, RankVotes(cells=dealt))
-    if not winner.any():
-        return no_release(plan, records, _no_agreement(dealt, records, sites))
-    found = replace(dealt, rank=int(winner[0]))
-    cell = yield from fetch_preimage(winner[1:], holders, found)
-    return (
-        no_release(plan, records, HOLDER_ABSENT)
-        if cell is None
-        else _estimate(plan, cell, found, records, sites)
-    )
+    found = replace(dealt, rank=int(winner[0]) or largest)
+    return (yield from _subspace_of_cell(plan, found, winner[1:], holders, records, sites))
 
 
 def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) -> Cells:
@@ -305,15 +257,20 @@ def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) ->
     )
 
 
-def _estimate(plan: Plan, cell: IntArray, dealt: Cells, records: float, sites: int) -> Estimate:
+def _subspace_of_cell(
+    plan: Plan, dealt: Cells, winner: IntArray, holders: IntArray, records: float, sites: int
+) -> Steps:
+    """Return the subspace of a winning fingerprint; without one, no release with the reason."""
+    warning = gap_warning(dealt, records, sites)
+    if not winner.any():
+        agreed = f"the {dealt.count * sites} subsamples did not agree on a subspace; {warning}"
+        return no_release(plan, records, f"{agreed}; use more records or fewer columns")
+    cell = yield from fetch_preimage(winner, holders, dealt)
+    if cell is None:
+        return no_release(plan, records, HOLDER_ABSENT)
     moved = geometry.cell_centres(cell, dealt)
-    return subspace_estimate(
-        plan,
-        geometry.leading_directions(moved, dealt.rank),
-        records,
-        sin_error=geometry.rounding_sine(moved, dealt),
-        warnings=(gap_warning(dealt, records, sites),),
-    )
+    directions, sine = geometry.leading_directions(moved, dealt.rank), geometry.rounding_sine(moved, dealt)
+    return subspace_estimate(plan, directions, records, sin_error=sine, warnings=(warning,))
 
 
 def gap_warning(dealt: Cells, records: float, sites: int) -> str:
@@ -322,11 +279,4 @@ def gap_warning(dealt: Cells, records: float, sites: int) -> str:
     return (
         f"subspace-approx works only where lambda_{dealt.rank + 1} / lambda_{dealt.rank} is about "
         f"{ratio:.0e} or less, and has an error of about {ERROR:g} (sine)"
-    )
-
-
-def _no_agreement(dealt: Cells, records: float, sites: int) -> str:
-    return (
-        f"the {dealt.count * sites} subsamples did not agree on a subspace; "
-        f"{gap_warning(dealt, records, sites)}; use more records or fewer columns"
     )

@@ -178,7 +178,8 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
     cost = cost or shares(plan)
     release = yield query_at_share(plan, Count(), cost.count)
     records = max(float(release.values[0]), LEAST_COUNT)
-    centre, most, distribution = midpoint(plan.study), stated_norm(plan.study.radius), noise_distribution(plan)
+    centre, most = midpoint(plan.study), stated_norm(plan.study.radius)
+    distribution = noise_distribution(plan)
     # With public radii and no centring no norms are queried: no bin is significant.
     found = LocationEstimate(
         records=records,

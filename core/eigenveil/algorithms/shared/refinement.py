@@ -145,15 +145,6 @@ def _nearest(leading: FloatArray) -> FloatArray:
     return np.asarray(frame * np.where(np.diagonal(upper) < 0, -1.0, 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossClip:
-    """Clip radius of records' parts (analysis units), and the share of their mean norm left by clipping."""
-
-    radius: float
-    retained: float
-    clipping_bias_factor: float
-
-
 def refine_directions(
     plan: Plan, start: LocationEstimate, first: AlignedCovariance, share: float, steps: int
 ) -> StepsTo[AlignedCovariance]:
@@ -167,13 +158,13 @@ def refine_directions(
     """
     norms = SMALL_NORMS_SHARE if start.records < SMALL_SAMPLE else NORMS_SHARE
     cross, left = cross_query_builder(start, first), share - norms
-    clip = yield from _clip(plan, start, cross, norms, left)
-    found = replace(first, clipping_bias=clip.clipping_bias_factor)
+    radius, retained, bias_factor = yield from _clip(plan, start, cross, norms, left)
+    found = replace(first, clipping_bias=bias_factor)
     for _ in range(steps):
         cross = cross.about(found.basis[:, : cross.basis.shape[1]])
-        query, unit = cross.query(clip.radius)
+        query, unit = cross.query(radius)
         release = yield query_at_share(plan, query, left / steps)
-        found = found.turned(*_entries(found, cross, release, unit * start.records * clip.retained))
+        found = found.turned(*_entries(found, cross, release, unit * start.records * retained))
     return found
 
 
@@ -193,17 +184,20 @@ def part_norm_grid(start: LocationEstimate) -> NormGrid:
 
 def _clip(
     plan: Plan, start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
-) -> StepsTo[CrossClip]:
-    """Return the clip by balance from one histogram at `share`, for all steps together at `left`."""
+) -> StepsTo[tuple[float, float, float]]:
+    """Return the clip by balance from one histogram at `share`, for all steps together at `left`.
+
+    The radius of records' parts (analysis units), the share of their mean norm left by clipping, and the
+    `clipping_bias_factor`.
+    """
     grid = part_norm_grid(start)
     norms = read_histogram((yield query_at_share(plan, cross.norms(grid), share)), grid)
     noise = 2 * math.sqrt(cross.centre.size * cross.k) / effective_mu(plan, cost_of_share(plan, left))
     rule = ClippingBalance(power=1, noise=noise, quadratic=False)
     radius = choose_radius(norms, quantile(plan.study.radius), rule)
-    bends = (
-        clipping_bias_factor(norms, radius, start.records, 1) + (SKEWNESS * norms.hidden_share(radius)) ** 2
-    )
-    return CrossClip(radius=radius, retained=norms.retained(radius, 1), clipping_bias_factor=bends)
+    hidden = (SKEWNESS * norms.hidden_share(radius)) ** 2
+    bias_factor = clipping_bias_factor(norms, radius, start.records, 1) + hidden
+    return radius, norms.retained(radius, 1), bias_factor
 
 
 def _entries(
