@@ -189,11 +189,11 @@ def families() -> list[Family]:
 def examine(repeats: int, only_compare: bool, number: int) -> tuple[str, int]:
     """Return the lines about one family, and how many targets count as missed; for a process of its own."""
     family, missed = families()[number], 0
-    with redirect_stdout(StringIO()) as said:
+    with redirect_stdout(StringIO()) as message:
         if not only_compare:
             missed += check_targets(family, repeats)
         missed += sum(compare(family, k, repeats) for k in (1, 3))
-    return said.getvalue(), missed
+    return message.getvalue(), missed
 
 
 def main() -> int:

@@ -273,11 +273,11 @@ def wide() -> bool:
     x = records(WIDE_RECORDS, WIDE_COLUMNS)
     reference = seconds(lambda: np.linalg.eigh(x.T @ x))
     whole, _, noise, _ = measured(Algorithm.GAUSS_COV, x, COMPONENTS)
-    quiet, quiet_failed = judge("gauss-cov, wide, without noise", (whole - noise) / reference, QUIET_LIMIT)
+    weak, quiet_failed = judge("gauss-cov, wide, without noise", (whole - noise) / reference, QUIET_LIMIT)
     word, failed = judge("gauss-cov, wide", whole / reference, WIDE_LIMIT)
     print(
         f"gauss-cov, {WIDE_RECORDS:,} x {WIDE_COLUMNS}, against numpy's Gram and eigh ({reference:.3f} s): "
-        f"{(whole - noise) / reference:.2f} x without its noise (at most {QUIET_LIMIT:g}) {quiet}, "
+        f"{(whole - noise) / reference:.2f} x without its noise (at most {QUIET_LIMIT:g}) {weak}, "
         f"{whole / reference:.2f} x with it (at most {WIDE_LIMIT:g}) {word}"
     )
     return not (failed or quiet_failed)

@@ -119,10 +119,10 @@ async def drained(reader: asyncio.StreamReader) -> None:
 
 def context(profile: Path) -> SSLContext:
     """TLS with one analyst's certificate."""
-    held = load_identity(profile)
-    made = create_default_context(cadata=held.ca_pem.decode())
+    stored = load_identity(profile)
+    made = create_default_context(cadata=stored.ca_pem.decode())
     made.verify_flags |= VERIFY_X509_PARTIAL_CHAIN
-    made.load_cert_chain(held.pair)
+    made.load_cert_chain(stored.pair)
     return made
 
 
@@ -157,23 +157,23 @@ def run() -> tuple[list[float], list[float]]:
             federation.set_up(begun)
             profiles = [enrolled(layout, federation, number) for number in range(ANALYSTS)]
             asyncio.run(one_study(layout, "warm"))
-            alone, together = list[float](), list[float]()
+            alone, combined = list[float](), list[float]()
             for turn in range(PAIRS):
                 asyncio.run(one_study(layout, f"alone-{turn}"))
                 alone.append(speed(layout))
                 with watched(federation.port, profiles):
                     asyncio.run(one_study(layout, f"watched-{turn}"))
-                together.append(speed(layout))
-            return alone, together
+                combined.append(speed(layout))
+            return alone, combined
         finally:
             processes.stop()
 
 
 def main() -> None:
-    alone, together = run()
-    ratios = [after / before for before, after in zip(alone, together, strict=True)]
+    alone, combined = run()
+    ratios = [after / before for before, after in zip(alone, combined, strict=True)]
     print(
-        f"console: {ANALYSTS * PAGES} live pages: {statistics.median(together):.1f} rounds/s, without "
+        f"console: {ANALYSTS * PAGES} live pages: {statistics.median(combined):.1f} rounds/s, without "
         f"{statistics.median(alone):.1f}; ratio {statistics.median(ratios):.3f} (target {TARGET} or more; "
         f"each pair: {', '.join(f'{one:.3f}' for one in ratios)})"
     )

@@ -142,8 +142,8 @@ def _of_some(rows: FloatArray, names: list[str]) -> list[Question]:
 
 def _ridge(rows: FloatArray) -> FloatArray:
     covariance = np.cov(rows.T, bias=True)
-    kept = covariance[1:, 1:] + 0.1 * np.diag(np.diag(covariance)[1:])
-    return np.asarray(np.linalg.solve(kept, covariance[1:, 0]))
+    remaining = covariance[1:, 1:] + 0.1 * np.diag(np.diag(covariance)[1:])
+    return np.asarray(np.linalg.solve(remaining, covariance[1:, 0]))
 
 
 def _like(numbers: IntervalEstimate, axes: FloatArray) -> IntervalEstimate:
@@ -206,9 +206,9 @@ def on_table(family: Family, runs: int) -> Iterable[tuple[str, ...]]:
         grid = offsets(study) + to_grid(values, study) * steps(study)
         half = np.array([column.half_range for column in family.columns])
         names = tuple(column.name for column in family.columns)
-        asked = questions(grid, names, half)
+        query = questions(grid, names, half)
         found = measured(
-            [(one.kind, one.ask(moments), one.exact) for one in asked]
+            [(one.kind, one.ask(moments), one.exact) for one in query]
             for moments in releases(study, values, runs)
         )
         setting = f"{algorithm.value}, {'none' if radius else 'balance'}, epsilon {epsilon:g}"
@@ -227,8 +227,11 @@ LOADINGS = np.array([[0.8, 0], [0.7, 0], [0.6, 0.1], [0, 0.8], [0.1, 0.7], [0, 0
 def drawn_anew(n: int, runs: int) -> Iterable[tuple[str, ...]]:
     """Normal records of two factors: slopes of the law they are drawn from, factors of the records."""
     columns = tuple(Column(name=f"x{i}", unit="1", lower=-6, upper=6) for i in range(6))
-    law = LOADINGS @ LOADINGS.T + np.diag(1 - (LOADINGS**2).sum(axis=1))
-    root, slopes = np.linalg.cholesky(law), np.linalg.solve(law[1:, 1:], law[1:, 0])
+    distribution = LOADINGS @ LOADINGS.T + np.diag(1 - (LOADINGS**2).sum(axis=1))
+    root, slopes = (
+        np.linalg.cholesky(distribution),
+        np.linalg.solve(distribution[1:, 1:], distribution[1:, 0]),
+    )
     for epsilon in (1.0, 3.0):
         study = Study(
             name="derived",

@@ -73,10 +73,10 @@ def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
 
 
 def _times(key: Path, client: subprocess.Popen[str]) -> list[float]:
-    said, _ = client.communicate()
+    message, _ = client.communicate()
     if client.returncode:
         raise SystemExit(f"the client with {key} ended with {client.returncode}")
-    times: list[float] = json.loads(said)
+    times: list[float] = json.loads(message)
     return times
 
 

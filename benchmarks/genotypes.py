@@ -98,17 +98,19 @@ def people(case: Case) -> People:
     return People(rows=rows, population=population)
 
 
-def exact(held: People) -> FloatArray:
+def exact(stored: People) -> FloatArray:
     """The leading components of the persons themselves, by subspace iteration. Shape: (k, d)."""
-    mean = held.mean()
+    mean = stored.mean()
     v = orthonormal(np.random.default_rng(1).normal(size=(len(mean), 2 * K)))
     for _ in range(SWEEPS):
         moved = np.zeros_like(v)
-        for block in held.blocks():
+        for block in stored.blocks():
             block -= mean
             moved += block.T @ (block @ v)
         v = orthonormal(moved)
-    small = v.T @ sum(((block - mean).T @ ((block - mean) @ v) for block in held.blocks()), np.zeros_like(v))
+    small = v.T @ sum(
+        ((block - mean).T @ ((block - mean) @ v) for block in stored.blocks()), np.zeros_like(v)
+    )
     return (v @ eigenpairs((small + small.T) / 2)[1][:, :K]).T
 
 
@@ -124,11 +126,11 @@ def study(case: Case) -> Study:
     )  # fmt: skip
 
 
-def released(asked: Study, rows: Genotypes, seed: int) -> tuple[FloatArray, int]:
+def released(query: Study, rows: Genotypes, seed: int) -> tuple[FloatArray, int]:
     """The released components, and after how many rounds. Shape: (k, d)."""
-    plan = make_plan(asked, federation="simulation", submission=f"run-{seed}", analyst="simulation")
+    plan = make_plan(query, federation="simulation", submission=f"run-{seed}", analyst="simulation")
     session, workers = Session(plan), os.cpu_count() or 1
-    sites = {"biobank": Site(rows, unit=unit(asked), workers=workers)}
+    sites = {"biobank": Site(rows, unit=unit(query), workers=workers)}
     with single_blas_thread():
         run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(seed))
     return session.result.components, len(session.releases)
@@ -141,17 +143,17 @@ def placed(scores: FloatArray, population: IntArray) -> float:
     return float((nearest == population).mean())
 
 
-def run(case: Case, held: People, goal: FloatArray) -> tuple[dict[str, Any], FloatArray]:
+def run(case: Case, stored: People, goal: FloatArray) -> tuple[dict[str, Any], FloatArray]:
     """One release, and what it was worth."""
     began = time.monotonic()
-    found, rounds = released(study(case), held.rows, case.seed)
-    scores = held.scores(found)
+    found, rounds = released(study(case), stored.rows, case.seed)
+    scores = stored.scores(found)
     cosines = np.linalg.svd(goal @ found.T, compute_uv=False)
     sines = np.sqrt(1 - np.minimum(cosines, 1) ** 2).round(4).tolist()
     worth = {
         "sine": sin_angle(goal, found),
         "sines": sines,
-        "placed": placed(scores, held.population),
+        "placed": placed(scores, stored.population),
         "rounds": rounds,
     }
     return asdict(case) | worth | {"seconds": round(time.monotonic() - began, 1)}, scores
@@ -178,7 +180,7 @@ PICTURED = tuple(
 def measure(done: list[dict[str, Any]]) -> None:
     """Every case that is not done yet; what is found is written after each."""
     keys = [{name: one[name] for name in asdict(PICTURED[0])} for one in done]
-    held, goal, drawn, began = None, None, None, time.monotonic()
+    stored, goal, drawn, began = None, None, None, time.monotonic()
     for case in cases():
         if asdict(case) in keys:
             continue
@@ -186,18 +188,18 @@ def measure(done: list[dict[str, Any]]) -> None:
             print("there is more to measure: run this again")
             break
         if drawn != (case.persons, case.variants, case.fst):
-            held = people(case)
-            goal, drawn = exact(held), (case.persons, case.variants, case.fst)
-        assert held is not None
+            stored = people(case)
+            goal, drawn = exact(stored), (case.persons, case.variants, case.fst)
+        assert stored is not None
         assert goal is not None
-        found, scores = run(case, held, goal)
+        found, scores = run(case, stored, goal)
         print(json.dumps(found), flush=True)
         if case in PICTURED:
             some = slice(0, SHOWN)
             found["scores"] = np.round(scores[some, :2], 3).tolist()
-            found["exact_scores"] = np.round(held.scores(goal)[some, :2], 3).tolist()
-            found["exact_placed"] = placed(held.scores(goal), held.population)
-            found["population"] = held.population[some].tolist()
+            found["exact_scores"] = np.round(stored.scores(goal)[some, :2], 3).tolist()
+            found["exact_placed"] = placed(stored.scores(goal), stored.population)
+            found["population"] = stored.population[some].tolist()
         done.append(found)
         (OUT / "genotypes.json").write_text(json.dumps(done) + "\n")
 
@@ -245,10 +247,10 @@ def main() -> None:
     """Measure what is missing, then draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--draw", action="store_true", help="measure nothing")
-    asked = parser.parse_args()
+    query = parser.parse_args()
     file = OUT / "genotypes.json"
     done: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
-    if not asked.draw:
+    if not query.draw:
         OUT.mkdir(parents=True, exist_ok=True)
         measure(done)
     draw(done)

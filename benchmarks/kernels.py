@@ -136,18 +136,19 @@ def cases() -> list[Case]:
     def square() -> FloatArray:
         return np.asarray(x.T @ x)
 
-    apart = "X.T @ (X @ w)"
+    isolated = "X.T @ (X @ w)"
     plain, pulled = gradient_ask(False), gradient_ask(True)
     many = gradient_ask(False, WIDE_COLUMNS, 2**29)
     beside = partial(product, x, w)
     return [
-        Case(name=f"gradient / {apart}", site=site, query=plain, reference=beside, target=1.15),
-        Case(name=f"gradient with pull / {apart}", site=site, query=pulled, reference=beside, target=1.3),
+        Case(name=f"gradient / {isolated}", site=site, query=plain, reference=beside, target=1.15),
+        Case(name=f"gradient with pull / {isolated}", site=site, query=pulled, reference=beside, target=1.3),
         Case(name="gram, clipped / X.T @ X", site=site, query=gram_ask(2600), reference=square, target=1.2),
         Case(name="gram / X.T @ X", site=site, query=gram_ask(2**14), reference=square, target=None),
         Case(name="cross covariance / X.T @ X", site=site, query=cross_query(), reference=square,
              target=None),
-        Case(name=f"gradient of genotypes / {apart}", site=wide, query=many, reference=partial(product, y, v),
+        Case(name=f"gradient of genotypes / {isolated}", site=wide, query=many, reference=partial(product, y,
+        v),
              target=None),
     ]  # fmt: skip
 
@@ -165,12 +166,12 @@ def missed(case: Case) -> bool:
     with numpy_alone():
         plain, _ = ratio(partial(case.site.answer, case.query), case.reference)
     peak = peak_mib(partial(case.site.answer, case.query))
-    held, cores = case.site.rows.dtype.itemsize, all_cores_ms(case.site, case.query)
+    stored, cores = case.site.rows.dtype.itemsize, all_cores_ms(case.site, case.query)
     wanted = "" if case.target is None else f", at most {case.target}"
     print(
         f"{case.name}: {value:.2f}{wanted}, numpy alone {plain:.2f} "
         f"({ms:.0f} ms on one core, {cores:.0f} on {WORKERS}); "
-        f"{held} bytes a value and {peak:.1f} MiB"
+        f"{stored} bytes a value and {peak:.1f} MiB"
     )
     return peak > WORKING or (case.target is not None and value > case.target)
 

@@ -108,11 +108,11 @@ class Shared:
         self._plans[plan.digest] = plan
         return bytes.fromhex(plan.digest)
 
-    def answer(self, asked: RoundQuery) -> IntArray:
+    def answer(self, round_query: RoundQuery) -> IntArray:
         """The answer of every site."""
-        if self._last[0] != asked.digest:
-            self.seen(asked)
-            self._last = asked.digest, self._site(asked.plan_digest).answer(asked.query)
+        if self._last[0] != round_query.digest:
+            self.seen(round_query)
+            self._last = round_query.digest, self._site(round_query.plan_digest).answer(round_query.query)
         return self._last[1]
 
     def _site(self, plan: str) -> Site:
@@ -126,10 +126,10 @@ class Shared:
 class LightSite:
     """One site at its coordinator; `connections` counts how often it connected."""
 
-    def __init__(self, held: Held, shared: Shared) -> None:
-        self._held = held
+    def __init__(self, stored: Held, shared: Shared) -> None:
+        self._held = stored
         self._shared = shared
-        self._keys = shared.greet_coordinator(held.name)
+        self._keys = shared.greet_coordinator(stored.name)
         self._secrets: dict[str, bytes] = {}
         self._known: dict[bytes, int] = {}  # of how many rounds it holds the releases
         self._answered: dict[bytes, tuple[int, int]] = {}  # the last round, and the attempt at it
@@ -158,20 +158,24 @@ class LightSite:
         found = None
         while True:
             if found is None:
-                found = await call(stub.NextWork, self._wish(), seconds=POLL_SECONDS, attempts=1)
-            self._hear(found)
+                found = await call(stub.NextWork, self._request(), seconds=POLL_SECONDS, attempts=1)
+            self._receive(found)
             found = await self._reply(stub, found) if found.HasField("query") else None
 
     async def _reply(
         self, stub: rpc.CoordinatorAsyncStub, found: pb.NextWorkResponse
     ) -> pb.NextWorkResponse | None:
         """What came with the answer, where that leaves room for it."""
-        said = self._answer(found)
+        message = self._answer(found)
         return await send(
-            stub, said, LIMITS, self._wish() if fits_with_request(said, LIMITS) else None, POLL_SECONDS
+            stub,
+            message,
+            LIMITS,
+            self._request() if fits_with_request(message, LIMITS) else None,
+            POLL_SECONDS,
         )
 
-    def _wish(self) -> pb.NextWorkRequest:
+    def _request(self) -> pb.NextWorkRequest:
         return pb.NextWorkRequest(
             known_plans=list(self._known),
             stored_releases=list(self._known.values()),
@@ -183,7 +187,7 @@ class LightSite:
             checkpoint_digest=self._checkpoint,
         )
 
-    def _hear(self, found: pb.NextWorkResponse) -> None:
+    def _receive(self, found: pb.NextWorkResponse) -> None:
         if found.HasField("checkpoint"):
             at = found.checkpoint.checkpoint_json.find(b'"digest":"') + len(b'"digest":"')
             self._checkpoint = bytes.fromhex(found.checkpoint.checkpoint_json[at : at + 64].decode())
@@ -194,38 +198,45 @@ class LightSite:
             self._answered.pop(end.plan_digest, None)
 
     def _answer(self, found: pb.NextWorkResponse) -> Contribution | MaskedAnswer | Ready:
-        asked = query_from_proto(found.query)
-        values, plan = self._shared.answer(asked), self._shared.plan(asked.plan_digest)
+        round_query = query_from_proto(found.query)
+        values, plan = self._shared.answer(round_query), self._shared.plan(round_query.plan_digest)
         place, number = found.query.plan_digest, 0
-        said: Contribution | MaskedAnswer | Ready
+        message: Contribution | MaskedAnswer | Ready
         if not plan.masked:
-            said = self._contribution(asked, values)
+            message = self._contribution(round_query, values)
         elif found.HasField("attempt"):
-            said = self._masked(plan, asked, values, Attempt.read(found.attempt.signed_json))
-            number = said.number
+            message = self._masked(plan, round_query, values, Attempt.read(found.attempt.signed_json))
+            number = message.number
         else:
-            said = Ready(
-                plan_digest=plan.digest, round=asked.round, query=asked.digest, card=self._keys.card.digest
+            message = Ready(
+                plan_digest=plan.digest,
+                round=round_query.round,
+                query=round_query.digest,
+                card=self._keys.card.digest,
             )
-        self._known[place], self._answered[place] = asked.round, (asked.round, number)
-        return said
+        self._known[place], self._answered[place] = round_query.round, (round_query.round, number)
+        return message
 
-    def _masked(self, plan: Plan, asked: RoundQuery, values: IntArray, attempt: Attempt) -> MaskedAnswer:
+    def _masked(
+        self, plan: Plan, round_query: RoundQuery, values: IntArray, attempt: Attempt
+    ) -> MaskedAnswer:
         name = self._held.name
         others = [other for other in attempt.sites if other != name]
         for other in others:
             if other not in self._secrets:  # once, as a site's daemon does
                 self._secrets[other] = self._keys.secret_with(self._shared.cards[other])
         secrets = {other: self._secrets[other] for other in others}
-        share = OsNoise().draw(share_spec(asked.priced, plan.study, len(attempt.members)))
-        said = self._contribution(asked, masked(values, share, name, secrets, attempt), attempt.digest)
-        return MaskedAnswer(contribution=said, number=attempt.number)
+        share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
+        message = self._contribution(
+            round_query, masked(values, share, name, secrets, attempt), attempt.digest
+        )
+        return MaskedAnswer(contribution=message, number=attempt.number)
 
-    def _contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> Contribution:
+    def _contribution(self, round_query: RoundQuery, values: IntArray, attempt: str = "") -> Contribution:
         return Contribution(
-            plan_digest=asked.plan_digest,
-            round=asked.round,
-            query=asked.digest,
+            plan_digest=round_query.plan_digest,
+            round=round_query.round,
+            query=round_query.digest,
             site=self._held.name,
             values=values,
             attempt=attempt,

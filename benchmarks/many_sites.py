@@ -89,16 +89,16 @@ class Asked:
     trust: Trust = Trust.CENTRAL
 
 
-def study_toml(sites: Sequence[str], asked: Asked, name: str) -> str:
+def study_toml(sites: Sequence[str], round_query: Asked, name: str) -> str:
     """A study of these sites."""
     column = '[[columns]]\nname = "x{}"\nunit = "1"\nlower = -1\nupper = 1\n'
     head = f"""name = "{name}"
-algorithm = "{asked.algorithm}"
-components = {asked.components}
+algorithm = "{round_query.algorithm}"
+components = {round_query.components}
 [privacy]
 epsilon = 1.0
 delta = 1e-6
-trust = "{asked.trust.value}"
+trust = "{round_query.trust.value}"
 [federation]
 sites = {json.dumps(sites)}
 minimum_cohort = 5
@@ -107,7 +107,7 @@ deadline_seconds = 600
 max_records = 100000
 expected_records = {RECORDS * min(len(sites), FEW)}
 """
-    return head + "".join(map(column.format, range(asked.columns)))
+    return head + "".join(map(column.format, range(round_query.columns)))
 
 
 USUAL = Asked()
@@ -145,8 +145,8 @@ def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: 
         def one(role: Role, name: str) -> Held:
             return enrolled(registry, keys.authority, role, name, ca, to)
 
-        held = tuple(one(Role.SITE, name) for name in names(sites))
-        return Federation(config=config, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=held)
+        stored = tuple(one(Role.SITE, name) for name in names(sites))
+        return Federation(config=config, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=stored)
 
 
 class Coordinator:
@@ -195,9 +195,9 @@ def coordinating(federation: Federation, ports: tuple[int, int, int]) -> Iterato
 
 
 @asynccontextmanager
-async def at_work(held: Sequence[Held], shared: Shared) -> AsyncIterator[list[LightSite]]:
+async def at_work(stored: Sequence[Held], shared: Shared) -> AsyncIterator[list[LightSite]]:
     """All these sites, connected."""
-    sites = [LightSite(one, shared) for one in held]
+    sites = [LightSite(one, shared) for one in stored]
     tasks = [asyncio.create_task(site.run()) for site in sites]
     try:
         while not all(site.connections for site in sites):
@@ -216,7 +216,7 @@ class Marks:
     coordinator: Coordinator
     at: list[tuple[float, float, float]]
 
-    def seen(self, asked: RoundQuery) -> None:
+    def seen(self, round_query: RoundQuery) -> None:
         """A question came."""
         self.at.append((time.monotonic(), self.coordinator.cpu(), time.process_time()))
 
@@ -225,8 +225,8 @@ async def run_study(analyst: Held, toml: str, submission: str) -> str:
     """Submit a study and watch it to its end; its digest."""
     async with analyst.channel() as channel:
         stub = rpc.CoordinatorStub(channel)
-        asked = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
-        plan = plan_from_json((await call(stub.ExplainStudy, asked, seconds=300, attempts=1)).plan_json)
+        round_query = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
+        plan = plan_from_json((await call(stub.ExplainStudy, round_query, seconds=300, attempts=1)).plan_json)
         signed = signed_by_analyst(plan).to_proto()
         wish = pb.SubmitStudyRequest(study_toml=toml, submission=submission, authorization=signed)
         digest = (await call(stub.SubmitStudy, wish, seconds=300, attempts=1)).plan_digest
@@ -252,19 +252,19 @@ def last_round(config: Config, digest: str) -> float:
         return float(store.reader.rows(statement, (digest,))[0][0])
 
 
-def measured(sites: int, asked: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
+def measured(sites: int, round_query: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
     """One study over so many sites."""
-    places = (ports, ports + 1, ports + 2)
+    positions = (ports, ports + 1, ports + 2)
     with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), sites, places, database)
-        with coordinating(made, places) as coordinator:
-            return asyncio.run(_measured(made, coordinator, asked))
+        made = federation(Path(folder), sites, positions, database)
+        with coordinating(made, positions) as coordinator:
+            return asyncio.run(_measured(made, coordinator, round_query))
 
 
-async def _measured(made: Federation, coordinator: Coordinator, asked: Asked) -> Measured:
+async def _measured(made: Federation, coordinator: Coordinator, round_query: Asked) -> Measured:
     marks = Marks(coordinator, [])
     async with at_work(made.sites, Shared(RECORDS, marks.seen)):
-        toml = study_toml([one.name for one in made.sites], asked, "rounds")
+        toml = study_toml([one.name for one in made.sites], round_query, "rounds")
         before, begun = coordinator.late(), time.monotonic()
         digest = await run_study(made.analyst, toml, "one")
         late = {bound: many - before[bound] for bound, many in coordinator.late().items()}
@@ -272,7 +272,7 @@ async def _measured(made: Federation, coordinator: Coordinator, asked: Asked) ->
     counted = len(marks.at) - 1 - FIRST
     return Measured(
         sites=len(made.sites),
-        columns=asked.columns,
+        columns=round_query.columns,
         rounds=periods(made.config, digest),
         last=last_round(made.config, digest),
         coordinator_cpu=1e3 * (last[1] - first[1]) / counted,
@@ -283,28 +283,33 @@ async def _measured(made: Federation, coordinator: Coordinator, asked: Asked) ->
     )
 
 
-def restarted(sites: int, asked: Asked = USUAL, ports: int = 17443) -> tuple[float, float]:
+def restarted(sites: int, round_query: Asked = USUAL, ports: int = 17443) -> tuple[float, float]:
     """Kill the coordinator in the middle of a study: seconds until it asks again, and until that is over.
 
     Its sites come back by themselves, all from one address."""
-    places = (ports, ports + 1, ports + 2)
+    positions = (ports, ports + 1, ports + 2)
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_restarted(federation(Path(folder), sites, places), places, asked))
+        return asyncio.run(_restarted(federation(Path(folder), sites, positions), positions, round_query))
 
 
-async def _restarted(made: Federation, ports: tuple[int, int, int], asked: Asked) -> tuple[float, float]:
-    first, toml = Coordinator(made, ports), study_toml([one.name for one in made.sites], asked, "rounds")
-    heard: list[float] = []
-    async with at_work(made.sites, Shared(RECORDS, lambda question: heard.append(time.monotonic()))):
+async def _restarted(
+    made: Federation, ports: tuple[int, int, int], round_query: Asked
+) -> tuple[float, float]:
+    first, toml = (
+        Coordinator(made, ports),
+        study_toml([one.name for one in made.sites], round_query, "rounds"),
+    )
+    received: list[float] = []
+    async with at_work(made.sites, Shared(RECORDS, lambda question: received.append(time.monotonic()))):
         running = asyncio.create_task(run_study(made.analyst, toml, "one"))
-        while len(heard) < KILLED_AT:
+        while len(received) < KILLED_AT:
             await asyncio.sleep(0.01)
         first.end(kill=True)
-        killed, before = time.monotonic(), len(heard)
+        killed, before = time.monotonic(), len(received)
         await asyncio.gather(running, return_exceptions=True)
         with coordinating(made, ports):
             await run_study(made.analyst, toml, "one")
-        return heard[before] - killed, time.monotonic() - killed
+        return received[before] - killed, time.monotonic() - killed
 
 
 def said(one: Measured) -> str:
@@ -332,19 +337,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--restart", action="store_true")
     wanted = parser.parse_args()
-    asked = Asked(
+    round_query = Asked(
         columns=wanted.columns, algorithm=wanted.algorithm, components=wanted.components,
         trust=Trust(wanted.trust),
     )  # fmt: skip
     if wanted.restart:
         for sites in wanted.sites:
-            again, over = restarted(sites, asked)
+            again, over = restarted(sites, round_query)
             print(
                 f"{sites:4} sites: asked again {again:.1f} s after a kill, the study over after {over:.1f} s"
             )
         return
     for sites in wanted.sites:
-        one = measured(sites, asked, wanted.database)
+        one = measured(sites, round_query, wanted.database)
         print(json.dumps(asdict(one)) if wanted.json else said(one), flush=True)
 
 

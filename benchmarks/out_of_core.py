@@ -110,7 +110,7 @@ def measured(path: Path, columns: int, key: bytes | None, cold: bool) -> bool:
     """Say how the answers compare with a plain read of the same file; whether they keep up."""
     if cold:
         forget(path)
-    read, gigabytes, held = plain(path), path.stat().st_size / 1e9, True
+    read, gigabytes, stored = plain(path), path.stat().st_size / 1e9, True
     where = f"{'disk' if cold else 'memory'}{', encrypted' if key else ''}"
     print(f"{where}: a plain read {gigabytes / read:.2f} GB/s", flush=True)
     context = multiprocessing.get_context("spawn")
@@ -122,8 +122,8 @@ def measured(path: Path, columns: int, key: bytes | None, cold: bool) -> bool:
                 f"{gigabytes / one.processor:5.2f} GB a second of one processor; {one.mib:4.0f} MiB",
                 flush=True,
             )
-            held &= one.mib < MOST_MIB and (share >= LEAST_SHARE or not cold)
-    return held
+            stored &= one.mib < MOST_MIB and (share >= LEAST_SHARE or not cold)
+    return stored
 
 
 def main() -> int:
@@ -133,14 +133,17 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--folder", type=Path, required=True)
-    asked = parser.parse_args()
-    held = True
+    round_query = parser.parse_args()
+    stored = True
     for key in (None, KEY):
-        path = asked.folder / f"grid-{asked.records}-{asked.columns}{'-encrypted' if key else ''}"
-        make(path, asked.records, asked.columns, key)
+        path = (
+            round_query.folder
+            / f"grid-{round_query.records}-{round_query.columns}{'-encrypted' if key else ''}"
+        )
+        make(path, round_query.records, round_query.columns, key)
         for cold in (True, False):
-            held &= measured(path, asked.columns, key, cold)
-    return 0 if held else 1
+            stored &= measured(path, round_query.columns, key, cold)
+    return 0 if stored else 1
 
 
 if __name__ == "__main__":

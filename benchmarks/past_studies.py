@@ -102,40 +102,43 @@ class Writer:
 
     def study(self, plan: dict[str, object], rounds: int) -> None:
         """The study of `plan`, whose price is made up."""
-        name, said = str(plan["submission"]), canonical(plan)
+        name, message = str(plan["submission"]), canonical(plan)
         stored = StoredStudy(
-            digest=digest("plan", plan), name=name, analyst="bob", submission=name, plan_json=said,
-            signature=self.keys.sign_plan(said), micro_rho=PRICE * rounds, expected_rounds=rounds,
+            digest=digest("plan", plan), name=name, analyst="bob", submission=name, plan_json=message,
+            signature=self.keys.sign_plan(message), micro_rho=PRICE * rounds, expected_rounds=rounds,
             state=StudyState.RUNNING, failure="", submitted_at=AT, started_at=AT,
         )  # fmt: skip
-        study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(said))
+        study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(message))
         self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)
         after = ""
         for number in range(rounds):
-            asked = RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE), stored.digest, number)
-            after = self._round(asked, after)
+            round_query = RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE), stored.digest, number)
+            after = self._round(round_query, after)
         bundle = signed_bundle(
             {"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public
         )
         study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=bundle)
         self.ledger.settle(stored.digest)
 
-    def _round(self, asked: RoundQuery, after: str) -> str:
-        study, change = asked.plan_digest, self.change
-        study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), AT)
-        release = Release.of(asked, np.array([RECORDS]), 1.0, SITES)
+    def _round(self, round_query: RoundQuery, after: str) -> str:
+        study, change = round_query.plan_digest, self.change
+        study_writes.open_round(change, round_query, query_to_proto(round_query).SerializeToString(), AT)
+        release = Release.of(round_query, np.array([RECORDS]), 1.0, SITES)
 
         def write(change: Connection, tip: LedgerPosition) -> None:
-            said = RoundStatement(
-                plan=study, round=asked.round, query=asked.digest, after=after, release=release.digest,
+            message = RoundStatement(
+                plan=study, round=round_query.round, query=round_query.digest, after=after,
+                release=release.digest,
                 ledger=tip[0], size=tip[1],
             ).signed(self.keys.release.sign)  # fmt: skip
-            macs = {site: self.keys.mac(asked.digest) for site in SITES}
-            study_writes.release_round(change, study, release, said, AT, attempt=0, macs=macs, absent={})
-            event = pb.StudyEvent(state=pb.STUDY_STATE_RUNNING, round=asked.round, round_state="released")
+            macs = {site: self.keys.mac(round_query.digest) for site in SITES}
+            study_writes.release_round(change, study, release, message, AT, attempt=0, macs=macs, absent={})
+            event = pb.StudyEvent(
+                state=pb.STUDY_STATE_RUNNING, round=round_query.round, round_state="released"
+            )
             study_writes.add_event(change, study, event)
 
-        self.ledger.charge_round(asked, write)
+        self.ledger.charge_round(round_query, write)
         return release.digest
 
 
@@ -154,7 +157,9 @@ async def _by_turns(pairs: list[Federation]) -> list[list[float]]:
     rounds: list[list[float]] = [[] for _ in pairs]
     async with AsyncExitStack() as open_sites:
         for made in pairs:
-            await open_sites.enter_async_context(at_work(made.sites, Shared(RECORDS, lambda asked: None)))
+            await open_sites.enter_async_context(
+                at_work(made.sites, Shared(RECORDS, lambda round_query: None))
+            )
         for turn in range(TURNS):
             for place, made in enumerate(pairs):
                 toml = study_toml(SITES, Asked(columns=COLUMNS), f"turn-{turn}")

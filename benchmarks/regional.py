@@ -54,7 +54,9 @@ class Region:
         self.name, self.most = name, most
         self.sites = dict(sorted(sites.items()))
 
-    def answer(self, asked: RoundQuery, present: Collection[str], apply: ParallelMap = map) -> RegionalAnswer:
+    def answer(
+        self, round_query: RoundQuery, present: Collection[str], apply: ParallelMap = map
+    ) -> RegionalAnswer:
         """The answer of those of its sites that are `present`, each checked as a coordinator checks it.
 
         Neighbours: one record more at one of its sites changes the sum as it changes that site's answer.
@@ -63,30 +65,37 @@ class Region:
         answers: dict[str, IntArray] = {}
         for name, site in self.sites.items():
             if name in present:
-                values = site.answer(asked.query, apply, frame=asked.priced.frame)
-                check(asked, name, values, self.most)
+                values = site.answer(round_query.query, apply, frame=round_query.priced.frame)
+                check(round_query, name, values, self.most)
                 answers[name] = values
-        if isinstance(asked.query, SiteBySite):
+        if isinstance(round_query.query, SiteBySite):
             values = frozen(np.concatenate([np.zeros(0, dtype=np.int64), *answers.values()]))
         else:
-            values = aggregate(asked, answers)
+            values = aggregate(round_query, answers)
         return RegionalAnswer(region=self.name, present=tuple(answers), values=values)
 
 
-def check(asked: RoundQuery, sender: str, values: IntArray, most: int) -> None:
+def check(round_query: RoundQuery, sender: str, values: IntArray, most: int) -> None:
     """Insist that `most` records can add up to this.
 
     Raises:
         PeerError: code `bad-contribution`.
     """
     sent = Contribution(
-        plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=sender, values=values
+        plan_digest=round_query.plan_digest,
+        round=round_query.round,
+        query=round_query.digest,
+        site=sender,
+        values=values,
     )
-    validate(asked, sent, range(most + 1))
+    validate(round_query, sent, range(most + 1))
 
 
 def joined(
-    asked: RoundQuery, answers: Sequence[RegionalAnswer], members: Mapping[str, Collection[str]], most: int
+    round_query: RoundQuery,
+    answers: Sequence[RegionalAnswer],
+    members: Mapping[str, Collection[str]],
+    most: int,
 ) -> tuple[IntArray, tuple[str, ...]]:
     """What the top makes of the regions' answers: the total that the barrier takes, and who is in it.
 
@@ -105,11 +114,11 @@ def joined(
                 Code.BAD_CONTRIBUTION,
                 f"region {one.region} answered for sites that are not its own; nothing was added",
             )
-        each = 1 if isinstance(asked.query, SiteBySite) else len(one.present)
-        for sender, values in one.parts(asked.query).items():
-            check(asked, sender, values, each * most)
+        each = 1 if isinstance(round_query.query, SiteBySite) else len(one.present)
+        for sender, values in one.parts(round_query.query).items():
+            check(round_query, sender, values, each * most)
             parts[sender] = values
-    return aggregate(asked, parts), tuple(sorted(name for one in answers for name in one.present))
+    return aggregate(round_query, parts), tuple(sorted(name for one in answers for name in one.present))
 
 
 def run_regions(
@@ -124,12 +133,12 @@ def run_regions(
     """The protocol of `simulation.run_study` through regions; `present` says which sites answer."""
     plan = session.plan
     members = {region.name: tuple(region.sites) for region in regions}
-    while (asked := session.pending) is not None:
-        here = present(asked)
+    while (round_query := session.pending) is not None:
+        here = present(round_query)
         answers = [
-            region.answer(asked, here, apply)
+            region.answer(round_query, here, apply)
             for region in regions
             if any(one in here for one in region.sites)
         ]
-        total, names = joined(asked, answers, members, plan.study.max_records)
-        session.feed(barrier.release(asked, total, names, plan=plan, journal=journal, noise=noise))
+        total, names = joined(round_query, answers, members, plan.study.max_records)
+        session.feed(barrier.release(round_query, total, names, plan=plan, journal=journal, noise=noise))

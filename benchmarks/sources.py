@@ -53,16 +53,16 @@ def averages() -> Study:
     return a_study(columns=columns, person_column="person_id", missing=Missing.FILL)
 
 
-def measure(name: str, said: RecordsConfig, study: Study) -> None:
+def measure(name: str, message: RecordsConfig, study: Study) -> None:
     """Read the records as a site does, in a process of its own, and say what that took."""
-    process = multiprocessing.get_context("spawn").Process(target=_measured, args=(name, said, study))
+    process = multiprocessing.get_context("spawn").Process(target=_measured, args=(name, message, study))
     process.start()
     process.join()
 
 
-def _measured(name: str, said: RecordsConfig, study: Study) -> None:
+def _measured(name: str, message: RecordsConfig, study: Study) -> None:
     began = time.monotonic()
-    found = read(said, study)
+    found = read(message, study)
     seconds = time.monotonic() - began
     # Not getrusage: what it says began with the process that started this one.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -76,8 +76,8 @@ def hospital(folder: Path) -> None:
     with cluster.running() as server:
         url = server.database()
         one.database(url)
-        for name, said in one.places(folder, url).items():
-            measure(name, said, omop.study())
+        for name, message in one.positions(folder, url).items():
+            measure(name, message, omop.study())
 
 
 def main() -> None:
@@ -86,10 +86,10 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--parquet", type=int, default=10_000_000, help="rows of Parquet")
-    asked = parser.parse_args()
-    parts = asked.folder / f"parquet-{asked.parquet}"
-    make(parts, asked.parquet)
-    hospital(asked.folder)
+    query = parser.parse_args()
+    parts = query.folder / f"parquet-{query.parquet}"
+    make(parts, query.parquet)
+    hospital(query.folder)
     measure("parquet", RecordsConfig(source=parts, sql=SELECT, one_row_per="person_id"), averages())
 
 

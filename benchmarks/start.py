@@ -141,8 +141,8 @@ def needed(name: str, extras: set[str]) -> Iterator[Requirement]:
 
 def megabytes(names: set[str]) -> float:
     """Of the files that their wheels hold, without the bytecode that Python adds."""
-    held = (file for name in names for file in distribution(name).files or () if file.suffix != ".pyc")
-    return sum(os.stat(file.locate()).st_size for file in held) / 2**20
+    stored = (file for name in names for file in distribution(name).files or () if file.suffix != ".pyc")
+    return sum(os.stat(file.locate()).st_size for file in stored) / 2**20
 
 
 def sizes() -> float:

@@ -219,9 +219,9 @@ def told(layout: DemoLayout, case: Case) -> None:
 def phases(seen: Sequence[Passage], idle: int, size: int) -> Iterator[str]:
     """The most that the coordinator held in each phase of the round, beyond what it held when idle."""
     for name, first, last in PHASES:
-        places = [one.place for one in seen]
-        begin = max((i for i, place in enumerate(places) if place == first), default=-1)
-        end = max((i for i, place in enumerate(places) if place == last), default=begin)
+        positions = [one.place for one in seen]
+        begin = max((i for i, place in enumerate(positions) if place == first), default=-1)
+        end = max((i for i, place in enumerate(positions) if place == last), default=begin)
         if end <= begin:
             continue
         most = max(one.VmHWM for one in seen[begin + 1 : end + 1])

@@ -59,7 +59,7 @@ def main() -> int:
     linked = sorted({one for page in pages for one in page.linked})
     print(f"{len(pages)} pages, {len(loaded)} assets from elsewhere, {len(linked)} links to elsewhere:")
     print(*(f"  {one}" for one in linked), sep="\n")
-    dead = [said for link in linked if (said := unanswered(link))] if "--online" in sys.argv else []
+    dead = [message for link in linked if (message := unanswered(link))] if "--online" in sys.argv else []
     problems = [f"loaded from elsewhere: {one}" for one in loaded] + [f"no answer: {one}" for one in dead]
     print(*problems, sep="\n", file=sys.stderr)
     return 1 if problems or not pages else 0

@@ -29,10 +29,10 @@ LEFT_OVER = {
 }
 
 
-def text(x: float, y: float, said: str, *, colour: str = INK, size: int = 14, weight: int = 400) -> str:
+def text(x: float, y: float, message: str, *, colour: str = INK, size: int = 14, weight: int = 400) -> str:
     return (
         f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="middle">{escape(said)}</text>'
+        f'text-anchor="middle">{escape(message)}</text>'
     )
 
 
@@ -80,7 +80,7 @@ def secrets(left: float) -> list[str]:
 def coordinator(middle: float, *, secure: bool) -> list[str]:
     """What comes to it and what it sees, and what is published."""
     sent = MASKED if secure else EXACT
-    says = "masked numbers: each alone is noise" if secure else "exact totals of each hospital"
+    states = "masked numbers: each alone is noise" if secure else "exact totals of each hospital"
     sees = (
         ("sees noise from each hospital;", "adds: masks cancel, noise of all stays")
         if secure
@@ -88,7 +88,7 @@ def coordinator(middle: float, *, secure: bool) -> list[str]:
     )
     return [
         f'<rect x="{middle - 160:g}" y="178" width="320" height="26" rx="13" fill="#fff" stroke="{sent}"/>',
-        text(middle, 196, says, colour=sent, weight=600),
+        text(middle, 196, states, colour=sent, weight=600),
         box(middle - 160, 242, 320, 88, sent, "the coordinator and its operator", *sees),
         arrow(middle, 330, middle, 404, NOISED),
         text(middle + 62, 372, "noised sum", colour=NOISED, weight=600),

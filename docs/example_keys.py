@@ -26,8 +26,8 @@ def entries(text: str) -> list[Entry]:
     """Every key once, where it stands first, in the order of the file."""
     found: dict[tuple[str, str], Entry] = {}
     for one in _read(text):
-        kept = found.setdefault((one.table, one.key), one)
-        kept.meaning = kept.meaning or one.meaning
+        remaining = found.setdefault((one.table, one.key), one)
+        remaining.meaning = remaining.meaning or one.meaning
     return sorted(found.values(), key=lambda one: list(dict.fromkeys(t for t, _ in found)).index(one.table))
 
 

@@ -34,11 +34,11 @@ def kept(folder: Path) -> Iterator[Path]:
     command = [program, "demo", "--keep", "--json", "--out", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
+        result = process.stdout.readline()
         try:
-            if not told:
+            if not result:
                 raise RuntimeError(f"no federation began; its logs are in {folder / 'logs'}")
-            yield Path(json.loads(told)["profile"])
+            yield Path(json.loads(result)["profile"])
         finally:
             process.send_signal(signal.SIGINT)
             code = process.wait(STOP_SECONDS)

@@ -52,11 +52,11 @@ def steady(line: str) -> str:
     return line.strip()
 
 
-def agrees(page: str, said: str) -> bool:
+def agrees(page: str, message: str) -> bool:
     """Whether what was said is what the page shows, wherever lines end: a table is as wide as its times are
     long, and what stands below it is as wide as the table."""
     shown = [re.escape(steady(line)) for line in page.splitlines() if line.strip()]
-    lines = [steady(line) for line in said.splitlines() if line.strip()]
+    lines = [steady(line) for line in message.splitlines() if line.strip()]
     pattern = "".join("(?:.* )??" if line == r"\.\.\." else line + r"\ " for line in shown)
     return re.fullmatch(pattern, "".join(f"{line} " for line in lines)) is not None
 
@@ -90,16 +90,16 @@ class Run:
         return found[0].replace(found["code"], COMMAND.sub(self.command, found["code"]))
 
     def python(self, found: re.Match[str]) -> str:
-        said = io.StringIO()
+        message = io.StringIO()
         try:
-            with contextlib.redirect_stdout(said), contextlib.chdir(self.folder):
+            with contextlib.redirect_stdout(message), contextlib.chdir(self.folder):
                 exec(compile(found["code"], self.page, "exec"), self.space)
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
             self.problems.append(f"{self.page}: {found['code']}\n  ended with {problem!r}")
         shown = found["text"]
-        if shown is None or self.held(found["code"], shown, said.getvalue()):
+        if shown is None or self.held(found["code"], shown, message.getvalue()):
             return found[0]
-        return found[0].replace(f"```text\n{shown}```", f"```text\n{said.getvalue()}```")
+        return found[0].replace(f"```text\n{shown}```", f"```text\n{message.getvalue()}```")
 
     def command(self, found: re.Match[str]) -> str:
         typed, shown = found["typed"], found["output"]
@@ -113,15 +113,15 @@ class Run:
         )  # fmt: skip
         if done.returncode != (int(ends[1]) if ends else 0):
             self.problems.append(f"{self.page}: $ {typed}\n  ended with {done.returncode}: {done.stdout}")
-        said = "".join(
+        message = "".join(
             f"{line.rstrip()}\n" for line in done.stdout.replace(f"{self.folder}/", "").splitlines()
         )
-        return found[0] if self.held(typed, shown, said) else f"$ {typed}\n{said}"
+        return found[0] if self.held(typed, shown, message) else f"$ {typed}\n{message}"
 
-    def held(self, what: str, shown: str, said: str) -> bool:
-        if agrees(shown, said):
+    def stored(self, what: str, shown: str, message: str) -> bool:
+        if agrees(shown, message):
             return True
-        self.problems.append(f"{self.page}: $ {what}\n  says\n{said}\n  where the page has\n{shown}")
+        self.problems.append(f"{self.page}: $ {what}\n  says\n{message}\n  where the page has\n{shown}")
         return "..." in shown
 
     def serve(self, typed: str, shown: str) -> None:
@@ -177,9 +177,12 @@ def main() -> int:
     if "--write" in sys.argv:
         for page, text, _ in found:
             page.write_text(text)
-    ran, not_run = sum(one.ran for *_, one in found), [said for *_, one in found for said in one.not_run]
+    ran, not_run = (
+        sum(one.ran for *_, one in found),
+        [message for *_, one in found for message in one.not_run],
+    )
     print(f"{ran} blocks of {len(found)} pages were run; {len(not_run)} were not:")
-    print(*(f"  {said}" for said in not_run), sep="\n")
+    print(*(f"  {message}" for message in not_run), sep="\n")
     problems = [problem for *_, one in found for problem in one.problems]
     print(*problems, sep="\n", file=sys.stderr)
     return 1 if problems else 0

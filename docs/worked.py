@@ -40,12 +40,12 @@ def worked(page: Path) -> tuple[str, dict[str, Any]]:
     space: dict[str, Any] = {}
 
     def run(block: re.Match[str]) -> str:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
+        message = io.StringIO()
+        with contextlib.redirect_stdout(message):
             exec(compile(block[2], page.name, "exec"), space)
         if block[3] is None:
             return block[1]
-        return block[1] + block[3] + said.getvalue() + block[4]
+        return block[1] + block[3] + message.getvalue() + block[4]
 
     text = BLOCK.sub(run, page.read_text())
     return MARKS.sub(lambda mark: mark[1] + coverage() + mark[2], text), space
@@ -119,9 +119,9 @@ def _whiskers(
     label: str = "95 % interval",
     lift: float = 0.0,
 ) -> None:
-    places = np.arange(len(names)) + lift
-    axes.hlines(places, numbers.low[at], numbers.high[at], color=colour, lw=width, zorder=2, label=label)
-    axes.scatter(numbers.values[at], places, s=22, color=colour, zorder=3)
+    slots = np.arange(len(names)) + lift
+    axes.hlines(slots, numbers.low[at], numbers.high[at], color=colour, lw=width, zorder=2, label=label)
+    axes.scatter(numbers.values[at], slots, s=22, color=colour, zorder=3)
     axes.set_yticks(np.arange(len(names)), names)
     axes.axvline(0, color=INK, lw=0.8)
 

@@ -32,7 +32,7 @@ from eigenveil_common.config import load
 from eigenveil_common.storage.ledger_store import LedgerStore, LedgerTotals
 from eigenveil_server import cli as coordinator
 from eigenveil_server import metrics as coordinator_metrics
-from eigenveil_server.admin.setup import FederationLayout, create
+from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
 from eigenveil_server.metrics import Metrics, _StateCollector
 from eigenveil_server.process import unix_ms
@@ -96,8 +96,8 @@ def described(command: click.Command, context: click.Context) -> Iterator[str]:
     yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     for paragraph in (command.help or "").split("\n\n"):
         yield ""
-        kept = paragraph.startswith("\b")
-        yield f"```text\n{paragraph[1:].strip()}\n```" if kept else plain(" ".join(paragraph.split()))
+        remaining = paragraph.startswith("\b")
+        yield f"```text\n{paragraph[1:].strip()}\n```" if remaining else plain(" ".join(paragraph.split()))
     records = [one.get_help_record(context) for one in command.get_params(context)]
     shown = [one for one in records if one is not None and one[1] and not one[0].endswith("--help")]
     if shown:
@@ -171,10 +171,8 @@ def of_coordinator() -> list[Metric]:
     """What a new coordinator shows, of every label one value."""
     with tempfile.TemporaryDirectory() as folder:
         made = create(
-            FederationLayout(
-                folder=Path(folder) / "c", federation="docs", host="localhost", listen="127.0.0.1",
-                port=1, enrol_port=2, budget_epsilon=1.0, budget_delta=1e-6,
-            )
+            Path(folder) / "c", federation="docs", host="localhost", listen="127.0.0.1",
+            port=1, enrol_port=2, budget_epsilon=1.0, budget_delta=1e-6,
         )  # fmt: skip
         config = load(made, Config)
         counted = Metrics()

@@ -26,10 +26,10 @@ settings.load_profile("repeatable")
 def _the_log_as_it_was() -> Iterator[None]:
     """Whatever a program that a test runs in this process does to the log, the next test hears it."""
     logger = logging.getLogger("eigenveil")
-    level, heard = logger.level, logger.propagate
+    level, received = logger.level, logger.propagate
     yield
     logger.setLevel(level)
-    logger.propagate = heard
+    logger.propagate = received
 
 
 @pytest.fixture(scope="session")

@@ -117,8 +117,8 @@ async def signed_request(
     stub: CoordinatorAsyncStub, toml: str, submission: str = "one", key: Ed25519PrivateKey | None = None
 ) -> pb.SubmitStudyRequest:
     """The request that submits a study as its analyst does: explained, then signed."""
-    asked = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
-    plan = plan_from_json((await stub.ExplainStudy(asked)).plan_json)
+    round_query = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
+    plan = plan_from_json((await stub.ExplainStudy(round_query)).plan_json)
     signed = signed_by_analyst(plan, key).to_proto()
     return pb.SubmitStudyRequest(study_toml=toml, submission=submission, authorization=signed)
 
@@ -135,10 +135,10 @@ def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rh
     return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho), plan_digest, round)
 
 
-def changed_query(asked: RoundQuery, **changes: Any) -> RoundQuery:
+def changed_query(round_query: RoundQuery, **changes: Any) -> RoundQuery:
     """The same query with other fields, its own or those of its priced query."""
     own = {name: changes.pop(name) for name in ("plan_digest", "round") if name in changes}
-    return replace(asked, priced=replace(asked.priced, **changes), **own)
+    return replace(round_query, priced=replace(round_query.priced, **changes), **own)
 
 
 def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
@@ -241,16 +241,16 @@ class MemoryStore:
         """The stored release of a round, if any."""
         return self.releases.get(round)
 
-    def seal(self, asked: RoundQuery, release: Release) -> None:
+    def seal(self, round_query: RoundQuery, release: Release) -> None:
         """Spend, and store once."""
         assert release.round not in self.releases
-        self.charge(asked)
+        self.charge(round_query)
         self.releases[release.round] = release
         self.events.append("seal")
 
-    def charge(self, asked: RoundQuery) -> None:
+    def charge(self, round_query: RoundQuery) -> None:
         """Spend once."""
-        assert self.charged.setdefault(asked.round, asked.digest) == asked.digest
+        assert self.charged.setdefault(round_query.round, round_query.digest) == round_query.digest
         self.events.append("charge")
 
 

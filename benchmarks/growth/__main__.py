@@ -25,7 +25,7 @@ FULL, QUICK = ROOT / "docs" / "figures" / "growth", ROOT / "build" / "growth"
 def fill(part: Part, quick: bool, points: Points, scratch: Path) -> None:
     """Measure what is missing, with one line a point."""
     wanted = part.quick if quick else part.settings
-    points.keep(set(wanted))
+    points.retain(set(wanted))
     missing = [setting for setting in wanted if setting not in points]
     begin = time.perf_counter()
     for done, setting in enumerate(missing, start=1):
@@ -45,21 +45,21 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = arguments(words)
     out: Path = chosen.out or (QUICK if chosen.quick else FULL)
     wanted = [part for part in parts() if not chosen.only or part.name in chosen.only.split(",")]
-    held = {part.name: Points(out / f"{part.name}.json") for part in parts()}
+    stored = {part.name: Points(out / f"{part.name}.json") for part in parts()}
     ended = 0
     try:
         with tempfile.TemporaryDirectory(dir=chosen.scratch) as scratch:
             for part in wanted:
                 if chosen.anew:
-                    held[part.name].keep(set())
-                fill(part, chosen.quick, held[part.name], Path(scratch))
+                    stored[part.name].retain(set())
+                fill(part, chosen.quick, stored[part.name], Path(scratch))
     except KeyboardInterrupt:
         print("interrupted; what was measured is kept, and drawn", file=sys.stderr)
         ended = 130
-    every = [point for points in held.values() for point in points.all()]
+    every = [point for points in stored.values() for point in points.all()]
     for part in wanted:
-        if part.name in PLOTS and held[part.name].all():
-            draw(part.name, held[part.name].all(), every, out)
+        if part.name in PLOTS and stored[part.name].all():
+            draw(part.name, stored[part.name].all(), every, out)
             print(f"drawn: {out / part.name}.png")
     if out == FULL:
         write()

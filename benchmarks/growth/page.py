@@ -28,11 +28,11 @@ LIMITED = (
 def written(text: str, folder: Path = POINTS) -> str:
     """The page with every table as the points of a folder have it."""
     points = kept(folder)
-    laws = fitted(points)
+    models = fitted(points)
     tables = {
         "machine": machines(folder),
-        "laws": laws_table(laws),
-        "bill": bill_table(MANY, laws),
+        "laws": laws_table(models),
+        "bill": bill_table(MANY, models),
         "limits": limits_table(LIMITED),
         "sites": rounds(points),
         "studies": past(points),

@@ -123,9 +123,9 @@ def by_studies(many: tuple[int, ...]) -> Iterator[Setting]:
 def by_regions(sites: int) -> Iterator[Setting]:
     """What a coordinator does a round: of all sites, of 20 regions, and of the sites of one region."""
     for what, columns in (("gradient-top", 1000), ("gram-top", 100)):
-        for asked, regions in ((sites, 0), (sites, REGIONS), (sites // REGIONS, 0)):
+        for query, regions in ((sites, 0), (sites, REGIONS), (sites // REGIONS, 0)):
             yield Setting(
-                what=what, columns=columns, components=FEW, sites=asked, regions=regions,
+                what=what, columns=columns, components=FEW, sites=query, regions=regions,
             )  # fmt: skip
 
 
@@ -190,15 +190,15 @@ def _processor(found: RoundCounter) -> Measured:
 def _masked(setting: Setting) -> Measured:
     """Of a matrix its one round, of directions all rounds, central and masked in turns; medians of the turns,
     of which long answers have one."""
-    matrix, turns = not setting.components, TURNS if setting.numbers <= NARROW else 1
-    asked = Asked(
+    matrix, attempts = not setting.components, TURNS if setting.numbers <= NARROW else 1
+    query = Asked(
         columns=setting.columns,
         algorithm="gauss-cov" if matrix else "dp-pca",
         components=max(1, setting.components),
     )
     sides: dict[Trust, list[Measured]] = {trust: [] for trust in Trust}
-    for trust in turns * [*Trust]:
-        found = measured(setting.sites, replace(asked, trust=trust), ports=PORTS)
+    for trust in attempts * [*Trust]:
+        found = measured(setting.sites, replace(query, trust=trust), ports=PORTS)
         took = {"seconds": (found.last if matrix else found.median) / 1e3}
         more = {} if matrix else _processor(found)
         sides[trust].append({**took, **more, "peak_bytes": found.peak_mib * 2**20})

@@ -225,7 +225,7 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
 
 def draw(part: str, points: Sequence[Point], every: Sequence[Point], out: Path) -> None:
     """NAME.png of a part's points; laws are fitted to those of all parts."""
-    plots, laws = PLOTS[part], fitted(every)
+    plots, models = PLOTS[part], fitted(every)
     table = Table(out / part)
     for plot in plots:
         for series in plot.series:
@@ -235,7 +235,7 @@ def draw(part: str, points: Sequence[Point], every: Sequence[Point], out: Path) 
     panels = [_panel(plot, points) for plot in plots]
     draw_panels(
         table, panels, out / f"{part}.png", columns=min(3, len(panels)), width=3.4, legend_columns=4,
-        also=partial(_lines, plots, points, laws),
+        also=partial(_lines, plots, points, models),
     )  # fmt: skip
 
 
@@ -256,12 +256,12 @@ def _cell(plot: Plot, series: Series, x: float, y: float) -> Cell:
     )  # fmt: skip
 
 
-def _lines(plots: Sequence[Plot], points: Sequence[Point], laws: Laws, panel: Panel, axes: Axes) -> None:
+def _lines(plots: Sequence[Plot], points: Sequence[Point], models: Laws, panel: Panel, axes: Axes) -> None:
     """What the laws say at the places where something was measured."""
     (plot,) = (one for one in plots if one.title == panel.key)
     for series in plot.series:
-        law = laws.get((series.step, series.quantity))
+        distribution = models.get((series.step, series.quantity))
         shown = series.shown(points)
-        if law is not None and shown:
-            x, y = [pair[0] for pair in shown], [law(pair[1].setting) for pair in shown]
+        if distribution is not None and shown:
+            x, y = [pair[0] for pair in shown], [distribution(pair[1].setting) for pair in shown]
             axes.plot(x, y, label="the fitted law", zorder=5, **LAW)  # type: ignore[arg-type]

@@ -50,13 +50,13 @@ class Points:
         if path.exists():
             names = {one.name for one in fields(Setting)}
             for line in path.read_text().splitlines():
-                held = json.loads(line)
-                self._lines[Setting(**{name: held[name] for name in names})] = held
+                stored = json.loads(line)
+                self._lines[Setting(**{name: stored[name] for name in names})] = stored
 
     def __contains__(self, setting: Setting) -> bool:
         return setting in self._lines
 
-    def keep(self, wanted: set[Setting]) -> None:
+    def retain(self, wanted: set[Setting]) -> None:
         """Forget what nobody asks for any more."""
         self._lines = {setting: line for setting, line in self._lines.items() if setting in wanted}
 
@@ -72,10 +72,10 @@ class Points:
 
     def all(self) -> list[Point]:
         """Every point."""
-        apart = {one.name for one in fields(Setting)} | set(machine())
+        isolated = {one.name for one in fields(Setting)} | set(machine())
 
         def measured(line: dict[str, Any]) -> dict[str, float]:
-            return {name: value for name, value in line.items() if name not in apart}
+            return {name: value for name, value in line.items() if name not in isolated}
 
         return [Point(setting=setting, measured=measured(line)) for setting, line in self._lines.items()]
 

@@ -114,8 +114,8 @@ def site_pass(setting: Setting, file: Path) -> Measured:
     """A site's answer, by as many threads as there are cores, from the records in `file`, which is read anew
     each time."""
     cores, query = os.cpu_count() or 1, query_of(setting)
-    with file.open("rb", buffering=0) as held, ThreadPoolExecutor(cores) as threads, threadpool_limits(1):
-        rows = GridFile(ScratchFile(held), setting.columns, np.int16)
+    with file.open("rb", buffering=0) as stored, ThreadPoolExecutor(cores) as threads, threadpool_limits(1):
+        rows = GridFile(ScratchFile(stored), setting.columns, np.int16)
         found = with_peak(lambda: Site(rows, workers=cores).answer(query, threads.map))
     return found | {"answer_bytes": 8 * query.length, "stored_bytes": file.stat().st_size}
 
@@ -125,11 +125,11 @@ def check(setting: Setting) -> Measured:
     query = query_of(setting)
     rows = np.random.default_rng(0).normal(size=(100, setting.columns), scale=SPREAD)
     values = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
-    sent = Contribution(plan_digest="00" * 32, round=0, query=asked.digest, site="a", values=values)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
+    sent = Contribution(plan_digest="00" * 32, round=0, query=round_query.digest, site="a", values=values)
 
     def checked() -> str:
-        validate(asked, sent, range(100, 101))
+        validate(round_query, sent, range(100, 101))
         return sent.digest
 
     return with_peak(checked)
@@ -143,9 +143,9 @@ def added(setting: Setting) -> Measured:
         offset=np.zeros((d, 1), dtype=np.int64), shift=0,
     )  # fmt: skip
     query = Gradient(spec=spec, radius=2**28)
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
     answers = {f"s{i}": np.full(d, i, dtype=np.int64) for i in range(setting.sites)}
-    return with_peak(lambda: aggregate(asked, answers))
+    return with_peak(lambda: aggregate(round_query, answers))
 
 
 def top(setting: Setting) -> Measured:
@@ -153,12 +153,12 @@ def top(setting: Setting) -> Measured:
     query, most = query_of(setting), 100
     rows = np.random.default_rng(0).normal(size=(most, setting.columns), scale=SPREAD)
     one = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=1), "00" * 32, 0)
     groups = setting.regions or setting.sites
     each = setting.sites // groups
     members = {f"r{i}": tuple(f"site-{i}-{j}" for j in range(each)) for i in range(groups)}
     answers = [RegionalAnswer(region=r, present=names, values=each * one) for r, names in members.items()]
-    found = with_peak(lambda: joined(asked, answers, members, most))
+    found = with_peak(lambda: joined(round_query, answers, members, most))
     received = sum(one.values.nbytes + sum(map(len, one.present)) for one in answers)  # names as well
     return found | {"answer_bytes": 8 * query.length, "received_bytes": received}
 
@@ -214,7 +214,7 @@ def planning(setting: Setting) -> Measured:
     def plan() -> None:
         plan = make_plan(study)
         ways = possible_rehearsals(plan)
-        check_all_sizes(plan, [asked for way in ways for asked in way])
+        check_all_sizes(plan, [round_query for route in ways for round_query in route])
         predict(study, plan.algorithm)  # type: ignore[arg-type]  # none of a user's own
 
     with threadpool_limits(1):

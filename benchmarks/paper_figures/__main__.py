@@ -45,14 +45,14 @@ def timed(point: Point, names: tuple[str, ...]) -> tuple[list[Cell], float]:
 
 def submit(pool: ProcessPoolExecutor, chosen: list[Figure], tables: dict[str, Table]) -> Waiting:
     """Every point with something missing, on its way. Panels that share a setting share its measurement."""
-    places: dict[tuple[object, ...], Places] = {}
+    slots: dict[tuple[object, ...], Places] = {}
     for figure in chosen:
         table = tables[figure.name]
         for point in figure.points:
             if names := table.missing(point):
                 key = (point.measure, point.code, point.repeats, point.slow, names)
-                places.setdefault(key, []).append((table, point))
-    return {pool.submit(timed, where[0][1], key[-1]): where for key, where in places.items()}  # type: ignore[arg-type]
+                slots.setdefault(key, []).append((table, point))
+    return {pool.submit(timed, where[0][1], key[-1]): where for key, where in slots.items()}  # type: ignore[arg-type]
 
 
 def measure(chosen: list[Figure], tables: dict[str, Table], jobs: int) -> None:
@@ -88,7 +88,7 @@ def main() -> int:
     chosen = [figure for figure in figures(arguments.quick) if arguments.only in figure.name]
     tables = {figure.name: read_table(out / f"{figure.name}.csv") for figure in chosen}
     for figure in chosen:
-        tables[figure.name].keep([] if arguments.anew else list(figure.points))
+        tables[figure.name].retain([] if arguments.anew else list(figure.points))
     measure(chosen, tables, arguments.jobs)
     for figure in chosen:
         if figure.points:

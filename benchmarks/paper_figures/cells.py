@@ -76,11 +76,11 @@ class Table:
     def missing(self, point: Point) -> tuple[str, ...]:
         """The series of a point that are not in the table with its repeats and setting."""
 
-        def held(name: str) -> bool:
+        def stored(name: str) -> bool:
             cell = self.cells.get((point.panel, name, point.x))
             return cell is not None and (cell.repeats, cell.setting) == (point.times(name), point.code)
 
-        return tuple(name for name in point.series if not held(name))
+        return tuple(name for name in point.series if not stored(name))
 
     def add(self, cells: list[Cell]) -> None:
         """Keep cells, and write the file."""
@@ -92,7 +92,7 @@ class Table:
             writer.writeheader()
             writer.writerows(asdict(cell) for _, cell in sorted(self.cells.items()))
 
-    def keep(self, points: list[Point]) -> None:
+    def retain(self, points: list[Point]) -> None:
         """Forget cells that no point asks for any more."""
         wanted = {(point.panel, name, point.x) for point in points for name in point.series}
         self.cells = {key: cell for key, cell in self.cells.items() if key in wanted}

@@ -71,14 +71,14 @@ def points(quick: bool) -> tuple[Point, ...]:
 def draw_all(table: Table, path: Path) -> None:
     """Four panels."""
     y = "sine of the angle, first component"
-    held = {"epsilon": "ε = 1", "n": "n = 10,000", "d": "d = 50", "gap": "gap 0.5"}
+    stored = {"epsilon": "ε = 1", "n": "n = 10,000", "d": "d = 50", "gap": "gap 0.5"}
     labels = {
         "epsilon": "ε", "n": "records n", "d": "columns d", "gap": "gap, as a share of the first variance",
     }  # fmt: skip
     panels = [
         Panel(
             key=key,
-            title=", ".join(words for other, words in held.items() if other != key),
+            title=", ".join(words for other, words in stored.items() if other != key),
             x=label,
             y=y if index % 2 == 0 else "",
             series=SERIES,

@@ -63,12 +63,12 @@ def main() -> None:
         data, mb = memoryview(os.urandom(8 * numbers)), 8e-6 * numbers
         for size in ROWS:
             with tempfile.TemporaryDirectory() as folder:
-                with closing(SqliteDatabase(Path(folder) / "probe.db", SCHEMA, 1)) as kept:
-                    told = said(partial(in_rows, kept, data, size), len(data))
-                print(f"{mb:.1f} MB in rows of {size / 2**20:g} MiB: {told}", flush=True)
+                with closing(SqliteDatabase(Path(folder) / "probe.db", SCHEMA, 1)) as remaining:
+                    result = said(partial(in_rows, remaining, data, size), len(data))
+                print(f"{mb:.1f} MB in rows of {size / 2**20:g} MiB: {result}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            told = said(partial(in_file, Path(folder), data), len(data))
-            print(f"{mb:.1f} MB in a file: {told}", flush=True)
+            result = said(partial(in_file, Path(folder), data), len(data))
+            print(f"{mb:.1f} MB in a file: {result}", flush=True)
 
 
 if __name__ == "__main__":

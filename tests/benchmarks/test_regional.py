@@ -59,8 +59,8 @@ def plan_of(algorithm: Algorithm) -> Plan:
     return make_plan(study, analyst="simulation")
 
 
-def present(asked: RoundQuery) -> Sequence[str]:
-    return [name for name in SITES if name not in ABSENT.get(asked.round, ())]
+def present(round_query: RoundQuery) -> Sequence[str]:
+    return [name for name in SITES if name not in ABSENT.get(round_query.round, ())]
 
 
 def released(session: Session) -> list[str]:
@@ -83,9 +83,9 @@ def test_a_release_through_regions_is_bit_for_bit_the_one_without(algorithm: Alg
 
 
 def answers(query: Query, sites: Mapping[str, Site], here: Collection[str] = SITES) -> list[RegionalAnswer]:
-    asked = a_query(query)
+    round_query = a_query(query)
     return [
-        Region(name, {one: sites[one] for one in names}, most=300).answer(asked, here)
+        Region(name, {one: sites[one] for one in names}, most=300).answer(round_query, here)
         for name, names in REGIONS.items()
     ]
 
@@ -100,22 +100,22 @@ def test_a_region_sends_as_many_numbers_as_one_site_unless_they_are_votes() -> N
 
 
 def test_a_region_answers_once_and_for_its_own_sites_only() -> None:
-    asked, one = (
+    round_query, one = (
         a_query(every_query()["count"]),
         RegionalAnswer(region="east", present=("a",), values=frozen([7])),
     )
     for claimed in (("a", "d", "b"), ("a", "a", "d"), ("a", "d", "nobody")):
         with refused(Code.BAD_CONTRIBUTION, "region east answered for sites that are not its own"):
-            joined(asked, [replace(one, present=claimed)], REGIONS, 300)
+            joined(round_query, [replace(one, present=claimed)], REGIONS, 300)
     with refused(Code.BAD_CONTRIBUTION, "answered twice"):
-        joined(asked, [one, replace(one, present=("d",))], REGIONS, 300)
+        joined(round_query, [one, replace(one, present=("d",))], REGIONS, 300)
 
 
 def test_a_region_cannot_add_what_the_sites_that_it_names_cannot_hold() -> None:
     query, most = every_query()["count"], 300
     for many, sites in ((600, ("a", "d")), (300, ("a",))):
-        said = RegionalAnswer(region="east", present=sites, values=frozen([many]))
-        total, _ = joined(a_query(query), [said], REGIONS, most)
+        message = RegionalAnswer(region="east", present=sites, values=frozen([many]))
+        total, _ = joined(a_query(query), [message], REGIONS, most)
         assert total.tolist() == [many]
         lie = RegionalAnswer(region="east", present=sites, values=frozen([many + 1]))
         with refused(Code.BAD_CONTRIBUTION, "cannot have"):

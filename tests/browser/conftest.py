@@ -45,7 +45,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
         context.set_default_timeout(20_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if _complains(said) else None)
+        page.on("console", lambda message: complaints.append(message.text) if _complains(message) else None)
         page.on("pageerror", lambda problem: complaints.append(str(problem)))
         return page
 
@@ -55,6 +55,6 @@ def opened(browser: Browser) -> Iterator[Opened]:
     assert complaints == []
 
 
-def _complains(said: Any) -> bool:
+def _complains(message: Any) -> bool:
     """An error, but for answers that a test asked for: 403 or 404 is Chromium's error too."""
-    return said.type == "error" and "Failed to load resource" not in said.text
+    return message.type == "error" and "Failed to load resource" not in message.text

@@ -89,21 +89,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     made.stop()
 
 
-async def submitted(visits: Visits, held: Credentials, name: str) -> str:
+async def submitted(visits: Visits, stored: Credentials, name: str) -> str:
     """A study that nobody answers; its digest."""
     text = study_toml(name=name, columns=2, components=1, deadline_seconds=600.0)
     text = text.replace('"c0"', '"glucose"').replace('"c1"', '"sodium"')
-    return await sent(visits, held, text, name)
+    return await sent(visits, stored, text, name)
 
 
-async def sent(visits: Visits, held: Credentials, text: str, submission: str) -> str:
+async def sent(visits: Visits, stored: Credentials, text: str, submission: str) -> str:
     """Sign and submit a study as its analyst's own machine does; its digest."""
-    return await visits.rig.connect(held).submit(text, submission, agreed=False)
+    return await visits.rig.connect(stored).submit(text, submission, agreed=False)
 
 
-def visit(running: Running, opened: Opened, held: Credentials, **more: Any) -> Page:
+def visit(running: Running, opened: Opened, stored: Credentials, **more: Any) -> Page:
     """A browser that holds a certificate."""
-    certificate = {"origin": running.origin, "cert": held.certificate, "key": held.key}
+    certificate = {"origin": running.origin, "cert": stored.certificate, "key": stored.key}
     page = opened(
         ignore_https_errors=True, client_certificates=[certificate], base_url=running.origin, **more
     )
@@ -121,7 +121,7 @@ def fill(page: Page, name: str) -> None:
     page.get_by_label("Epsilon").fill("0.5")
 
 
-def submit_draft(running: Running, page: Page, held: Credentials) -> None:
+def submit_draft(running: Running, page: Page, stored: Credentials) -> None:
     """Make the study file of the form, download it, run the command beside it, and open the study's page."""
     page.get_by_role("button", name="Make the study file").click()
     draft = page.locator("#draft")
@@ -130,14 +130,14 @@ def submit_draft(running: Running, page: Page, held: Credentials) -> None:
     with page.expect_download() as download:
         draft.get_by_role("button", name="Download").click()
     text = download.value.path().read_text()
-    page.goto(f"/studies/{running.do(sent(running.visits, held, text, submission))}")
+    page.goto(f"/studies/{running.do(sent(running.visits, stored, text, submission))}")
 
 
 def test_an_analyst_drafts_a_study_watches_it_live_and_opens_the_report(
     running: Running, opened: Opened
 ) -> None:
-    held = running.enrolled(Role.ANALYST, "ada")
-    page = visit(running, opened, held)
+    stored = running.enrolled(Role.ANALYST, "ada")
+    page = visit(running, opened, stored)
     fill(page, "kidney-values")
     prediction = page.locator("#prediction")
     expect(prediction).to_contain_text("Further studies like this one")
@@ -154,7 +154,7 @@ def test_an_analyst_drafts_a_study_watches_it_live_and_opens_the_report(
     expect(page.locator("#draft")).to_be_in_viewport()
     no_serious_axe(page)
     shot(page, "coordinator-draft")
-    submit_draft(running, page, held)
+    submit_draft(running, page, stored)
     expect(page.get_by_role("heading", name="kidney-values")).to_be_visible()
     expect(page.locator("#progress")).to_contain_text("Waiting for: anna, bert, carl")
     no_serious_axe(page)
@@ -174,10 +174,10 @@ def test_an_analyst_drafts_a_study_watches_it_live_and_opens_the_report(
 
 
 def test_an_analyst_cancels_a_study(running: Running, opened: Opened) -> None:
-    held = running.enrolled(Role.ANALYST, "abel")
-    page = visit(running, opened, held)
+    stored = running.enrolled(Role.ANALYST, "abel")
+    page = visit(running, opened, stored)
     fill(page, "never-mind")
-    submit_draft(running, page, held)
+    submit_draft(running, page, stored)
     page.get_by_text("Cancel this study").click()
     page.get_by_role("button", name="Cancel never-mind").click()
     expect(page.locator("#progress")).to_contain_text("cancelled")
@@ -217,8 +217,8 @@ def test_a_form_of_a_session_that_has_ended_says_what_to_do(running: Running, op
 
 
 def test_all_but_live_updates_works_without_scripts(running: Running, opened: Opened) -> None:
-    held = running.enrolled(Role.ANALYST, "plain")
-    page = visit(running, opened, held, scripts=False)
+    stored = running.enrolled(Role.ANALYST, "plain")
+    page = visit(running, opened, stored, scripts=False)
     page.goto("/submit")
     page.get_by_label("Search in").fill("kidney")
     page.get_by_role("button", name="Search").click()
@@ -231,7 +231,7 @@ def test_all_but_live_updates_works_without_scripts(running: Running, opened: Op
     page.get_by_label("Components").fill("1")
     page.get_by_role("button", name="Predict").click()
     expect(page.locator("#prediction")).to_contain_text("Expected accuracy")
-    submit_draft(running, page, held)
+    submit_draft(running, page, stored)
     page.get_by_role("link", name="reload").click()
     page.get_by_text("Cancel this study").click()
     page.get_by_role("button", name="Cancel without-scripts").click()
@@ -240,11 +240,11 @@ def test_all_but_live_updates_works_without_scripts(running: Running, opened: Op
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_reads_well(running: Running, opened: Opened, dark: bool) -> None:
-    held = {
+    stored = {
         "analyst": running.enrolled(Role.ANALYST, "reader"),
         "operator": running.enrolled(Role.OPERATOR, "reader"),
     }
-    digest = running.do(submitted(running.visits, held["analyst"], "dark-hours" if dark else "day-hours"))
+    digest = running.do(submitted(running.visits, stored["analyst"], "dark-hours" if dark else "day-hours"))
     paths = {
         "analyst": ("/", "/studies", f"/studies/{digest}", "/budget", "/submit", "/people"),
         "operator": (
@@ -258,7 +258,7 @@ def test_every_page_reads_well(running: Running, opened: Opened, dark: bool) -> 
         ),
     }
     for role, listed in paths.items():
-        page = visit(running, opened, held[role], dark=dark)
+        page = visit(running, opened, stored[role], dark=dark)
         for path in listed:
             page.goto(path)
             no_serious_axe(page)
@@ -268,7 +268,7 @@ def test_every_page_reads_well(running: Running, opened: Opened, dark: bool) -> 
         return
     page.emulate_media(media="print")
     shot(page, "coordinator-overview-print")
-    phone = visit(running, opened, held["operator"], phone=True)
+    phone = visit(running, opened, stored["operator"], phone=True)
     phone.goto("/")
     wide = phone.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0, "a page is no wider than a phone"

@@ -39,8 +39,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Run:
     def one(program: str, *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", [program, *words])
         code = PROGRAMS[program]()
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        message = capsys.readouterr()
+        return code, message.out, message.err
 
     return one
 
@@ -120,8 +120,8 @@ def helps(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(run: Run) -> None:
-    said = [text for group in GROUPS for text in helps(group, click.Context(group))]
-    assert [text for text in [*said, config.HEADING] if ELSEWHERE.search(text)] == []
+    message = [text for group in GROUPS for text in helps(group, click.Context(group))]
+    assert [text for text in [*message, config.HEADING] if ELSEWHERE.search(text)] == []
     assert "eigenveil-site example" in config.HEADING
 
 

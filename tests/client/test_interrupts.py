@@ -53,8 +53,8 @@ def interrupted(words: list[str], folder: Path, after: float) -> tuple[int, str]
         one.stdout.readline()
         time.sleep(after)
         one.send_signal(signal.SIGINT)
-        _, said = one.communicate(timeout=60)
-    return one.returncode, said
+        _, message = one.communicate(timeout=60)
+    return one.returncode, message
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,11 @@ def test_ctrl_c_at_any_moment_is_one_line_and_130(command: str, tmp_path: Path) 
     chance = random.Random(command)
     for _ in range(MOMENTS):
         after = chance.uniform(0.0, COMMANDS[command])
-        code, said = interrupted(command.split(), tmp_path, after)
-        assert "Traceback" not in said, f"after {after:.2f} s"
-        assert code == 130 or ("interrupted" not in said and "simulate" not in command), f"{code} {said}"
+        code, message = interrupted(command.split(), tmp_path, after)
+        assert "Traceback" not in message, f"after {after:.2f} s"
+        assert code == 130 or ("interrupted" not in message and "simulate" not in command), (
+            f"{code} {message}"
+        )
 
 
 # Where an exception goes nowhere, or comes when nobody is left to catch it.

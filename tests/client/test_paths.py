@@ -49,9 +49,9 @@ def test_unusable_path_is_named(
 ) -> None:
     named = [str(word).format(file=file, folder=tmp_path, long=TOO_LONG) for word in words]
     code = eigenveil([*named, "--json"])
-    told = json.loads(capfd.readouterr().out)
-    assert (code, told["error"]) == (STORAGE, Code.STORAGE.value)
-    assert named[-1] in told["message"]
+    result = json.loads(capfd.readouterr().out)
+    assert (code, result["error"]) == (STORAGE, Code.STORAGE.value)
+    assert named[-1] in result["message"]
 
 
 def test_a_site_is_not_made_in_a_file(file: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:

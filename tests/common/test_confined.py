@@ -148,8 +148,8 @@ print(kept, resident() - before)
 
 def test_message_buffers_are_reused_until_released() -> None:
     done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
-    kept, left = map(int, done.stdout.split())
-    assert kept >= 25  # MiB
+    remaining, left = map(int, done.stdout.split())
+    assert remaining >= 25  # MiB
     assert left <= 10
 
 

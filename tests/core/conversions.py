@@ -86,11 +86,11 @@ def local_rho(epsilon: float, delta: float, n: int) -> float:
     """[P24], Feldman, McMillan, Talwar, Theorems 3.1 and 3.8 with half of delta for the order."""
     half = delta / 2
 
-    def together(local: float) -> float:
+    def combined(local: float) -> float:
         g = math.exp(local)
         root = math.sqrt(g * math.log(4 / half) / n)
         return math.log(1 + (g - 1) / (g + 1) * (8 * root + 8 * g / n))
 
     most = math.log(n / (16 * math.log(2 / half)))
-    local = bisected(lambda e: together(e) <= epsilon, most)
+    local = bisected(lambda e: combined(e) <= epsilon, most)
     return mu_for(local, half / ((math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n)) ** 2 / 2

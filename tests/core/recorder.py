@@ -110,9 +110,9 @@ def plan_of(neighbours: Neighbours, sites: int) -> Plan:
 
 
 def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
-    for neighbours, sites, price, delta in product(Neighbours, (1, 3), PRICES, deltas or (0,)):
+    for neighbours, sites, cost, delta in product(Neighbours, (1, 3), PRICES, deltas or (0,)):
         adds = neighbours is Neighbours.ADD_REMOVE
-        yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=price, atto_delta=delta)
+        yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=cost, atto_delta=delta)
 
 
 def query_of(
@@ -128,10 +128,10 @@ def query_of(
     return RoundQuery(priced, plan.digest, batch.index if batch else 0)
 
 
-def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
-    zeros = np.zeros(total_length(asked.query, 1), dtype=np.int64)
+def released(plan: Plan, round_query: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
+    zeros = np.zeros(total_length(round_query.query, 1), dtype=np.int64)
     return barrier.release(
-        asked,
+        round_query,
         zeros if total is None else total,
         plan.study.federation.sites,
         plan=plan,
@@ -150,11 +150,13 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
     )
 
 
-def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
+def in_a_pass(plan: Plan, round_query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
-    if not isinstance(asked.query, GradientQuery):
-        return [asked], []
-    s = Setting(adds=True, sites=1, micro_rho=asked.priced.micro_rho, atto_delta=asked.priced.atto_delta)
-    asks = [replace(asked.query, batch=a_batch("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
-    first, *later = [query_of(plan, query, s) for query in asks]
-    return [asked, first], later
+    if not isinstance(round_query.query, GradientQuery):
+        return [round_query], []
+    s = Setting(
+        adds=True, sites=1, micro_rho=round_query.priced.micro_rho, atto_delta=round_query.priced.atto_delta
+    )
+    requests = [replace(round_query.query, batch=a_batch("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
+    first, *later = [query_of(plan, query, s) for query in requests]
+    return [round_query, first], later

@@ -192,11 +192,11 @@ def _float_dot(left: list[float], right: list[float]) -> float:
 
 def _gradient(record: _Projected, radius: int) -> list[int]:
     norm = record.norm()
-    room = radius - math.sqrt(len(record.a)) * math.sqrt(_square(record.z))
+    space = radius - math.sqrt(len(record.a)) * math.sqrt(_square(record.z))
     if record.pull2:
-        room -= math.sqrt(record.pull2)
-    room = max(room, 0.0)
-    scale = room / max(norm, room) if max(norm, room) > 0 else 0.0
+        space -= math.sqrt(record.pull2)
+    space = max(space, 0.0)
+    scale = space / max(norm, space) if max(norm, space) > 0 else 0.0
     b = [math.trunc(value * scale) for value in record.a]
     u = math.floor(OFFSET_STEPS * scale) if record.pull2 else 0
     out = [

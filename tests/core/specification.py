@@ -235,10 +235,10 @@ def trial(s: Setting, stop: Fraction) -> tuple[arb, int]:
 def limits(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Scale 2 D / epsilon for the limit and for each count; twice for counts that may move both ways."""
     square = Fraction(4 * s.sites**2) / (2 * s.rho)
-    apart = 1 if s.adds or s.sites == 1 else 4
+    isolated = 1 if s.adds or s.sites == 1 else 4
     return (
         Noise(distribution="laplace", count=1, square=square),
-        Noise(distribution="laplace", count=query.edges.size, square=square * apart),
+        Noise(distribution="laplace", count=query.edges.size, square=square * isolated),
     )
 
 

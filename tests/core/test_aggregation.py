@@ -54,19 +54,23 @@ QUERIES: dict[str, Query] = {
 
 
 def answered(query: Query, values: IntArray | list[int]) -> Contribution:
-    asked = a_query(query)
+    round_query = a_query(query)
     return Contribution(
-        plan_digest=asked.plan_digest, round=0, query=asked.digest, site="north", values=frozen(values)
+        plan_digest=round_query.plan_digest,
+        round=0,
+        query=round_query.digest,
+        site="north",
+        values=frozen(values),
     )
 
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("records", [0, 1, 2, MOST])
 def test_an_honest_answer_passes(name: str, records: int) -> None:
-    said = Site(random_rows(MOST, 4)[:records]).answer(QUERIES[name])
-    assert records or not said.any()
+    message = Site(random_rows(MOST, 4)[:records]).answer(QUERIES[name])
+    assert records or not message.any()
     for known in (range(MOST + 1), range(records, records + 1)):
-        validate(a_query(QUERIES[name]), answered(QUERIES[name], said), known)
+        validate(a_query(QUERIES[name]), answered(QUERIES[name], message), known)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -96,25 +100,25 @@ def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> No
         validate(a_query(query), answered(query, [fits[0] + 1, *fits[1:]]), range(MOST + 1))
 
 
-def one_at(said: IntArray, place: int) -> IntArray:
-    return frozen((np.arange(said.size) == place).astype(np.int64))
+def one_at(message: IntArray, place: int) -> IntArray:
+    return frozen((np.arange(message.size) == place).astype(np.int64))
 
 
 PLANTED: dict[str, Callable[[IntArray], Any]] = {
-    "row-norms": lambda said: said + one_at(said, 0),  # one record more than counted
-    "radius-search": lambda said: said - one_at(said, int(said.argmax())),
-    "gradient-norms": lambda said: said + one_at(said, 1),
-    "coordinates": lambda said: said + one_at(said, 5),  # in one coordinate only
-    "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
-    "squared-norm-sum": lambda said: said * 0 + MOST * S**2 + 1,
-    "gradient": lambda said: said * 0 + 2**27 * 250,
-    "cross-norms": lambda said: said - one_at(said, 2),
-    "cross-covariance": lambda said: said * 0 + 2**24 * 250,
-    "coordinate-clipped-sum": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
-    "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace
-    "spectrum": lambda said: said * np.where(np.arange(said.size) < 4, 1, 100),  # Cauchy-Schwarz
-    "subspace": lambda said: np.array([1] * 4 + [-1] * 6) * 10**9,  # every pair may, all four together not
-    "eigenvectors": lambda said: -said,
+    "row-norms": lambda message: message + one_at(message, 0),  # one record more than counted
+    "radius-search": lambda message: message - one_at(message, int(message.argmax())),
+    "gradient-norms": lambda message: message + one_at(message, 1),
+    "coordinates": lambda message: message + one_at(message, 5),  # in one coordinate only
+    "clipped-sum": lambda message: message * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
+    "squared-norm-sum": lambda message: message * 0 + MOST * S**2 + 1,
+    "gradient": lambda message: message * 0 + 2**27 * 250,
+    "cross-norms": lambda message: message - one_at(message, 2),
+    "cross-covariance": lambda message: message * 0 + 2**24 * 250,
+    "coordinate-clipped-sum": lambda message: message + one_at(message, 0),  # a coordinate of half-width 0
+    "gram": lambda message: message + one_at(message, 0) * MOST * S**2,  # the trace
+    "spectrum": lambda message: message * np.where(np.arange(message.size) < 4, 1, 100),  # Cauchy-Schwarz
+    "subspace": lambda message: np.array([1] * 4 + [-1] * 6) * 10**9,  # every pair may, all four together not
+    "eigenvectors": lambda message: -message,
 }
 
 
@@ -123,10 +127,10 @@ def test_an_answer_that_no_records_add_up_to_is_refused(name: str) -> None:
     """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
     query = QUERIES[name]
     rows = random_rows(MOST, 4)
-    said, known = Site(rows).answer(query), range(MOST, MOST + 1)
-    validate(a_query(query), answered(query, said), known)
+    message, known = Site(rows).answer(query), range(MOST, MOST + 1)
+    validate(a_query(query), answered(query, message), known)
     with refused(Code.BAD_CONTRIBUTION, "cannot have"):
-        validate(a_query(query), answered(query, frozen(PLANTED[name](said))), known)
+        validate(a_query(query), answered(query, frozen(PLANTED[name](message))), known)
 
 
 @pytest.mark.parametrize("panel", [linalg.PANEL, 5])
@@ -156,43 +160,45 @@ def test_products_that_are_not_positive_semidefinite_are_refused(
 ) -> None:
     """The only negative eigenvalue is that of all columns together, seen by the last panel alone."""
     monkeypatch.setattr(linalg, "PANEL", panel)
-    ones, apart = np.full(d, d * 1000, dtype=np.int64), np.full(d * (d - 1) // 2, 1000, dtype=np.int64)
+    ones, isolated = np.full(d, d * 1000, dtype=np.int64), np.full(d * (d - 1) // 2, 1000, dtype=np.int64)
     for entry, allowed in ((-1000, True), (-1000 * d // (d - 1) - 2, False)):
-        triangle = np.concatenate([ones - (d * 1000 - 1000 * (d - 1)) * (entry == -1000), apart * 0 + entry])
+        triangle = np.concatenate(
+            [ones - (d * 1000 - 1000 * (d - 1)) * (entry == -1000), isolated * 0 + entry]
+        )
         assert is_gram(triangle, d, 10**4, range(d + 1)) == allowed
 
 
 def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     d, factor = 400, linalg._factor
-    used, held = list[weakref.ref[Any]](), list[int]()
+    used, stored = list[weakref.ref[Any]](), list[int]()
 
     def seen(panel: Any, mine: Any, blocks: Any, scratch: Any) -> None:
         assert all(one() is None for one in used)  # nothing of the factor is kept that nobody needs
         factor(panel, mine, blocks, scratch)
         used.append(weakref.ref(mine))
-        held.append(8 * sum(mine.shape) * sum(block.shape[1] for block in blocks))
+        stored.append(8 * sum(mine.shape) * sum(block.shape[1] for block in blocks))
 
     monkeypatch.setattr(linalg, "PANEL", 16)
     monkeypatch.setattr(linalg, "_factor", seen)
-    asked = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
-    size, total = 8 * asked.query.length, RunningTotal(asked)
+    round_query = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
+    size, total = 8 * round_query.query.length, RunningTotal(round_query)
     tracemalloc.start()
     try:
         for site in "abc":
-            said = asked.query.assumed_release(MOST)
-            contribution = answered(asked.query, said)
-            assert contribution.values is said
-            del said
+            message = round_query.query.assumed_release(MOST)
+            contribution = answered(round_query.query, message)
+            assert contribution.values is message
+            del message
             tracemalloc.reset_peak()
-            validate(asked, contribution, range(MOST + 1))
+            validate(round_query, contribution, range(MOST + 1))
             assert contribution.digest
             assert tracemalloc.get_traced_memory()[1] < 2.3 * size  # the sum and the answer
-            assert max(held) < 0.55 * size  # mapped, and so not traced
+            assert max(stored) < 0.55 * size  # mapped, and so not traced
             total.add(site, contribution.values)
             gone = weakref.ref(contribution.values)
             del contribution
             assert gone() is None
-        assert total.whole().tolist() == (3 * asked.query.assumed_release(MOST)).tolist()
+        assert total.whole().tolist() == (3 * round_query.query.assumed_release(MOST)).tolist()
     finally:
         tracemalloc.stop()
 
@@ -232,7 +238,7 @@ def test_concatenated_answers_are_in_the_order_of_site_names() -> None:
     """Who was quick is nobody's business, and a signed release is the same for the same answers."""
     spec = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
     query = SpanVotes(subsamples=spec)
-    said = {site: np.full(query.length, number) for number, site in enumerate("abc")}
-    for order in permutations(said):
-        found = aggregate(a_query(query), {site: said[site] for site in order})
-        assert found.tolist() == np.concatenate(list(said.values())).tolist()
+    message = {site: np.full(query.length, number) for number, site in enumerate("abc")}
+    for order in permutations(message):
+        found = aggregate(a_query(query), {site: message[site] for site in order})
+        assert found.tolist() == np.concatenate(list(message.values())).tolist()

@@ -50,13 +50,13 @@ class Process:
     def sealed(self, round: int) -> Release | None:
         return self.store.sealed(round)
 
-    def seal(self, asked: RoundQuery, release: Release) -> None:
+    def seal(self, round_query: RoundQuery, release: Release) -> None:
         self._reach("before seal")
-        self.store.seal(asked, release)
+        self.store.seal(round_query, release)
         self._reach("after seal")
 
-    def charge(self, asked: RoundQuery) -> None:
-        self.store.charge(asked)
+    def charge(self, round_query: RoundQuery) -> None:
+        self.store.charge(round_query)
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         self._reach("before draw")
@@ -77,21 +77,21 @@ def promises_kept(run: Barrier, deaths: list[str | None]) -> bool:
     """The check: over all lives at most one answer gets out, and none before its charge and its seal."""
     store, noise = MemoryStore(), FixedNoise()
     published: list[list[int]] = []
-    kept = True
+    remaining = True
 
     def publish(values: IntArray) -> None:
-        nonlocal kept
+        nonlocal remaining
         published.append(values.tolist())
         sealed = store.releases.get(QUERY.round)
-        kept &= QUERY.round in store.charged and sealed is not None
-        kept &= sealed is not None and sealed.values.tolist() == values.tolist()
+        remaining &= QUERY.round in store.charged and sealed is not None
+        remaining &= sealed is not None and sealed.values.tolist() == values.tolist()
 
     for death in [*deaths, None, None]:
         try:
             run(Process(store, noise, death), publish)
         except Crash:
-            kept &= store.releases.keys() == store.charged.keys()
-    return kept and len({tuple(values) for values in published}) == 1
+            remaining &= store.releases.keys() == store.charged.keys()
+    return remaining and len({tuple(values) for values in published}) == 1
 
 
 def test_the_order_is_draw_charge_with_the_seal_publish() -> None:
@@ -212,15 +212,15 @@ def test_noise_of_another_type_or_length_reaches_no_release(drawn: Any) -> None:
 @pytest.mark.parametrize("name", every_query())
 def test_a_release_is_the_sum_plus_the_draw_and_states_its_cost(name: str) -> None:
     query = every_query()[name]
-    asked = a_query(query, plan_digest=PLAN.digest, round=4)
+    round_query = a_query(query, plan_digest=PLAN.digest, round=4)
     total = frozen(np.arange(query.length))
     released = barrier.release(
-        asked, total, ("north",), plan=PLAN, journal=MemoryStore(), noise=FixedNoise(41)
+        round_query, total, ("north",), plan=PLAN, journal=MemoryStore(), noise=FixedNoise(41)
     )
     assert (released.values - total).tolist() == [42] * query.length
-    assert (released.round, released.query, released.present) == (4, asked.digest, ("north",))
-    assert released.micro_rho == asked.priced.micro_rho
-    assert released.sigma == noise_spec(query, asked.priced.micro_rho, PLAN.study.neighbours).sigma
+    assert (released.round, released.query, released.present) == (4, round_query.digest, ("north",))
+    assert released.micro_rho == round_query.priced.micro_rho
+    assert released.sigma == noise_spec(query, round_query.priced.micro_rho, PLAN.study.neighbours).sigma
 
 
 def test_a_query_of_another_plan_is_refused() -> None:

@@ -76,7 +76,7 @@ def test_bars_are_the_variances_and_whiskers_the_noise() -> None:
     np.testing.assert_array_equal(heights[:3], one.explained_variance)
     assert one.result.covariance is not None
     np.testing.assert_allclose(heights[3:], np.linalg.eigvalsh(one.result.covariance)[::-1][3:])
-    (bars,) = [held for held in axes.containers if isinstance(held, ErrorbarContainer)]
+    (bars,) = [stored for stored in axes.containers if isinstance(stored, ErrorbarContainer)]
     (whiskers,) = bars.lines[2]
     lengths = [segment[1, 1] - segment[0, 1] for segment in whiskers.get_segments()]
     np.testing.assert_allclose(lengths, 4 * one.result.noise_scale)
@@ -159,9 +159,9 @@ def test_captions_hold_the_numbers_of_their_figures() -> None:
     result, columns = simulation().result, list(NAMES)
     shares = result.explained_variance_ratio
     np.testing.assert_allclose(numbers(scree_caption(SUBJECT)), [*shares, shares.sum()], atol=6e-4)
-    said = numbers(loadings_caption(SUBJECT))
+    message = numbers(loadings_caption(SUBJECT))
     top = [sorted(row, key=abs, reverse=True)[:3] for row in result.components]
-    np.testing.assert_allclose(said, np.ravel(top), atol=6e-3)
+    np.testing.assert_allclose(message, np.ravel(top), atol=6e-3)
     both = pair_matrix(SUBJECT, "correlation")
     words = heatmap_caption(both, columns)
     i, j = np.unravel_index(np.abs(np.tril(both.values * ~both.is_noise, -1)).argmax(), (4, 4))

@@ -82,12 +82,12 @@ def test_a_path_bytes_and_a_mapping_are_the_same_release(tmp_path: Path) -> None
 
 
 def test_arrays_of_a_release_equal_its_document() -> None:
-    one, said = released(), simulation().document["result"]
+    one, message = released(), simulation().document["result"]
     for name in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
-        np.testing.assert_array_equal(getattr(one, name), said[name])
+        np.testing.assert_array_equal(getattr(one, name), message[name])
     assert (one.columns, one.sites, one.study) == (NAMES, ("north", "south"), simulation().plan.study)
     assert one.guarantee == simulation().document["guarantee"]["text"]
-    assert one.predicted_error == said["predicted_sin_angle"]
+    assert one.predicted_error == message["predicted_sin_angle"]
 
 
 def changed(data: bytes) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def test_transform_is_the_projection_of_what_the_study_compared() -> None:
 def tables() -> dict[str, Any]:
     """The records in another order of columns, with one that nobody asked for."""
     x, order = rows(40, seed=4), [2, 0, 3, 1]
-    held = {NAMES[i]: x[:, i] for i in order} | {"patient": [f"p{i}" for i in range(len(x))]}
-    return {"pandas": pd.DataFrame(held), "polars": pl.DataFrame(held), "arrow": pa.table(held)}
+    stored = {NAMES[i]: x[:, i] for i in order} | {"patient": [f"p{i}" for i in range(len(x))]}
+    return {"pandas": pd.DataFrame(stored), "polars": pl.DataFrame(stored), "arrow": pa.table(stored)}
 
 
 @pytest.mark.parametrize("kind", tables())
@@ -181,13 +181,13 @@ def test_whitened_components_have_a_variance_of_one_by_the_release() -> None:
 
 def test_a_share_takes_the_fewest_components_that_hold_more() -> None:
     one = released()
-    together = np.cumsum(one.explained_variance_ratio)
-    for share in (0.01, float(together[0]), float(together[1]) - 1e-9, float(together[2]) - 1e-9):
-        kept = one.to_sklearn(share)
-        k = kept.n_components_
-        assert together[k - 1] > share
-        assert k == 1 or together[k - 2] <= share
-        np.testing.assert_array_equal(kept.components_, one.components[:k])
+    combined = np.cumsum(one.explained_variance_ratio)
+    for share in (0.01, float(combined[0]), float(combined[1]) - 1e-9, float(combined[2]) - 1e-9):
+        remaining = one.to_sklearn(share)
+        k = remaining.n_components_
+        assert combined[k - 1] > share
+        assert k == 1 or combined[k - 2] <= share
+        np.testing.assert_array_equal(remaining.components_, one.components[:k])
     with pytest.raises(ValueError, match="the 1 released components hold"):
         load_release(sealed(simulation(components=1))).to_sklearn(0.999)
     assert one.to_sklearn(2).components_.shape == (2, 4)

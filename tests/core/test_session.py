@@ -33,9 +33,9 @@ ALL = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
 def run(plan: Plan, seed: int = 1) -> Session:
     sites = {name: Site(random_rows(300, plan.study.dimension, seed=i)) for i, name in enumerate("ab")}
     session, store, noise = Session(plan), MemoryStore(), SeededNoise(seed)
-    while (asked := session.pending) is not None:
-        total = aggregate(asked, {name: site.answer(asked.query) for name, site in sites.items()})
-        session.feed(barrier.release(asked, total, ("a", "b"), plan=plan, journal=store, noise=noise))
+    while (round_query := session.pending) is not None:
+        total = aggregate(round_query, {name: site.answer(round_query.query) for name, site in sites.items()})
+        session.feed(barrier.release(round_query, total, ("a", "b"), plan=plan, journal=store, noise=noise))
     return session
 
 
@@ -98,12 +98,12 @@ def test_there_is_no_result_before_the_end(finished: Session) -> None:
             _ = Session.replay(finished.plan, finished.releases[:size]).result
 
 
-def spendthrift(prices: list[int]) -> Any:
+def spendthrift(costs: list[int]) -> Any:
     """An algorithm that asks at whatever prices it is given."""
 
     def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
-        for price in prices:
-            yield PricedQuery(query=Count(), micro_rho=price)
+        for cost in costs:
+            yield PricedQuery(query=Count(), micro_rho=cost)
         raise AssertionError("the session let everything pass")
 
     return steps
@@ -113,10 +113,10 @@ def spendthrift(prices: list[int]) -> Any:
 def test_no_algorithm_spends_more_than_its_plan(data: st.DataObject) -> None:
     """Even one that tries: it is stopped before the question that would exceed the plan is asked."""
     plan = a_plan(d=2)
-    prices = data.draw(st.lists(st.integers(1, plan.micro_rho), min_size=1, max_size=12))
-    prices.append(plan.micro_rho + 1)
+    costs = data.draw(st.lists(st.integers(1, plan.micro_rho), min_size=1, max_size=12))
+    costs.append(plan.micro_rho + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ALGORITHMS, Algorithm.GAUSS_COV, spendthrift(prices))
+        patch.setitem(ALGORITHMS, Algorithm.GAUSS_COV, spendthrift(costs))
         with refused(Code.BUDGET, "exceed"):
             drain(plan)
 
@@ -151,10 +151,10 @@ def test_a_query_whose_sums_could_overflow_is_not_pending(monkeypatch: pytest.Mo
         Session(plan)
 
 
-@pytest.mark.parametrize("price", [0, -1])
-def test_no_query_is_free(price: int) -> None:
+@pytest.mark.parametrize("cost", [0, -1])
+def test_no_query_is_free(cost: int) -> None:
     with refused(Code.BAD_STUDY, "below one micro-rho"):
-        PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
+        PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=cost)
 
 
 def test_an_algorithm_that_fails_leaves_the_session_where_it_can_be_replayed(finished: Session) -> None:

@@ -41,7 +41,7 @@ def test_run_study_equals_simulate_when_every_site_answers() -> None:
     run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(5))
     run = simulate(STUDY, RECORDS, seed=5)
     assert [release.digest for release in session.releases] == bits(run)[:-1]
-    assert [asked.digest for asked in run.queries] == [release.query for release in run.releases]
+    assert [round_query.digest for round_query in run.queries] == [release.query for release in run.releases]
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -53,9 +53,9 @@ def test_a_simulated_release_is_charged_and_sealed_before_the_algorithm_sees_it(
     spent: list[set[int]] = []
     seal, feed = MemoryJournal.seal, Session.feed
 
-    def sealing(self: MemoryJournal, asked: RoundQuery, release: Release) -> None:
-        seal(self, asked, release)
-        sealed.append(asked.round)
+    def sealing(self: MemoryJournal, round_query: RoundQuery, release: Release) -> None:
+        seal(self, round_query, release)
+        sealed.append(round_query.round)
         spent.append({round for _, round in self.ledger.charged} | self.tried.keys())
 
     def feeding(self: Session, release: Release) -> None:
@@ -96,9 +96,9 @@ def test_too_few_sites_end_a_study_with_the_reason() -> None:
     sites = {name: Site(to_grid(RECORDS[name][:n], STUDY)) for name, n in (("north", 30), ("south", 7))}
     plan = make_plan(a_study(federation=need))
     with refused(Code.STUDY_FAILED, "south: fewer records than minimum_cohort = 20"):
-        asked = Session(plan).pending
-        assert asked is not None
-        Attendance(need, sites, {})(asked)
+        round_query = Session(plan).pending
+        assert round_query is not None
+        Attendance(need, sites, {})(round_query)
 
 
 def test_uninvited_sites_are_refused() -> None:
@@ -130,13 +130,16 @@ def test_contributions_of_groups_equal_the_answers_of_their_sites(
     study = a_study(sites=SITES, algorithm=algorithm)
     rng = np.random.default_rng(0)
     sites = {name: Site(to_grid(rng.normal(50, 20, size=(90, 3)), study)) for name in SITES}
-    told = False
-    for asked in rehearse(a_plan(study)):
+    result = False
+    for round_query in rehearse(a_plan(study)):
         for present in (SITES, SITES[4:], SITES[:3]):
-            each = {name: sites[name].answer(asked.query, frame=asked.priced.frame) for name in present}
-            together = sum_contributions(sites, study.max_records, asked, present[::-1])
-            told |= bool(together.any())
-            assert np.array_equal(together, aggregate(asked, each))
-    assert told
+            each = {
+                name: sites[name].answer(round_query.query, frame=round_query.priced.frame)
+                for name in present
+            }
+            combined = sum_contributions(sites, study.max_records, round_query, present[::-1])
+            result |= bool(combined.any())
+            assert np.array_equal(combined, aggregate(round_query, each))
+    assert result
     with refused(Code.BAD_CONTRIBUTION):
         sum_contributions(sites, 89, rehearse(a_plan(a_study(sites=SITES)))[0], SITES)

@@ -44,10 +44,10 @@ CHANGED = "the tree changed while it ran: nothing was recorded"
 def last_line(log: Path) -> str:
     """Return the last line of a log that holds a letter, without colours, 120 characters at most."""
     lines = (COLOURS.sub("", line).strip(" =\t") for line in log.read_text(errors="replace").splitlines())
-    told = [
+    response = [
         " ".join(line.split()) for line in lines if re.search("[a-z]", line) and not MAKES_OWN.match(line)
     ]
-    return told[-1][:120] if told else "no output"
+    return response[-1][:120] if response else "no output"
 
 
 def execute(command: tuple[str, ...], log: Path, seconds: float = 60 * MINUTES) -> int | None:

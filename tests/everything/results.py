@@ -56,8 +56,10 @@ def load(path: Path, rows: tuple[Row, ...]) -> dict[str, Result]:
         return {}
     stored = {name: Result(**fields) for name, fields in json.loads(path.read_text()).items()}
     inputs = {package: digest(package=package) for package in {row.package for row in rows}}
-    kept = [row.name for row in rows if row.name in stored and stored[row.name].inputs == inputs[row.package]]
-    return {name: stored[name] for name in kept}
+    remaining = [
+        row.name for row in rows if row.name in stored and stored[row.name].inputs == inputs[row.package]
+    ]
+    return {name: stored[name] for name in remaining}
 
 
 def store(path: Path, results: Results) -> None:
@@ -84,10 +86,8 @@ def _line(row: Row, result: Result | None) -> str:
     command = f"`{shlex.join(row.command)}`"
     if result is None:
         return f"| {command} | {row.promise} | not run yet | | | |"
-    said = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")
-    return (
-        f"| {command} | {row.promise} | {said} | {result.seconds:.0f} | {result.commit} | {result.machine} |"
-    )
+    message = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")
+    return f"| {command} | {row.promise} | {message} | {result.seconds:.0f} | {result.commit} | {result.machine} |"
 
 
 def summary(results: Results, rows: tuple[Row, ...] = ROWS) -> str:

@@ -49,13 +49,13 @@ def _engine() -> str:
 def _torture() -> Iterator[Row]:
     """Return a row for each room of checks, so that a stopped run does not begin the whole torture again."""
     rooms = list(dict.fromkeys(CHECKS.values()))
-    together = [room for room in rooms if list(CHECKS.values()).count(room) == 1]
-    for room in (*(room for room in rooms if room not in together), "others"):
+    combined = [space for space in rooms if list(CHECKS.values()).count(space) == 1]
+    for space in (*(space for space in rooms if space not in combined), "others"):
         names = tuple(
-            name for name, at in CHECKS.items() if at == room or (room == "others" and at in together)
+            name for name, at in CHECKS.items() if at == space or (space == "others" and at in combined)
         )
         yield Row(
-            name=f"torture-{room}",
+            name=f"torture-{space}",
             command=("make", "torture", f"ARGS=--only {' '.join(names)}"),
             promise=f"what daemons must survive, at full scale: {', '.join(names)}",
             lacking=partial(_lacking, names),

@@ -118,13 +118,13 @@ async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
     try:
         with mock.patch.object(responses, "BURST", 1e12):  # a caller waits for its lists otherwise
             async with serving(made(folder, long_poll_seconds=0.001)) as rig:
-                held = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
-                seeds = await _seeds({name: rig.connect(one) for name, one in held.items()})
+                stored = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
+                seeds = await _seeds({name: rig.connect(one) for name, one in stored.items()})
                 yield {
                     name: Kind(
                         seeds=tuple(message.SerializeToString() for message in seeds.get(name, ())) or (b"",),
                         mutate=mutate_message,
-                        feed=partial(_feed, handler, Call(held[_caller(name)].certificate), defects),
+                        feed=partial(_feed, handler, Call(stored[_caller(name)].certificate), defects),
                         weight=WEIGHTS.get(name, 1.0),
                     )
                     for name, handler in (await _handlers(rig)).items()
@@ -219,16 +219,16 @@ async def _query(site: Client) -> RoundQuery:
         return await site.query()
 
 
-async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dict[str, list[Message]]:
-    answer = clients["anna"].contribution(asked, np.array([60], dtype=np.int64))
+async def _about_rounds(clients: Mapping[str, Client], round_query: RoundQuery) -> dict[str, list[Message]]:
+    answer = clients["anna"].contribution(round_query, np.array([60], dtype=np.int64))
     plan = answer.plan_digest
-    opening = pb.OpenUploadRequest(
-        plan_digest=plan, round=asked.round, query_digest=answer.query_digest, total_bytes=8,
+    dispatch = pb.OpenUploadRequest(
+        plan_digest=plan, round=round_query.round, query_digest=answer.query_digest, total_bytes=8,
         contribution_digest=answer.contribution_digest,
     )  # fmt: skip
-    uploads = {name: (await clients[name].stub.OpenUpload(opening)).upload for name in ("anna", "carl")}
+    uploads = {name: (await clients[name].stub.OpenUpload(dispatch)).upload for name in ("anna", "carl")}
     await clients["anna"].stub.PutChunk(pb.PutChunkRequest(upload=uploads["anna"], data=answer.values))
-    decline = pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=pb.DECLINE_REASON_POLICY)
+    decline = pb.DeclineRequest(plan_digest=plan, round=round_query.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
         "Hello": [
@@ -245,7 +245,7 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
             pb.ContributeRequest(plan_digest=plan, values=bytes(800)),
             pb.ContributeRequest(values=answer.values, next=pb.NextWorkRequest(known_plans=[plan])),
         ],
-        "OpenUpload": [opening],
+        "OpenUpload": [dispatch],
         "PutChunk": [pb.PutChunkRequest(upload=uploads["carl"], data=answer.values)],
         "Commit": [pb.CommitRequest(upload=uploads["anna"])],
         "Decline": [decline],
@@ -261,8 +261,8 @@ def _signed(text: str) -> pb.SubmitStudyRequest:
     return pb.SubmitStudyRequest(study_toml=text, submission="mine", authorization=signed)
 
 
-def _about_studies(asked: RoundQuery, over: bytes, released: bytes) -> dict[str, list[Message]]:
-    plan = bytes.fromhex(asked.plan_digest)
+def _about_studies(round_query: RoundQuery, over: bytes, released: bytes) -> dict[str, list[Message]]:
+    plan = bytes.fromhex(round_query.plan_digest)
     texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
     return {
         "SubmitStudy": [_signed(text) for text in texts],

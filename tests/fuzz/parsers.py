@@ -130,7 +130,7 @@ async def _dictionary(data: bytes) -> None:
 
 
 def _published() -> bytes:
-    return sign_dictionary(_few_columns(), "fed", lambda said: b"").signed_json
+    return sign_dictionary(_few_columns(), "fed", lambda statement: b"").signed_json
 
 
 async def _read_published(data: bytes) -> None:
@@ -138,10 +138,10 @@ async def _read_published(data: bytes) -> None:
 
 
 def _statement() -> bytes:
-    said = SiteStatement(
+    statement = SiteStatement(
         columns=("age", "bmi"), needs_approval=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
     )
-    return said.to_proto().SerializeToString()
+    return statement.to_proto().SerializeToString()
 
 
 async def _read_statement(data: bytes) -> None:
@@ -164,8 +164,8 @@ def _document() -> bytes:
 async def _release(data: bytes) -> None:
     """A file as it is; and one that somebody signed who signs anything."""
     try:
-        said = json.loads(data)
-        signed = signed_bundle(said, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
+        statement = json.loads(data)
+        signed = signed_bundle(statement, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
     except (ValueError, RecursionError):  # nobody can sign that
         signed = data
     with suppress(RequestError):
@@ -180,11 +180,11 @@ async def _config(path: Path, data: bytes) -> None:
 
 def _join() -> bytes:
     trusted = Authority().trusting()
-    said = {
+    statement = {
         "token": "t", "role": "site", "name": "anna", "federation": trusted.federation,
         "coordinator": "127.0.0.1:1", "enrol": "127.0.0.1:2", "authorities": trusted.to_json().decode(),
     }  # fmt: skip
-    return canonical(said)
+    return canonical(statement)
 
 
 async def _read_join(path: Path, data: bytes) -> None:

@@ -114,11 +114,11 @@ def query_seeds() -> tuple[bytes, ...]:
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
     part = Batch(first_round=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
-    asks: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
-    asks.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
-    asks.append(EigenvalueVotes(spec=alone, edges=edges, subsets=5, batch=part))
+    requests: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
+    requests.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
+    requests.append(EigenvalueVotes(spec=alone, edges=edges, subsets=5, batch=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
-    return (*(query_to_proto(a_query(query)).SerializeToString() for query in asks), *vectors)
+    return (*(query_to_proto(a_query(query)).SerializeToString() for query in requests), *vectors)
 
 
 @lru_cache(maxsize=1)
@@ -133,10 +133,10 @@ async def feed_query(data: bytes) -> None:
     message = pb.Query.FromString(data)
     query = query_from_proto(message)
     message.DiscardUnknownFields()
-    said = _canonical(message)
-    if _canonical(query_to_proto(query)) != said:
+    statement = _canonical(message)
+    if _canonical(query_to_proto(query)) != statement:
         raise ChangedMeaning("an accepted query is written otherwise than it was read")
-    if _originals().get(query.digest, said) != said:
+    if _originals().get(query.digest, statement) != statement:
         raise ChangedMeaning("an accepted query has the digest of another one")
 
 
@@ -254,9 +254,9 @@ def _certificate(stage: Stage) -> Kind:
     async def feed(data: bytes) -> None:
         sent = PEM.format(base64.encodebytes(data).decode()).encode()
         if data[-1:] in b"01234":  # now and then as an authority
-            said = json.loads(stage.authority.trusting().to_json())
-            said["authorities"][0]["certificate"] = sent.decode()
-            list_from_json(canonical(said))
+            statement = json.loads(stage.authority.trusting().to_json())
+            statement["authorities"][0]["certificate"] = sent.decode()
+            list_from_json(canonical(statement))
         verified_certificate(sent, stage.authority.trusting(), identity, key)
 
     return Kind(seeds=(leaf.public_bytes(Encoding.DER),), mutate=mutate_bytes, feed=feed, weight=0.3)

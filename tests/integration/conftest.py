@@ -25,9 +25,9 @@ from tests.integration.stage import SITES, Stage
 
 def answer_both(federation: DemoFederation, config: Path, name: str) -> None:
     """A site that knows its peers, and whose site.toml allows central studies all the same."""
-    said = config.read_text()
-    assert "\ntrust = []\n" in said
-    config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+    message = config.read_text()
+    assert "\ntrust = []\n" in message
+    config.write_text(message.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
     federation.kill(name)
     federation.restart(name)
 

@@ -106,12 +106,14 @@ def forgeries(rig: Rig) -> dict[str, list[SignedAuthorityList]]:
     both = replace(
         current_list, version=current_list.version + 1, authorities=(*current_list.authorities, own)
     )
-    said = both.to_json()
+    message = both.to_json()
     key = load_keys(rig.config.files).release
     return {
-        WORST: [SignedAuthorityList(list_json=said, signatures=(sign_list(attacker.key, said),))],
-        "unsigned": [SignedAuthorityList(list_json=said, signatures=())],
-        "signed by the release key": [SignedAuthorityList(list_json=said, signatures=(key.sign(said),))],
+        WORST: [SignedAuthorityList(list_json=message, signatures=(sign_list(attacker.key, message),))],
+        "unsigned": [SignedAuthorityList(list_json=message, signatures=())],
+        "signed by the release key": [
+            SignedAuthorityList(list_json=message, signatures=(key.sign(message),))
+        ],
         "the first one again": list(Authorities(rig.config.files).since(0)[:1]),
     }
 
@@ -131,11 +133,11 @@ async def test_a_stolen_server_key_makes_no_authority(tmp_path: Path) -> None:
                 async with await open_channel(load_identity(site.folder)) as channel:
                     with refused(Code.IDENTITY, "was rejected"):
                         await renew(rpc.CoordinatorStub(channel), load_identity(site.folder))
-                said = lines.count("authorities-refused")
+                message = lines.count("authorities-refused")
                 if what == WORST:
                     async with living(site.folder):
-                        await until(lambda: lines.count("authorities-refused") > said)  # noqa: B023
-            assert said == 2, what
+                        await until(lambda: lines.count("authorities-refused") > message)  # noqa: B023
+            assert message == 2, what
             lines.seen.clear()
             assert [file.read_bytes() for file in files] == before, what
             assert thief.asked == [], "nor was any work taken from whoever sent it"
@@ -301,8 +303,8 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
     assert (code, "--signer" in out) == (0, True), err
     assert not (here / "server.key").exists()
     cert = ("--cert", root.certify(csr), "--signer", root.certificate)
-    said = told("import", "--config", toml, *cert)
-    assert "Not in force yet" in said
+    message = told("import", "--config", toml, *cert)
+    assert "Not in force yet" in message
     draft = ("--draft", here / "authorities.draft", "--key", root.key)
     with mock.patch("click.confirm", side_effect=[False, True]):
         for expected in ("issue:", "Wrote"):

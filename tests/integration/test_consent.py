@@ -57,8 +57,8 @@ async def words_are(ada: Client, digest: str, **wanted: str) -> pb.StudyRow:
     while True:
         rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
         (row,) = (one for one in rows if one.plan_digest.hex() == digest)
-        said = {one.site: one.status for one in row.consent}
-        if said.items() >= wanted.items():
+        message = {one.site: one.status for one in row.consent}
+        if message.items() >= wanted.items():
             return row
         await asyncio.sleep(WATCH)
 
@@ -116,9 +116,9 @@ def test_a_reason_is_told_and_the_study_goes_on_without_that_site(tmp_path: Path
         person(tmp_path, "carl", no, word=DeclineReason.TIMING)
         events = await ada.events(digest)
         assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1].failure
-        told = {one.site: (one.status, one.text) for event in events for one in event.consent}
-        assert told["bert"] == ("declined: purpose", "")
-        assert told["carl"] == ("declined: timing", "not before the board has met")
+        result = {one.site: (one.status, one.text) for event in events for one in event.consent}
+        assert result["bert"] == ("declined: purpose", "")
+        assert result["carl"] == ("declined: timing", "not before the board has met")
         absent = {one.site: one.status for one in events[-1].sites}
         assert absent == {"anna": "answered", "bert": "declined:purpose", "carl": "declined:timing"}
 

@@ -84,16 +84,16 @@ def test_the_main_job(
 ) -> None:
     """Told to a program, and then the same to a person."""
 
-    def told(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    def result(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
         print_result_as(value, as_json, show)
         show(value)
 
-    monkeypatch.setattr(command, "print_result_as", told)
+    monkeypatch.setattr(command, "print_result_as", result)
     folder = tmp_path / "out"
     assert eigenveil(["demo", "--out", str(folder), "--json"]) == 0
-    said = capfd.readouterr()
-    first, *rest = said.out.splitlines()
-    assert JARGON.findall("\n".join(rest) + said.err) == []
+    statement = capfd.readouterr()
+    first, *rest = statement.out.splitlines()
+    assert JARGON.findall("\n".join(rest) + statement.err) == []
     assert "Privacy budget of each site" in "".join(rest)
     value = json.loads(first)
     check(folder, value)
@@ -173,8 +173,8 @@ def test_a_foreign_folder_is_refused(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_interrupted_it_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     serving = folder / "logs" / "coordinator.out"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    with spawned("demo", "--out", str(folder), **quiet) as process:
+    weak = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with spawned("demo", "--out", str(folder), **weak) as process:
         until(lambda: serving.exists() and serving.stat().st_size > 0)
         process.send_signal(number)
         process.wait(PATIENCE)

@@ -47,8 +47,8 @@ def run(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call
     monkeypatch.setenv("COLUMNS", "200")
 
     async def one(*words: object, as_json: bool = True) -> tuple[int, Any]:
-        told = [str(word) for word in words] + (["--json"] if as_json else [])
-        code = await asyncio.to_thread(eigenveil, told)
+        result = [str(word) for word in words] + (["--json"] if as_json else [])
+        code = await asyncio.to_thread(eigenveil, result)
         said = capfd.readouterr()
         return code, json.loads(said.out.strip().splitlines()[-1]) if as_json else said.out + said.err
 
@@ -91,25 +91,25 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             assert view.dictionary == OWN == stored_dictionary(ada)
             while stored_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
                 await asyncio.sleep(0.05)
-            code, told = await run("sites")
-            assert told["sites"][0]["stated"]["thresholds"] == site.statement.thresholds  # type: ignore[union-attr]
-            code, told = await run("columns")
-            offered = {row["name"]: row["offered"][row["name"]] for row in told["columns"]}
+            code, result = await run("sites")
+            assert result["sites"][0]["stated"]["thresholds"] == site.statement.thresholds  # type: ignore[union-attr]
+            code, result = await run("columns")
+            offered = {row["name"]: row["offered"][row["name"]] for row in result["columns"]}
             assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}
             code, said = await run("columns", as_json=False)
             assert (code, "a [b]measure[/b]" in said) == (0, True)
 
-            code, told = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
-            assert (code, told["sites"]) == (0, ["anna"])
+            code, result = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
+            assert (code, result["sites"]) == (0, ["anna"])
             code, whole = await run("study", "resolve", file, as_json=False)
             assert [column.upper for column in parse_study(whole).columns] == [10.0] * 3
             text = file.read_text()
             file.write_text(text.replace('"c0",', '{name = "c0", upper = 9},'))
-            code, told = await run("study", "explain", file)
-            assert (code, told["overrides"]) == (0, ["c0: bounds 0 to 9, in the dictionary 0 to 10"])
-            assert (await run("plan", file))[1]["overrides"] == told["overrides"]
-            code, told = await run("study", "submit", "--yes", file)
-            assert (code, len(told["overrides"])) == (0, 1)
+            code, result = await run("study", "explain", file)
+            assert (code, result["overrides"]) == (0, ["c0: bounds 0 to 9, in the dictionary 0 to 10"])
+            assert (await run("plan", file))[1]["overrides"] == result["overrides"]
+            code, result = await run("study", "submit", "--yes", file)
+            assert (code, len(result["overrides"])) == (0, 1)
 
 
 async def test_what_the_federation_does_not_have_is_told_before_anything_is_submitted(

@@ -74,8 +74,8 @@ def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
     assert "Linux or macOS" in done.stdout
 
 
-@pytest.mark.parametrize("held", ["lock", "."], ids=["a file", "its folder"])
-def test_a_lock_of_windows_keeps_others_out_until_it_is_closed(held: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", ["lock", "."], ids=["a file", "its folder"])
+def test_a_lock_of_windows_keeps_others_out_until_it_is_closed(stored: str, tmp_path: Path) -> None:
     program, file = ROOT / "tests" / "integration" / "elsewhere.py", tmp_path / "program.py"
-    done = elsewhere(tmp_path, LOCK, tmp_path / held, program, file)
+    done = elsewhere(tmp_path, LOCK, tmp_path / stored, program, file)
     assert done.returncode == 0, done.stderr

@@ -52,16 +52,16 @@ async def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_af
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             join = invited(rig, tmp_path / "anna.join")
-            code, _, said = await init("here", join)
-            assert (code, "r.csv" in said, (tmp_path / "here").exists()) == (2, True, False)
+            code, _, message = await init("here", join)
+            assert (code, "r.csv" in message, (tmp_path / "here").exists()) == (2, True, False)
             records.write_text("a\n1\n")
-            code, told, _ = await init("here", join)  # the token is as good as before
+            code, result, _ = await init("here", join)  # the token is as good as before
             assert code == 0
-            assert f"/{SITE} until" in told
+            assert f"/{SITE} until" in result
             config = load(tmp_path / "here" / "site.toml")
             assert config.name == load_identity(config.identity).identity.name == SITE
-            code, _, said = await init("there", join)
-            assert (code, "eigenveil-site enrol --config" in said) == (20, True)
+            code, _, message = await init("there", join)
+            assert (code, "eigenveil-site enrol --config" in message) == (20, True)
 
     await scenario()
 

@@ -36,16 +36,16 @@ async def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path)
             return digest
 
     with servers.serving(servers.mail_handler(seen, Tls.TLS), seen):
-        way = Notify(
+        path = Notify(
             to=(OFFICER,), mail_host="127.0.0.1", mail_port=seen.port, mail_tls=Tls.TLS,
             mail_from=OFFICER, authorities=root,
         )  # fmt: skip
-        with notifications(way, federation=FEDERATION, site="anna", count=lambda one: None):
+        with notifications(path, federation=FEDERATION, site="anna", count=lambda one: None):
             digest = await scenario()
-    told = [str(message_from_bytes(mail)["Subject"]) for mail in seen.mails]
-    assert [subject.partition(":")[0] for subject in told] == [
+    result = [str(message_from_bytes(mail)["Subject"]) for mail in seen.mails]
+    assert [subject.partition(":")[0] for subject in result] == [
         "A study waits for a decision at anna",
         "Cancelled",
     ]
-    assert all(digest[:12] in subject for subject in told)
+    assert all(digest[:12] in subject for subject in result)
     assert b"not-in-a-mail" not in b"".join(seen.mails)

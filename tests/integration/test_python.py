@@ -64,8 +64,8 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     study = federation.study(
         columns=COLUMNS, epsilon=0.4, components=1, name="from-python", bounds={"area": (0, 3000)}
     )
-    plan, told = study.plan(), study.explain()
-    assert told.left == before.studies_left(plan.cost)
+    plan, response = study.plan(), study.explain()
+    assert response.left == before.studies_left(plan.cost)
     assert "area: bounds 0 to 3000" in str(study)
     (tmp_path / "study.toml").write_text(study.toml)
     for source in (tmp_path / "study.toml", study.study):
@@ -89,7 +89,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
         assert [event["state"] for event in again.events()][-1] == "released"
         frame = later.studies.to_pandas()
         assert frame[frame["name"] == "from-python"]["state"].tolist() == ["released"]
-    for shown in (federation, federation.sites, federation.columns, before, study, plan, told, run):
+    for shown in (federation, federation.sites, federation.columns, before, study, plan, response, run):
         html = shown._repr_html_()
         assert html.startswith('<div class="eigenveil">')
         assert not any(word in html + repr(shown) for word in ("micro-rho", "zCDP"))
@@ -121,8 +121,8 @@ async def test_it_works_inside_a_running_event_loop_and_from_many_threads(
         eigenveil.connect(published.layout.analyst) as other,
         ThreadPoolExecutor(6) as pool,
     ):
-        asked = [pool.submit(lambda one=one: len(one.sites)) for one in [federation, other] * 6]  # type: ignore[misc]
-        assert {one.result() for one in asked} == {len(SITES)}
+        query = [pool.submit(lambda one=one: len(one.sites)) for one in [federation, other] * 6]  # type: ignore[misc]
+        assert {one.result() for one in query} == {len(SITES)}
     assert caplog.records == []
 
 

@@ -58,8 +58,8 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
     async with living(identity) as daemon:
         await until(lambda: not shown(rig)["without_current_list"])
         for words in bring:
-            code, said = ca(rig, *words)
-            assert code == 0, said
+            code, message = ca(rig, *words)
+            assert code == 0, message
         assert len(shown(rig)["authorities"]) == 2
         assert "ca rotate, ca csr" not in ca(rig, "rotate")[1], "one change at a time"
         await until(lambda: not shown(rig)["without_current_list"])
@@ -111,9 +111,9 @@ async def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path)
         assert ca(rig, "rotate")[0] == 0
         assert "site/bert" in ca(rig, "switch")[1]
         async with asyncio.timeout(60):
-            while len(told := (await bert.stub.Hello(HELLO)).authorities) < 2:
+            while len(result := (await bert.stub.Hello(HELLO)).authorities) < 2:
                 await asyncio.sleep(0.05)
-        assert told[-1].list_json.decode() == rig.list_json, "who greets is told"
+        assert result[-1].list_json.decode() == rig.list_json, "who greets is told"
         assert ca(rig, "switch", "--anyway")[0] == 0
         assert "site/bert" in ca(rig, "retire")[1]
         await bert.stub.Hello(HELLO)
@@ -164,12 +164,12 @@ async def test_what_is_no_authority_is_not_imported(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         stored = await enrolled(rig, tmp_path / "anna")
         wrong = {"a leaf": stored.pair, "the one there is": rig.config.files.ca}
-        foreign = made(tmp_path / "d").files.ca
-        for path, word in ((wrong["a leaf"], "not an authority"), (foreign, "has no key for")):
-            code, said = ca(rig, "import", "--cert", str(path))
-            assert (code, word in said) == (4, True), said
-        code, said = ca(rig, "import", "--cert", str(wrong["the one there is"]))
-        assert (code, "trusted already" in said) == (9, True)
+        external = made(tmp_path / "d").files.ca
+        for path, word in ((wrong["a leaf"], "not an authority"), (external, "has no key for")):
+            code, message = ca(rig, "import", "--cert", str(path))
+            assert (code, word in message) == (4, True), message
+        code, message = ca(rig, "import", "--cert", str(wrong["the one there is"]))
+        assert (code, "trusted already" in message) == (9, True)
 
 
 async def test_a_damaged_authority_stops_a_start_and_not_a_serving_process(tmp_path: Path) -> None:

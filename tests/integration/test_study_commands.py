@@ -57,13 +57,13 @@ def operators_and_officers_read(stage: Stage, capfd: Capture) -> str:
     """What the commands of the other two programs print here."""
     coordinator = str(stage.layout.root / COORDINATOR / "coordinator.toml")
     site = str(stage.layout.site_config(SITES[0]))
-    said = [
+    statement = [
         *((cli.main, word, "--config", coordinator) for word in ("status", "studies", "doctor")),
         *((site_main, *words, "--config", site) for words in (("studies",), ("ledger", "show"))),
         (site_main, "egress", "show", "--config", site),
         (site_main, "explain", "--config", site, "commands"),
     ]
-    for main, *words in said:
+    for main, *words in statement:
         with mock.patch.object(sys, "argv", ["a program", *words]):
             main()
     return "".join(capfd.readouterr())
@@ -93,8 +93,8 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     for words in (["list"], ["show", "commands"], ["explain", file], ["watch", "commands"]):
         assert eigenveil(["study", *words]) == 0
     assert eigenveil(["study", "result", "commands", "--out", str(tmp_path / "shown")]) == 0
-    said = capfd.readouterr().out + operators_and_officers_read(stage, capfd)
-    assert JARGON.findall(said) == []
+    statement = capfd.readouterr().out + operators_and_officers_read(stage, capfd)
+    assert JARGON.findall(statement) == []
     for word in (
         "Principal components",
         "% of its cost",
@@ -103,7 +103,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
         "like commands",
         "online",
     ):
-        assert word in said
+        assert word in statement
 
     first = Path(done["release"]).read_bytes()
     code, again = told(capfd, "result", done["study"][:8], "--out", str(tmp_path / "again"))

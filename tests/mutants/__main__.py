@@ -90,8 +90,8 @@ def report(mutants: tuple[Mutant, ...], jobs: int, *, third: bool = False) -> bo
         if not sound(plain, {mutant.test for mutant in fit}, threads, jobs):
             print("tests fail although nothing is planted; nothing was counted")
             return False
-        places = [Path(name) / str(i) for i in range(len(fit))]
-        found = threads.map(lambda one: planted(one[0], plain, one[1]), zip(fit, places, strict=True))
+        slots = [Path(name) / str(i) for i in range(len(fit))]
+        found = threads.map(lambda one: planted(one[0], plain, one[1]), zip(fit, slots, strict=True))
         caught = 0
         for mutant in mutants:
             outcome = troubles[mutant] or next(found)

@@ -104,7 +104,7 @@ def test_a_fault_that_no_test_sees_is_counted_as_such(capsys: pytest.CaptureFixt
     faults = tuple(of("P2", "noise/source.py", *change, test) for change in (comment, stale))
     gone = of("P2", "noise/source.py", *comment, min(STALE))
     assert not report((*faults, gone), 1)
-    said = capsys.readouterr().out
-    assert said.count("NOT CAUGHT") == 1
-    assert said.count("STALE") == 2
-    assert "0 of 3 caught" in said
+    message = capsys.readouterr().out
+    assert message.count("NOT CAUGHT") == 1
+    assert message.count("STALE") == 2
+    assert "0 of 3 caught" in message

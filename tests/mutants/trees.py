@@ -66,10 +66,10 @@ def missing(tree: Path, tests: Iterable[str]) -> set[str]:
 
 
 def _called(command: list[str], tree: Path, seconds: float) -> tuple[int | None, str]:
-    places = os.pathsep.join(str(tree / package) for package in PACKAGES)
+    slots = os.pathsep.join(str(tree / package) for package in PACKAGES)
     environment = {
         **os.environ,
-        "PYTHONPATH": places,
+        "PYTHONPATH": slots,
         "OPENBLAS_NUM_THREADS": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }

@@ -94,7 +94,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     # ---- what a site's page says, and whom a cluster is told
     of("TM24", f"{SITE}/inference_risk.py", "math.ceil(100 * probability)", "round(100 * probability)",
        f"{GUESSES}[gaussian]"),
-    of("TM24", f"{SITE}/inference_risk.py", "return Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)",
+    of("TM24", f"{SITE}/inference_risk.py",
+       "return Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)",
        "return (Sentence(text=question),)",
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
     of("TM24", f"{SITE}/inference_risk.py", "study.colluders if study.masked else None", "None",

@@ -118,14 +118,14 @@ def test_files_that_others_can_read_or_write(stage: Stage) -> None:
 def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
     """Whoever writes site.toml, or puts another in its place, says what the site agrees to."""
     stage.config.identity.chmod(0o700)
-    apart = stage.folder / "etc"
-    apart.mkdir(0o700)
-    config = apart / "site.toml"
+    isolated = stage.folder / "etc"
+    isolated.mkdir(0o700)
+    config = isolated / "site.toml"
     keys = {"records": "records.csv", "identity": "identity", "state": "state.db"}
     lines = [f'{key} = "{stage.folder / name}"' for key, name in keys.items()]
     config.write_text("\n".join(['name = "hospital-a"', *lines]))
     assert by_name(site_checks(config))["permissions"].level is Level.OK
-    for path in (config, apart, stage.folder):
+    for path in (config, isolated, stage.folder):
         mode = path.stat().st_mode & 0o777
         path.chmod(mode | 0o002)
         found(
@@ -312,9 +312,9 @@ def test_the_commands_exit_with_1_and_speak_json(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [*words, "--json"])
     assert main() == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "action"}]
+    result = json.loads(capsys.readouterr().out)
+    assert result["ok"] is False
+    assert [set(check) for check in result["checks"]] == [{"check", "level", "text", "action"}]
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 1
     assert capsys.readouterr().out.startswith("fail  configuration")

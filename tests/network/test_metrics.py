@@ -128,11 +128,11 @@ async def test_watchers_of_health_hear_of_the_end(tmp_path: Path) -> None:
         await daemon.start()
         async with grpc.aio.insecure_channel(config.health) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-            heard = [(await watch.read()).status]
+            received = [(await watch.read()).status]
             stopping = asyncio.create_task(daemon.stop())
-            heard.append((await watch.read()).status)
+            received.append((await watch.read()).status)
             await stopping
-        return heard
+        return received
 
     assert (await scenario()) == [SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
 
@@ -185,11 +185,11 @@ async def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     ledger = Ledger(PrivacyBudget(mixed=Cost(micro_rho=500)))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
     totals = LedgerTotals.of(ledger)
-    told = scraped(metrics.metrics_text(contact, totals, 86400.0).decode())
-    assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
-    assert told['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
-    assert told["eigenveil_site_certificate_days_left"] == 2
-    assert told['eigenveil_site_lost_total{code="identity"}'] == 1
+    result = scraped(metrics.metrics_text(contact, totals, 86400.0).decode())
+    assert result['eigenveil_site_budget_micro_rho{part="total"}'] == 500
+    assert result['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
+    assert result["eigenveil_site_certificate_days_left"] == 2
+    assert result['eigenveil_site_lost_total{code="identity"}'] == 1
 
     monkeypatch.setattr(metrics, "WRITE_SECONDS", 0.001)
     caplog.set_level(logging.INFO, "eigenveil")

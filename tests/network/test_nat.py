@@ -36,23 +36,23 @@ def stage(tmp_path: Path) -> Stage:
 
 def options(**changes: int) -> tuple[tuple[str, int | str], ...]:
     """The client's options, faster."""
-    held = dict(tls.CLIENT_OPTIONS)
-    return tuple((held | {KEEPALIVE: int(held[KEEPALIVE]) // FASTER} | changes).items())
+    stored = dict(tls.CLIENT_OPTIONS)
+    return tuple((stored | {KEEPALIVE: int(stored[KEEPALIVE]) // FASTER} | changes).items())
 
 
 def served() -> tuple[tuple[str, int | str], ...]:
     """The server's options, faster: how often it lets a client ping."""
-    held = dict(rpc.SERVER_OPTIONS)
-    return tuple((held | {INTERVAL: int(held[INTERVAL]) // FASTER}).items())
+    stored = dict(rpc.SERVER_OPTIONS)
+    return tuple((stored | {INTERVAL: int(stored[INTERVAL]) // FASTER}).items())
 
 
 def test_the_settings_outlive_a_common_nat() -> None:
-    held, served = dict(tls.CLIENT_OPTIONS), dict(rpc.SERVER_OPTIONS)
-    assert 2 * int(held[KEEPALIVE]) <= 1000 * COMMON_NAT_SECONDS  # two pings, so that one may be lost
+    stored, served = dict(tls.CLIENT_OPTIONS), dict(rpc.SERVER_OPTIONS)
+    assert 2 * int(stored[KEEPALIVE]) <= 1000 * COMMON_NAT_SECONDS  # two pings, so that one may be lost
     assert (
-        int(held["grpc.http2.max_pings_without_data"]) == 0
+        int(stored["grpc.http2.max_pings_without_data"]) == 0
     )  # a long poll sends nothing for its whole length
-    assert int(served["grpc.http2.min_ping_interval_without_data_ms"]) < int(held[KEEPALIVE])
+    assert int(served["grpc.http2.min_ping_interval_without_data_ms"]) < int(stored[KEEPALIVE])
     assert MAX_POLL_SECONDS + POLL_SLACK_SECONDS > rpc.LONG_POLL_SECONDS
 
 

@@ -50,8 +50,8 @@ async def at_work(stage: Stage, rule: ProxyRule) -> AsyncIterator[None]:
 async def hello(stage: Stage, rule: ProxyRule) -> pb.HelloResponse:
     """One call by way of `rule`."""
     async with await open_channel(replace(load_identity(stage.config.identity), proxy=rule)) as channel:
-        asked = a_hello()
-        return await call(rpc.CoordinatorStub(channel).Hello, asked, attempts=1)
+        query = a_hello()
+        return await call(rpc.CoordinatorStub(channel).Hello, query, attempts=1)
 
 
 def by_name(stage: Stage, port: int) -> None:

@@ -35,8 +35,8 @@ async def test_the_coordinator_agrees_on_the_highest_common_version(
     async def scenario() -> int:
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
-            asked = pb.HelloRequest(version_min=window[0], version_max=window[1])
-            return int((await site.stub.Hello(asked)).version)
+            query = pb.HelloRequest(version_min=window[0], version_max=window[1])
+            return int((await site.stub.Hello(query)).version)
 
     with mock.patch.multiple(service, VERSION_MIN=OLD, VERSION_MAX=NEW):
         assert (await scenario()) == agreed
@@ -49,8 +49,8 @@ async def test_a_peer_outside_the_window_is_told_who_must_be_updated(
     with mock.patch.multiple(service, VERSION_MIN=OLD, VERSION_MAX=NEW):
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
-            asked = pb.HelloRequest(version_min=window[0], version_max=window[1])
-            failure = await refusal(site.stub.Hello(asked))
+            query = pb.HelloRequest(version_min=window[0], version_max=window[1])
+            failure = await refusal(site.stub.Hello(query))
             assert failure.code is Code.VERSION
             assert "update the older" in str(failure)
 

@@ -103,7 +103,10 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
         expected_records=n,
         max_records=n if algorithm is Algorithm.SUBSPACE_REFERENCE else 2**24,
     )
-    return [asked.query for asked in rehearse(make_plan(study, federation="pages", submission="pages"))]
+    return [
+        round_query.query
+        for round_query in rehearse(make_plan(study, federation="pages", submission="pages"))
+    ]
 
 
 def runs_masked(algorithm: Algorithm) -> bool:
@@ -173,8 +176,8 @@ def test_the_example_costs_what_the_page_says(algorithm: Algorithm) -> None:
     found = EXAMPLE.search(flowing(page(algorithm)))
     assert found, 'the page lacks its line "At d = 20, k = 3, ..."'
     n, rounds, size = (int(number.replace(",", "")) for number in found.groups())
-    asked = questions(algorithm, n)
-    assert (len(asked), sum(8 * query.length for query in asked)) == (rounds, size)
+    round_query = questions(algorithm, n)
+    assert (len(round_query), sum(8 * query.length for query in round_query)) == (rounds, size)
 
 
 @pytest.mark.parametrize("algorithm", NAMED, ids=str)

@@ -53,7 +53,7 @@ def test_the_container_file_has_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("here", "instead", "told"),
+    ("here", "instead", "result"),
     [
         ("python:3.12-slim-bookworm AS", "python AS", "no fixed version"),
         ("USER 10001", "USER root", "root"),
@@ -67,10 +67,10 @@ def test_the_container_file_has_no_fault() -> None:
         ('CMD ["eigenveil-coordinator",', "CMD eigenveil-coordinator", "shell"),
     ],
 )  # fmt: skip
-def test_a_fault_is_found(here: str, instead: str, told: str) -> None:
+def test_a_fault_is_found(here: str, instead: str, result: str) -> None:
     text = FILE.read_text()
     assert here in text
-    assert [fault for fault in faults(text.replace(here, instead)) if told in fault] != []
+    assert [fault for fault in faults(text.replace(here, instead)) if result in fault] != []
 
 
 def test_all_that_a_wheel_is_built_from_is_copied_and_nothing_else() -> None:

@@ -92,8 +92,8 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 def test_the_dashboard_shows_every_metric_and_no_other() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "eigenveil.json").read_text())
-    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    named = {name for expression in asked for name in re.findall(r"\beigenveil_\w+", expression)}
+    query = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = {name for expression in query for name in re.findall(r"\beigenveil_\w+", expression)}
     reference = script("write_reference")
     every = {reference.exported(one) for one in (*reference.of_coordinator(), *reference.of_site())}
     assert {name.removesuffix("_bucket") for name in named} == every

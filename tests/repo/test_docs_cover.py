@@ -102,13 +102,13 @@ def test_every_error_and_metric_and_public_name_is_in_the_reference() -> None:
         f"{module.__name__}.{name}" for module in (eigenveil, eigenveil.algorithms) for name in module.__all__
     ]
     assert [name for name in public if f":: {name}\n" not in reference("python")] == []
-    told = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
+    result = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
     trees = (ast.parse(path.read_text()) for path in files("metrics.py", "client", "server"))
     texts = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
     named = {
         text for text in texts if isinstance(text, str) and re.fullmatch(r"eigenveil_[a-z_]+[a-z]", text)
     }
-    assert {name for name in named if not {name, f"{name}_total"} & told} == set()
+    assert {name for name in named if not {name, f"{name}_total"} & result} == set()
 
 
 def typed(text: str) -> Iterator[list[str]]:
@@ -191,8 +191,8 @@ def test_every_block_of_the_guide_is_run_or_says_why_not(page: Path) -> None:
 def test_a_page_that_says_something_else_than_what_happens_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     run = script("run_blocks").run
-    said = "```console\n$ echo 12 rows\n13 rows\n$ false # exit 1\n$ echo a; echo b\n...\nb\n```\n"
-    page.write_text(f"{said}\n```python\nprint('x')\n```\n\n```text\ny\n```\n")
+    message = "```console\n$ echo 12 rows\n13 rows\n$ false # exit 1\n$ echo a; echo b\n...\nb\n```\n"
+    page.write_text(f"{message}\n```python\nprint('x')\n```\n\n```text\ny\n```\n")
     text, found = run(page)
     assert len(found.problems) == 1
     assert text == page.read_text().replace("\ny\n", "\nx\n")

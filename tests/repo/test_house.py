@@ -110,12 +110,12 @@ def parents(name: str) -> list[str]:
 
 
 def test_an_import_in_any_forbidden_direction_is_caught(tmp_path: Path) -> None:
-    said = planted(tmp_path, FORBIDDEN)
-    told = set(re.findall(r"([\w.]+) is not allowed to import ([\w.]+)", said))
+    message = planted(tmp_path, FORBIDDEN)
+    result = set(re.findall(r"([\w.]+) is not allowed to import ([\w.]+)", message))
     missed = [
         (one, other)
         for one, other in FORBIDDEN
-        if not any((a, b) in told for a in parents(one) for b in parents(other))
+        if not any((a, b) in result for a in parents(one) for b in parents(other))
     ]
     assert missed == []
 
@@ -124,9 +124,9 @@ def test_an_import_in_any_forbidden_direction_is_caught(tmp_path: Path) -> None:
 def test_a_circle_of_folders_or_of_files_is_caught(
     importer: str, imported: str, arrow: str, tmp_path: Path
 ) -> None:
-    said = planted(tmp_path, [(importer, imported)])
-    assert "No cycles are allowed in" in said
-    assert arrow in said
+    message = planted(tmp_path, [(importer, imported)])
+    assert "No cycles are allowed in" in message
+    assert arrow in message
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -48,9 +48,9 @@ def pins(lock: str) -> dict[str, str]:
 
 def unlocked(requirements: list[Requirement], lock: str) -> list[str]:
     """Requirements without a hashed pin that satisfies them."""
-    held = pins(lock)
+    stored = pins(lock)
     names = [(canonicalize_name(r.name), r) for r in requirements]
-    return [str(r) for name, r in names if name not in held or held[name] not in r.specifier]
+    return [str(r) for name, r in names if name not in stored or stored[name] not in r.specifier]
 
 
 def test_a_hole_in_the_lock_is_found() -> None:
@@ -65,9 +65,9 @@ def test_the_lock_holds_every_direct_dependency() -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_line_of_a_lock_is_hashed_and_pins_what_was_tested(name: str) -> None:
-    held = pins(LOCKS[name])
-    assert {canonicalize_name(found) for found in PINNED_NAME.findall(LOCKS[name])} == set(held)
-    assert held.items() <= pins(LOCK).items()
+    stored = pins(LOCKS[name])
+    assert {canonicalize_name(found) for found in PINNED_NAME.findall(LOCKS[name])} == set(stored)
+    assert stored.items() <= pins(LOCK).items()
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -44,12 +44,12 @@ def test_two_builds_are_the_same_and_hold_the_explained_configuration(tmp_path: 
         folder.mkdir(parents=True)
     wheel = built(first, 0)
     assert hashlib.sha256(wheel).digest() == hashlib.sha256(built(second, 86_400)).digest()
-    with zipfile.ZipFile(io.BytesIO(wheel)) as held:
+    with zipfile.ZipFile(io.BytesIO(wheel)) as stored:
         for example in (ROOT / CONFIG).glob("*.example.toml"):
             name = example.name.replace(".example", "")
-            assert held.read(f"eigenveil_common/examples/{name}") == example.read_bytes()
+            assert stored.read(f"eigenveil_common/examples/{name}") == example.read_bytes()
         tables = [path for root in PACKAGES.values() for path in root.rglob("*.sql")]
         assert len(tables) >= 2
         for path in tables:
             top = next(root for root in PACKAGES.values() if path.is_relative_to(root))
-            assert held.read(path.relative_to(top).as_posix()) == path.read_bytes()
+            assert stored.read(path.relative_to(top).as_posix()) == path.read_bytes()

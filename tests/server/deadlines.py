@@ -30,12 +30,12 @@ def pass_when(monkeypatch: pytest.MonkeyPatch, over: Callable[[Round], bool]) ->
     monkeypatch.setattr(Round, "complete", complete)
 
 
-def pass_without(monkeypatch: pytest.MonkeyPatch, silent: Callable[[str, Place], bool]) -> None:
-    """Until everybody has said what is wanted, but those who are `silent`."""
+def pass_without(monkeypatch: pytest.MonkeyPatch, quiet_site: Callable[[str, Place], bool]) -> None:
+    """Until everybody has said what is wanted, but those who are `quiet_site`."""
 
     def over(opened: Round) -> bool:
         wanted = [site for site in opened.absent() if opened.awaits(site)]
-        return all(silent(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
+        return all(quiet_site(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
 
     pass_when(monkeypatch, over)
 

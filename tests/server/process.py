@@ -36,9 +36,9 @@ class Coordinator:
         self.serving = serving
         self.clients: list[Client] = []
 
-    def connect(self, held: Credentials) -> Client:
-        """A client that presents `held`."""
-        self.clients.append(connected(held, self.serving["port"]))
+    def connect(self, stored: Credentials) -> Client:
+        """A client that presents `stored`."""
+        self.clients.append(connected(stored, self.serving["port"]))
         return self.clients[-1]
 
     async def end(self, number: signal.Signals) -> int:

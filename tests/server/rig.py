@@ -130,31 +130,34 @@ class Client:
             pass
         return query
 
-    def contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> pb.ContributeRequest:
+    def contribution(
+        self, round_query: RoundQuery, values: IntArray, attempt: str = ""
+    ) -> pb.ContributeRequest:
         """The message that says `values`, masked for that attempt."""
-        said = Contribution(
-            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=self.name,
+        text = Contribution(
+            plan_digest=round_query.plan_digest, round=round_query.round, query=round_query.digest,
+            site=self.name,
             values=values, attempt=attempt,
         )  # fmt: skip
         return pb.ContributeRequest(
-            plan_digest=bytes.fromhex(asked.plan_digest),
-            round=asked.round,
-            query_digest=bytes.fromhex(asked.digest),
+            plan_digest=bytes.fromhex(round_query.plan_digest),
+            round=round_query.round,
+            query_digest=bytes.fromhex(round_query.digest),
             values=to_bytes(values),
-            contribution_digest=bytes.fromhex(said.digest),
+            contribution_digest=bytes.fromhex(text.digest),
             attempt_digest=bytes.fromhex(attempt),
         )
 
-    async def contribute(self, asked: RoundQuery, values: IntArray) -> pb.ContributeResponse:
+    async def contribute(self, round_query: RoundQuery, values: IntArray) -> pb.ContributeResponse:
         """Send `values`, whole or in chunks."""
-        message = self.contribution(asked, values)
+        message = self.contribution(round_query, values)
         if len(message.values) <= INLINE_BYTES:
             done = await self.stub.Contribute(message)
         else:
             done = await self.upload(message)
         # The latest round of each plan, as a site does: the coordinator reads them at every call.
         self.answered = [one for one in self.answered if one.plan_digest != message.plan_digest]
-        self.answered.append(pb.Answered(plan_digest=message.plan_digest, round=asked.round))
+        self.answered.append(pb.Answered(plan_digest=message.plan_digest, round=round_query.round))
         return done
 
     async def open_upload(self, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
@@ -183,13 +186,15 @@ class Client:
         """Answer every round with these records, until cancelled."""
         sites: dict[str, Site] = {}
         while True:
-            asked = await self.work()
-            if asked is None:
+            round_query = await self.work()
+            if round_query is None:
                 continue
-            digest = asked.plan_digest
+            digest = round_query.plan_digest
             if digest not in sites:
                 sites[digest] = Site(to_grid(values, self.plans[digest].study))
-            await self.contribute(asked, await asyncio.to_thread(sites[digest].answer, asked.query))
+            await self.contribute(
+                round_query, await asyncio.to_thread(sites[digest].answer, round_query.query)
+            )
 
     async def submit(self, toml: str, submission: str = "one", *, agreed: bool = True) -> str:
         """Submit a study; its digest. Every site agrees at once, unless a test is about that."""
@@ -226,12 +231,12 @@ class Credentials:
     ca: bytes
 
 
-def connected(held: Credentials, port: object, daemon: Daemon | None = None) -> Client:
+def connected(stored: Credentials, port: object, daemon: Daemon | None = None) -> Client:
     """A client with a connection of its own."""
-    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    credentials = grpc.ssl_channel_credentials(stored.ca, stored.key, stored.certificate)
     options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
-    return Client(name=held.name, daemon=daemon, stub=CoordinatorStub(channel), channel=channel)
+    return Client(name=stored.name, daemon=daemon, stub=CoordinatorStub(channel), channel=channel)
 
 
 def request_for(key: Any, name: str = "whatever") -> bytes:
@@ -290,9 +295,9 @@ class Rig:
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)
 
-    def connect(self, held: Credentials) -> Client:
-        """A client that presents `held`."""
-        self.clients.append(connected(held, self.ports.port, self.daemon))
+    def connect(self, stored: Credentials) -> Client:
+        """A client that presents `stored`."""
+        self.clients.append(connected(stored, self.ports.port, self.daemon))
         return self.clients[-1]
 
     async def client(self, role: Role, name: str, **options: bool) -> Client:

@@ -59,11 +59,11 @@ def matrix(*entries: float) -> IntArray:
 def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    asked = at_price(query, distribution)
+    round_query = at_price(query, distribution)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
-    spec = data_independent_noise(asked.priced, study)
+    spec = data_independent_noise(round_query.priced, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -73,7 +73,7 @@ def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
         )
         with tiled:
             both = [
-                apply_mechanism(asked.priced, total, study, Stacked(noise, m)).values
+                apply_mechanism(round_query.priced, total, study, Stacked(noise, m)).values
                 for total in (before, after)
             ]
         low, high = (score(values - base, moved - base, spec) for values in both)
@@ -123,8 +123,8 @@ BOUND = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
     parts = (Batch(first_round=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
-    asks = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
-    return [at_price(query, round=i) for i, query in enumerate(asks)]
+    requests = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
+    return [at_price(query, round=i) for i, query in enumerate(requests)]
 
 
 def passed(
@@ -152,7 +152,7 @@ def passed(
 def dealt(data: GridRows) -> list[IntArray]:
     """The exact sums of every part. Shape: (2,) each."""
     site = Site(data)
-    return [site.answer(asked.query) for asked in questions()]
+    return [site.answer(round_query.query) for round_query in questions()]
 
 
 def in_part(records: list[list[int]], part: int) -> list[int]:
@@ -192,13 +192,13 @@ def slot(index: int = 0) -> ShuffledRecord:
 def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     query, study = slot(), study_of(REPLACE)
-    asked = at_price(query, atto_delta=OF_ITS_OWN)
-    spec = single_pass.shuffled_noise_spec(asked.priced, query, study)
+    round_query = at_price(query, atto_delta=OF_ITS_OWN)
+    spec = single_pass.shuffled_noise_spec(round_query.priced, query, study)
     ends = frozen([0, query.radius]), frozen([0, -query.radius])
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        both = (at_once(asked, total, study, noise, m) for total in ends)
+        both = (at_once(round_query, total, study, noise, m) for total in ends)
         low, high = (score(values - ends[0], ends[1] - ends[0], spec) for values in both)
         return low, high
 

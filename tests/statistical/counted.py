@@ -61,14 +61,14 @@ Statistic = Callable[[IntArray], FloatArray]
 
 
 def watched(
-    asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
+    round_query: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
 ) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if asked.priced.distribution is NoiseDistribution.STABILITY else released
+    release = at_once if round_query.priced.distribution is NoiseDistribution.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        low, high = (statistic(release(asked, total, study, noise, m)) for total in (without, with_it))
+        low, high = (statistic(release(round_query, total, study, noise, m)) for total in (without, with_it))
         return low, high
 
     return attack
@@ -91,8 +91,8 @@ def second(values: IntArray) -> FloatArray:
 
 def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    asked, study = at_price(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
-    return asked, study, single_pass.stability_noise_spec(asked.priced, study)[1]
+    round_query, study = at_price(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    return round_query, study, single_pass.stability_noise_spec(round_query.priced, study)[1]
 
 
 def histogram(
@@ -105,9 +105,9 @@ def histogram(
     tight: float = 0.9,
 ) -> Mechanism:
     """Bins that all speak, of which the record moves some."""
-    asked, study, least = full(query, neighbours)
+    round_query, study, least = full(query, neighbours)
     many = frozen([3 * least] * len(moved))
-    attack = added(asked, study, many, many + np.array(moved))
+    attack = added(round_query, study, many, many + np.array(moved))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=tight)
 
 
@@ -115,8 +115,8 @@ def appears(
     name: str, kind: str, query: AdditiveQuery, neighbours: Neighbours, bins: tuple[int, ...]
 ) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
-    asked, study, _ = full(query, neighbours)
-    attack = watched(asked, study, frozen([0] * len(bins)), frozen(bins), spoken)
+    round_query, study, _ = full(query, neighbours)
+    attack = watched(round_query, study, frozen([0] * len(bins)), frozen(bins), spoken)
     return Mechanism(name=name, kind=kind, claim=WITH_DELTA, attack=attack, tight=0.0)
 
 
@@ -150,8 +150,8 @@ def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight
     query, study = SpanVotes(subsamples=BLOCKS), study_of(neighbours)
     least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
-    asked = at_price(query, atto_delta=OF_ITS_OWN)
-    attack = watched(asked, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
+    round_query = at_price(query, atto_delta=OF_ITS_OWN)
+    attack = watched(round_query, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
     return Mechanism(name=name, kind="span-votes", claim=WITH_DELTA, attack=attack, tight=tight)
 
 

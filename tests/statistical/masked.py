@@ -53,9 +53,9 @@ class Held:
 
     def sent(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> dict[str, IntArray]:
         """What each member sends in an attempt, m times over. Shape: (m, length) each."""
-        asked = at_price(self.query)
-        attempt = attempt_of(asked, number, members)
-        spec = share_spec(asked.priced, self.study, len(members))
+        round_query = at_price(self.query)
+        attempt = attempt_of(round_query, number, members)
+        spec = share_spec(round_query.priced, self.study, len(members))
         out = {}
         for name in members:
             honest = name in self.names[: self.sites - self.colluding]
@@ -82,51 +82,53 @@ class Held:
 View = Callable[[Sent, NoiseSource, int], IntArray]
 
 
-def of(name: str, held: Held, view: View, *, person: str = "a", mu: float = LEVEL, tight: float) -> Mechanism:
+def of(
+    name: str, stored: Held, view: View, *, person: str = "a", mu: float = LEVEL, tight: float
+) -> Mechanism:
     """An attack by the likelihood ratio of what `view` makes of what was sent."""
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
         found = []
         for there in (False, True):
-            found.append(held.evidence(view(held.answers(person, there=there), noise, m), person))
+            found.append(stored.evidence(view(stored.answers(person, there=there), noise, m), person))
         return found[0], found[1]
 
     return Mechanism(name=f"masked, {name}", kind="masked", claim=Gaussian(mu=mu), attack=attack, tight=tight)
 
 
-def whole(name: str, held: Held) -> Mechanism:
+def whole(name: str, stored: Held) -> Mechanism:
     """The sum of one attempt, without what colluders know."""
-    members = held.names
-    return of(name, held, lambda exact, *by: held.total(exact, members, 1, *by), tight=0.95)
+    members = stored.names
+    return of(name, stored, lambda exact, *by: stored.total(exact, members, 1, *by), tight=0.95)
 
 
-def alone(name: str, held: Held, person: str) -> Mechanism:
+def alone(name: str, stored: Held, person: str) -> Mechanism:
     """The answer of one honest site, which nobody can unmask."""
-    members = held.names
+    members = stored.names
     return of(
-        name, held, lambda exact, *by: held.sent(exact, members, 1, *by)[person], person=person, tight=0
+        name, stored, lambda exact, *by: stored.sent(exact, members, 1, *by)[person], person=person, tight=0
     )
 
 
-def twice(name: str, held: Held) -> Mechanism:
+def twice(name: str, stored: Held) -> Mechanism:
     """Two attempts: a person at a site that is in both, and in either sum."""
-    first, second = held.names, held.names.replace("c", "")
+    first, second = stored.names, stored.names.replace("c", "")
 
     def view(exact: Sent, noise: NoiseSource, m: int) -> IntArray:
-        return (held.total(exact, first, 1, noise, m) + held.total(exact, second, 2, noise, m)) // 2
+        return (stored.total(exact, first, 1, noise, m) + stored.total(exact, second, 2, noise, m)) // 2
 
-    return of(name, held, view, mu=LATER * LEVEL, tight=0.95)
+    return of(name, stored, view, mu=LATER * LEVEL, tight=0.95)
 
 
-def left(name: str, held: Held) -> Mechanism:
+def left(name: str, stored: Held) -> Mechanism:
     """Two attempts, the second without site c, where the person is: what the two sums differ in."""
-    first, second = held.names, held.names.replace("c", "")
+    first, second = stored.names, stored.names.replace("c", "")
 
     def view(exact: Sent, noise: NoiseSource, m: int) -> IntArray:
-        return held.total(exact, first, 1, noise, m) - held.total(exact, second, 2, noise, m)
+        return stored.total(exact, first, 1, noise, m) - stored.total(exact, second, 2, noise, m)
 
-    return of(name, held, view, person="c", mu=LATER * LEVEL, tight=0.45)
+    return of(name, stored, view, person="c", mu=LATER * LEVEL, tight=0.45)
 
 
 MASKED: list[Mechanism] = [

@@ -73,11 +73,11 @@ def study_of(neighbours: Neighbours, d: int = 2) -> Study:
     return a_study(d=d, sites=("north",), neighbours=neighbours)
 
 
-def released(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def released(round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """m independent releases of one sum, one by one. Shape: (m, integers of a release)."""
     present = study.federation.sites
     with computed_once():
-        values = [apply_mechanism(asked.priced, total, study, noise, present).values for _ in range(m)]
+        values = [apply_mechanism(round_query.priced, total, study, noise, present).values for _ in range(m)]
     return np.concatenate(values).reshape(m, -1)
 
 
@@ -100,9 +100,9 @@ class Stacked:
         raise NotImplementedError
 
 
-def at_once(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def at_once(round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """The same of a mechanism that adds noise and looks at every number by itself."""
-    return apply_mechanism(asked.priced, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
+    return apply_mechanism(round_query.priced, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
 
 
 def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
@@ -122,14 +122,14 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     return total
 
 
-def added(asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
+def added(round_query: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
     """Noise on a sum, tested by its likelihood ratio."""
-    spec = data_independent_noise(asked.priced, study)
+    spec = data_independent_noise(round_query.priced, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        both = (at_once(asked, total, study, noise, m) for total in (without, with_it))
+        both = (at_once(round_query, total, study, noise, m) for total in (without, with_it))
         low, high = (score(values - without, with_it - without, spec) for values in both)
         return low, high
 

@@ -83,16 +83,16 @@ def test_an_alarm_needs_three_audits_in_a_row() -> None:
     assert pytest.approx(TRUSTWORTHY) == (1 - CONFIDENCE) ** REPEATS
     assert Verdict(claimed=1.0, proven=(1.1, 1.2, 1.3)).alarm
     assert not Verdict(claimed=1.0, proven=(1.1, 1.2, 0.99)).alarm
-    asked = []
+    round_query = []
 
     def lucky(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Tells everything the first time only."""
-        asked.append(m)
-        return np.zeros(m), np.full(m, float(len(asked) == 1))
+        round_query.append(m)
+        return np.zeros(m), np.full(m, float(len(round_query) == 1))
 
     mechanism = Mechanism(name="lucky", kind="count", claim=Gaussian(mu=1.0), attack=lucky, tight=0.0)
     verdict = audit(mechanism, Bulk(), 1000)
-    assert len(verdict.proven) == len(asked) == 2
+    assert len(verdict.proven) == len(round_query) == 2
     assert not verdict.alarm
 
 

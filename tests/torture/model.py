@@ -97,23 +97,23 @@ def _sealed(query: str, micro_rho: int, present: str, digest: str) -> SealedRele
     return SealedRelease(query=query, micro_rho=micro_rho, present=tuple(json.loads(present)), digest=digest)
 
 
-def _charges(path: Path, whose: str, doubled: list[str]) -> dict[Place, Charge]:
+def _charges(path: Path, owner: str, doubled: list[str]) -> dict[Place, Charge]:
     with _opened(path) as books:
-        return _charged(books, whose, doubled)
+        return _charged(books, owner, doubled)
 
 
-def _charged(books: apsw.Connection, whose: str, doubled: list[str]) -> dict[Place, Charge]:
+def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Place, Charge]:
     select = "SELECT study, round, query, micro_rho, kind FROM ledger WHERE kind IN ('charge', 'attempt')"
     found: dict[Place, Charge] = {}
     once: Counter[Place] = Counter()
-    for study, round, query, price, kind in books.execute(select):
+    for study, round, query, cost, kind in books.execute(select):
         before = found.get((study, round), Charge(query=query, micro_rho=0, times=0))
         once[study, round] += kind == "charge"
         found[study, round] = Charge(
-            query=query if query == before.query else "two", micro_rho=before.micro_rho + price,
+            query=query if query == before.query else "two", micro_rho=before.micro_rho + cost,
             times=before.times + 1,
         )  # fmt: skip
-    doubled += [f"{whose} charged {_said(place)} {count} times" for place, count in once.items() if count > 1]
+    doubled += [f"{owner} charged {_said(place)} {count} times" for place, count in once.items() if count > 1]
     return found
 
 
@@ -145,41 +145,41 @@ class Witness:
     def look(self, now: Snapshot) -> None:
         """Hold one snapshot against the rules and against all before."""
         self.looks += 1
-        self._tell(now.doubled)
+        self._notify(now.doubled)
         for place, sealed in now.sealed.items():
             self._covered(place, sealed, now)
             if self.digests.setdefault(place, sealed.digest) != sealed.digest:
-                self._tell([f"{_said(place)} was sealed twice, with different bytes"])
+                self._notify([f"{_said(place)} was sealed twice, with different bytes"])
         for study, bundle in now.bundles.items():
             if self.bundles.setdefault(study, bundle) != bundle:
-                self._tell([f"the release of study {study[:12]} changed"])
+                self._notify([f"the release of study {study[:12]} changed"])
         for lost in (self.digests.keys() - now.sealed.keys()) | (self.bundles.keys() - now.bundles.keys()):
-            self._tell([f"{lost} was released and is gone"])
+            self._notify([f"{lost} was released and is gone"])
         self._open(now)
         self._one_set_each(now)
         for site, asked in now.asked.items():
             for place, charge in asked.items():
-                self._asked(site, place, charge.query, now)
+                self._query(site, place, charge.query, now)
             self._paid_enough(site, now)
 
     def published(self, study: str, round: int, now: Snapshot) -> None:
         """A watcher was told that this round is sealed: by then it was charged and stored."""
         if (study, round) not in now.sealed:
-            self._tell([f"{_said((study, round))} was published and is not sealed"])
+            self._notify([f"{_said((study, round))} was published and is not sealed"])
         elif (study, round) not in now.charged:
-            self._tell([f"{_said((study, round))} was published and is not charged"])
+            self._notify([f"{_said((study, round))} was published and is not charged"])
 
     def _covered(self, place: Place, sealed: SealedRelease, now: Snapshot) -> None:
         charge, tried = now.charged.get(place), len(now.fixed.get(place, {0: ""}))
         due = tried * sealed.micro_rho
         if charge is None or charge.query != sealed.query or charge.micro_rho < due or charge.times != tried:
-            self._tell([f"under-charge: the coordinator's ledger does not cover {_said(place)}"])
+            self._notify([f"under-charge: the coordinator's ledger does not cover {_said(place)}"])
         if now.members.get(place, sealed.present) != sealed.present:
-            self._tell([f"{_said(place)} was released for others than the sites of its last attempt"])
+            self._notify([f"{_said(place)} was released for others than the sites of its last attempt"])
         for site in sealed.present:
             paid = now.paid[site].get(place)
             if paid is None or paid.query != sealed.query:
-                self._tell([f"under-charge: {site} is in {_said(place)} and did not charge it"])
+                self._notify([f"under-charge: {site} is in {_said(place)} and did not charge it"])
 
     def _paid_enough(self, site: str, now: Snapshot) -> None:
         """In sum, because a site that joins a pass over parts late pays for the pass in another round."""
@@ -188,15 +188,17 @@ class Witness:
                 one.micro_rho for (of, _), one in now.sealed.items() if of == study and site in one.present
             )
             if due > sum(one.micro_rho for (of, _), one in now.paid[site].items() if of == study):
-                self._tell([f"under-charge: {site} paid less for study {study[:12]} than was released of it"])
+                self._notify(
+                    [f"under-charge: {site} paid less for study {study[:12]} than was released of it"]
+                )
 
-    def _asked(self, site: str, place: Place, query: str, now: Snapshot) -> None:
+    def _query(self, site: str, place: Place, query: str, now: Snapshot) -> None:
         """Round n + 1 is asked only once release n is out, and with one query for everybody."""
         study, round = place
         if self.queries.setdefault(place, query) != query:
-            self._tell([f"{site} was asked another query for {_said(place)} than somebody before"])
+            self._notify([f"{site} was asked another query for {_said(place)} than somebody before"])
         if round and (study, round - 1) not in now.sealed:
-            self._tell([f"{site} answered {_said(place)} before round {round - 1} was sealed"])
+            self._notify([f"{site} answered {_said(place)} before round {round - 1} was sealed"])
 
     def _open(self, now: Snapshot) -> None:
         unsealed = [place for place in now.charged if place not in now.sealed]
@@ -204,7 +206,7 @@ class Witness:
         masked = Counter(study for study, round in unsealed if (study, round) in now.fixed)
         self.most_open = max(self.most_open, *exact.values(), 0)
         over = exact + Counter({study: count - 1 for study, count in masked.items()})
-        self._tell(
+        self._notify(
             f"over-charge: {count} charges of study {study[:12]} are not sealed"
             for study, count in over.items()
         )
@@ -214,14 +216,14 @@ class Witness:
         for place, tried in now.fixed.items():
             for number, digest in tried.items():
                 if self.sets.setdefault((place, number), digest) != digest:
-                    self._tell([f"attempt {number} at {_said(place)} has two sets"])
+                    self._notify([f"attempt {number} at {_said(place)} has two sets"])
         for site, answered in now.answered.items():
             for place, tried in answered.items():
                 if not tried.items() <= now.fixed.get(place, {}).items():
-                    self._tell([f"{site} answered an attempt at {_said(place)} that was never fixed"])
+                    self._notify([f"{site} answered an attempt at {_said(place)} that was never fixed"])
                 paid = now.asked[site].get(place)
                 if paid is None or paid.times != len(tried):
-                    self._tell([f"under-charge: {site} answered {_said(place)} more often than it paid"])
+                    self._notify([f"under-charge: {site} answered {_said(place)} more often than it paid"])
 
-    def _tell(self, faults: Iterable[str]) -> None:
+    def _notify(self, faults: Iterable[str]) -> None:
         self.faults += [fault for fault in faults if fault not in self.faults]

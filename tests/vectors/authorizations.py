@@ -46,9 +46,9 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
         "authorization": {"signed_json": signed.signed_json.decode(), "signature": signed.signature.hex()},
         "bad": [
             {
-                "signed_json": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
+                "signed_json": message.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + message).hex(),
                 "code": code.value,
             }
-            for code, statements in spoiled.items() for said in map(canonical, statements)
+            for code, statements in spoiled.items() for message in map(canonical, statements)
         ],
     }  # fmt: skip

@@ -91,29 +91,29 @@ def query_vectors() -> dict[str, Any]:
     """Every kind: message bytes, digest, and the exact answer over ROWS."""
     out: dict[str, Any] = {}
     for round, (name, query) in enumerate(every_query().items()):
-        asked = RoundQuery(PricedQuery(query=query, micro_rho=1000 + round), DIGEST, round)
+        round_query = RoundQuery(PricedQuery(query=query, micro_rho=1000 + round), DIGEST, round)
         out[name] = {
-            "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
-            "digest": asked.digest,
+            "message": query_to_proto(round_query).SerializeToString(deterministic=True).hex(),
+            "digest": round_query.digest,
             "answer": Site(ROWS).answer(query).tolist(),
         }
     frame = Frame(middles=frozen([0, -4096, 7, 900]), factors=frozen([2**20, 2**17, 3 * 2**19, 2**30]))
-    asked = RoundQuery(PricedQuery(query=every_query()["gram"], micro_rho=5, frame=frame), DIGEST, 99)
+    round_query = RoundQuery(PricedQuery(query=every_query()["gram"], micro_rho=5, frame=frame), DIGEST, 99)
     out["gram, through a frame"] = {
-        "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
-        "digest": asked.digest,
-        "answer": Site(ROWS).answer(asked.query, frame=frame).tolist(),
+        "message": query_to_proto(round_query).SerializeToString(deterministic=True).hex(),
+        "digest": round_query.digest,
+        "answer": Site(ROWS).answer(round_query.query, frame=frame).tolist(),
     }
     return {"rows": ROWS.tolist(), "queries": out}
 
 
 def contribution_vector() -> dict[str, Any]:
     query = every_query()["gradient"]
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=7), DIGEST, 2)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=7), DIGEST, 2)
     values = Site(ROWS).answer(query)
-    sent = Contribution(plan_digest=DIGEST, round=2, query=asked.digest, site="north", values=values)
+    sent = Contribution(plan_digest=DIGEST, round=2, query=round_query.digest, site="north", values=values)
     return {
-        "plan": DIGEST, "round": 2, "query": asked.digest, "site": "north",
+        "plan": DIGEST, "round": 2, "query": round_query.digest, "site": "north",
         "values": to_bytes(values).hex(), "digest": sent.digest,
     }  # fmt: skip
 
@@ -139,16 +139,18 @@ def release_vector() -> dict[str, Any]:
 def round_vectors() -> dict[str, Any]:
     """What is stated of a question and of a release, under a key that every reader may know [R21]."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    asked = RoundStatement(
+    round_query = RoundStatement(
         plan=DIGEST, round=0, query="cd" * 32, after="", release="", ledger="ef" * 32, size=1
     )
-    sealed = replace(asked, round=1, after="12" * 32, release="34" * 32, size=2**40)
-    stated = {name: one.signed(key.sign) for name, one in (("asked", asked), ("released", sealed))}
+    sealed = replace(round_query, round=1, after="12" * 32, release="34" * 32, size=2**40)
+    stated = {name: one.signed(key.sign) for name, one in (("asked", round_query), ("released", sealed))}
     bad = {
-        "first round after another": asked.signed(key.sign).signed_json.replace(b'"round":0', b'"round":1'),
-        "no such field": asked.signed(key.sign).signed_json.replace(b'{"after"', b'{"extra":1,"after"'),
-        "a digest too short": asked.signed(key.sign).signed_json.replace(b"cd" * 32, b"cd"),
-        "a ledger without rows": asked.signed(key.sign).signed_json.replace(b'"size":1', b'"size":0'),
+        "first round after another": round_query.signed(key.sign).signed_json.replace(
+            b'"round":0', b'"round":1'
+        ),
+        "no such field": round_query.signed(key.sign).signed_json.replace(b'{"after"', b'{"extra":1,"after"'),
+        "a digest too short": round_query.signed(key.sign).signed_json.replace(b"cd" * 32, b"cd"),
+        "a ledger without rows": round_query.signed(key.sign).signed_json.replace(b'"size":1', b'"size":0'),
     }
     return {
         "release_key": key.public_key().public_bytes_raw().hex(),
@@ -178,8 +180,8 @@ def revision_vectors() -> dict[str, Any]:
             neighbours=Neighbours.REPLACE_ONE if traits.single_records else Neighbours.ADD_REMOVE,
         ).with_algorithm(algorithm)  # fmt: skip
         plan = make_plan(study, federation="vectors", submission="one", analyst="maria")
-        queries = [asked for way in possible_rehearsals(plan) for asked in way]
-        asked = [
+        queries = [round_query for path in possible_rehearsals(plan) for round_query in path]
+        round_query = [
             [
                 NAMES[type(q.query)],
                 q.priced.micro_rho,
@@ -190,7 +192,7 @@ def revision_vectors() -> dict[str, Any]:
             for q in queries
         ]
         out[algorithm.value] = {
-            "revision": traits.revision, "rounds": len(asked), "asked": digest("asked", asked),
+            "revision": traits.revision, "rounds": len(round_query), "asked": digest("asked", round_query),
         }  # fmt: skip
     return out
 

@@ -53,12 +53,12 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
 @pytest.mark.parametrize("site", VECTOR["cards"])
 def test_stored_site_card_follows_the_protocol(site: str) -> None:
     vector = VECTOR["cards"][site]
-    said = vector["signed_json"].encode()
-    read = SignedSiteKeyCard(signed_json=said, signature=bytes.fromhex(vector["signature"])).check()
+    message = vector["signed_json"].encode()
+    read = SignedSiteKeyCard(signed_json=message, signature=bytes.fromhex(vector["signature"])).check()
     assert (read.site, read.federation, read.digest) == (site, "vectors", vector["digest"])
     assert x25519(bytes.fromhex(vector["agreement"]), BASE) == read.agreement
-    assert json.dumps(json.loads(said), sort_keys=True, separators=(",", ":")).encode() == said
-    made = digest("peer-card", said)
+    assert json.dumps(json.loads(message), sort_keys=True, separators=(",", ":")).encode() == message
+    made = digest("peer-card", message)
     assert made.hex() == vector["digest"]
     digits = str(int.from_bytes(made, "big") % 10**40).rjust(40, "0")
     assert " ".join(digits[i : i + 5] for i in range(0, 40, 5)) == vector["fingerprint"]

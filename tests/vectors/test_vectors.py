@@ -73,11 +73,11 @@ def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
 def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> None:
     """By the reference in plain Python integers, not by the kernels that wrote the file."""
     vector = stored("query")["queries"][name]
-    asked = query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
-    assert asked.digest == vector["digest"]
-    rows, frame = stored("query")["rows"], asked.priced.frame
+    round_query = query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
+    assert round_query.digest == vector["digest"]
+    rows, frame = stored("query")["rows"], round_query.priced.frame
     shown = rows if frame is None else [reference.seen(row, frame) for row in rows]
-    assert reference.answer(shown, asked.query) == vector["answer"]
+    assert reference.answer(shown, round_query.query) == vector["answer"]
 
 
 @pytest.mark.parametrize("name", stored("deal")["passes"])
@@ -146,18 +146,18 @@ CARD = SignedAnalystKeyCard(
 
 
 def signed(one: dict[str, str]) -> SignedAuthorization:
-    said, signature = one["signed_json"].encode(), bytes.fromhex(one["signature"])
-    return SignedAuthorization(signed_json=said, signature=signature, card=CARD)
+    message, signature = one["signed_json"].encode(), bytes.fromhex(one["signature"])
+    return SignedAuthorization(signed_json=message, signature=signature, card=CARD)
 
 
 def test_stored_card_and_authorization_follow_the_protocol() -> None:
     card, stated = VECTOR["card"], json.loads(VECTOR["authorization"]["signed_json"])
-    said = card["signed_json"].encode()
-    digest = sha256(b"eigenveil/analyst-card/v1\n" + len(said).to_bytes(8, "little") + said).hexdigest()
+    message = card["signed_json"].encode()
+    digest = sha256(b"eigenveil/analyst-card/v1\n" + len(message).to_bytes(8, "little") + message).hexdigest()
     assert (digest, stated["key"], stated["plan"]) == (card["digest"], digest, VECTOR["plan_digest"])
     assert card["fingerprint"].replace(" ", "") == f"{int(digest, 16) % 10**40:040d}"
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(VECTOR["key"]))
-    assert key.sign(b"eigenveil/analyst-card/v1\n" + said).hex() == card["signature"]
+    assert key.sign(b"eigenveil/analyst-card/v1\n" + message).hex() == card["signature"]
     signing = b"eigenveil/study-authorization/v1\n" + VECTOR["authorization"]["signed_json"].encode()
     assert key.sign(signing).hex() == VECTOR["authorization"]["signature"]
     assert json.dumps(stated, sort_keys=True, separators=(",", ":")) == VECTOR["authorization"]["signed_json"]

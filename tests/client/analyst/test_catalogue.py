@@ -40,8 +40,8 @@ def file(tmp_path: Path, run: Run) -> Path:
     """A new study of three columns of the dictionary that is installed."""
     path = tmp_path / "three.toml"
     words = ("--dictionary", "clinical", "--sites", "north,south", "--columns", "age, bmi,sex=female")
-    code, told = run("study", "new", *words, "--components", 1, "--out", path)
-    assert (code, told["columns"]) == (0, ["age", "bmi", "sex=female"])
+    code, result = run("study", "new", *words, "--components", 1, "--out", path)
+    assert (code, result["columns"]) == (0, ["age", "bmi", "sex=female"])
     return path
 
 
@@ -76,22 +76,22 @@ def test_a_study_file_that_cannot_be_made_whole_says_why(
 ) -> None:
     file.write_text(file.read_text().replace(old, new, 1))
     for words in (("plan", file), ("study", "resolve", file)):
-        found, told = run(*words)
-        assert (found, message in told["message"]) == (code, True), told
+        found, result = run(*words)
+        assert (found, message in result["message"]) == (code, True), result
 
 
 def test_an_import_is_refused_until_a_person_has_filled_it_in(run: Run, tmp_path: Path) -> None:
     source, out = tmp_path / "redcap.csv", tmp_path / "north.toml"
     source.write_text(f"\ufeff{REDCAP}")
-    code, told = run("dictionary", "import", "--redcap", source, "--name", "north", "--out", out)
-    assert (code, told["columns"], told["to_fill"], told["left_out"]) == (0, 2, 1, 0)
+    code, result = run("dictionary", "import", "--redcap", source, "--name", "north", "--out", out)
+    assert (code, result["columns"], result["to_fill"], result["left_out"]) == (0, 2, 1, 0)
     assert run("dictionary", "import", "--redcap", source, "--out", out)[0] == 9
     for words in (("dictionary", "check", out), ("columns", "--dictionary", out)):
         code, problem = run(*words)
         assert (code, "filled in, for 'weight'" in problem["message"]) == (2, True)
     filled = {"unit": '"kg"', "lower": "20", "upper": "300", "source": '"a scale\'s range"'}
-    for key, said in filled.items():
-        out.write_text(out.read_text().replace(f'{key} = "{TO_FILL}"', f"{key} = {said}"))
+    for key, statement in filled.items():
+        out.write_text(out.read_text().replace(f'{key} = "{TO_FILL}"', f"{key} = {statement}"))
     assert run("dictionary", "check", out)[1]["columns"] == 2
     assert run("columns", "--dictionary", out)[1]["columns"][1]["unit"] == "kg"
     assert run("dictionary", "import", "--out", tmp_path / "none.toml")[0] == 2
@@ -108,6 +108,6 @@ def test_the_text_for_people_is_a_study_as_well(file: Path, capfd: Capture) -> N
     """Also where an override is told beside it."""
     file.write_text(file.read_text().replace('"age"', '{name = "age", upper = 100}'))
     assert eigenveil(["study", "resolve", str(file)]) == 0
-    said = capfd.readouterr()
-    assert parse_study(said.out).columns[0].upper == 100
-    assert "override: age: bounds 0 to 100, in the dictionary 0 to 120" in said.err
+    statement = capfd.readouterr()
+    assert parse_study(statement.out).columns[0].upper == 100
+    assert "override: age: bounds 0 to 100, in the dictionary 0 to 120" in statement.err

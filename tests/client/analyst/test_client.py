@@ -112,8 +112,8 @@ def explained(plan: Plan) -> pb.ExplainStudyResponse:
 
 def submitted(plan: Plan, key: Ed25519PrivateKey = KEY, digest: str = "") -> pb.SubmitStudyResponse:
     """A plan as a coordinator signs and names it."""
-    said = plan.to_json()
-    signed = pb.SignedPlan(plan_json=said, signature=key.sign(PLAN_SIGNED + said))
+    message = plan.to_json()
+    signed = pb.SignedPlan(plan_json=message, signature=key.sign(PLAN_SIGNED + message))
     return pb.SubmitStudyResponse(plan=signed, plan_digest=bytes.fromhex(digest or plan.digest))
 
 
@@ -127,14 +127,15 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     plan, shown = planned(study), list[tuple[str, int]]()
     client = Told(explained(plan), submitted(plan), folder=ada)
     assert (
-        sent_by(client, study, tell=lambda said: shown.append((said, len(client.sent)))).digest == plan.digest
+        sent_by(client, study, tell=lambda message: shown.append((message, len(client.sent)))).digest
+        == plan.digest
     )
-    asked, sent = client.sent
-    assert (asked.submission, sent.submission, asked.study_toml) == ("s", "s", sent.study_toml)
+    query, sent = client.sent
+    assert (query.submission, sent.submission, query.study_toml) == ("s", "s", sent.study_toml)
     signed, card = authorization_from_proto(sent.authorization), SigningKey.make(ada).key_card
     assert check_authorization(signed, plan, time.time()) == card
     assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
-    ((said, calls),) = shown
+    ((message, calls),) = shown
     assert calls == 1, "before anything was sent that is signed"
     for word in (
         plan.algorithm.value,
@@ -143,8 +144,8 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
         "east, north, south",
         card.fingerprint,
     ):
-        assert word in said
-    assert ("chosen by auto" in said) is (study is AUTO)
+        assert word in message
+    assert ("chosen by auto" in message) is (study is AUTO)
 
 
 def proposed(ada: Path, study: Study, **more: str) -> str:
@@ -260,9 +261,9 @@ def test_a_plan_of_another_epsilon_is_not_signed(factor: float) -> None:
 
 
 def test_a_plan_that_is_none_is_not_signed(ada: Path) -> None:
-    for said in (b"", b"{}", b" " + planned().to_json()):
+    for message in (b"", b"{}", b" " + planned().to_json()):
         with refused(Code.PROTOCOL):
-            sent_by(Told(pb.ExplainStudyResponse(plan_json=said), folder=ada))
+            sent_by(Told(pb.ExplainStudyResponse(plan_json=message), folder=ada))
 
 
 @pytest.mark.parametrize(

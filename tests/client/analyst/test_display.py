@@ -54,12 +54,12 @@ def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_n
     first.MergeFrom(pb.StudyEvent(consent=waits, consent_ends_unix_ms=hour))
     second.MergeFrom(pb.StudyEvent(consent=[waits[0], no], starts_unix_ms=hour))
     third.MergeFrom(pb.StudyEvent(consent=[waits[0]]))
-    said = "\n".join(lines(first, second, third))
-    assert "until 1970-01-01 01:00 (UTC)" in said
-    assert "b: waiting for a person" in said
-    assert "starts after 1970-01-01 01:00 (UTC)" in said
-    assert '("[red]?[2Jno?no")' in said
-    assert "round 1" not in said
+    message = "\n".join(lines(first, second, third))
+    assert "until 1970-01-01 01:00 (UTC)" in message
+    assert "b: waiting for a person" in message
+    assert "starts after 1970-01-01 01:00 (UTC)" in message
+    assert '("[red]?[2Jno?no")' in message
+    assert "round 1" not in message
 
 
 def test_studies_of_one_name_are_told_apart_and_all_others_keep_theirs() -> None:
@@ -73,11 +73,11 @@ def test_a_time_of_the_coordinator_s_that_no_calendar_has_is_refused(
     shown: Callable[[pb.StudyEvent], Any], time: int
 ) -> None:
     for name in ("consent_ends_unix_ms", "starts_unix_ms"):
-        said = event("", a="waiting")
-        said.consent.append(pb.SiteStatus(site="a", status="agreed"))
-        setattr(said, name, time)
+        message = event("", a="waiting")
+        message.consent.append(pb.SiteStatus(site="a", status="agreed"))
+        setattr(message, name, time)
         with refused(Code.PROTOCOL, "an invalid time"):
-            shown(said)
+            shown(message)
 
 
 def test_figures_of_a_study_are_those_that_were_sent() -> None:
@@ -85,14 +85,14 @@ def test_figures_of_a_study_are_those_that_were_sent() -> None:
         state=pb.STUDY_STATE_FAILED, micro_rho=400, spent_micro_rho=100, rounds=7,
         consent_ends_unix_ms=3_600_000, starts_unix_ms=7_200_000,
     )  # fmt: skip
-    told, running = row_value(row), event("open", a="answered")
-    assert (told["state"], told["rounds"], told["micro_rho"], told["spent_micro_rho"]) == (
+    result, running = row_value(row), event("open", a="answered")
+    assert (result["state"], result["rounds"], result["micro_rho"], result["spent_micro_rho"]) == (
         "failed",
         7,
         400,
         100,
     )
-    times = (told["consent_ends"], told["starts"])
+    times = (result["consent_ends"], result["starts"])
     assert times == ("1970-01-01T01:00:00+00:00", "1970-01-01T02:00:00+00:00")
     assert "spent: 25 % of its cost" in row_lines(row).splitlines()
     running.spent_micro_rho = 20
@@ -102,10 +102,10 @@ def test_figures_of_a_study_are_those_that_were_sent() -> None:
 
 
 def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
-    asked = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
-    held, begun = (approval_text(asked, state) for state in ("awaiting approval", "running"))
-    assert held.startswith("The coordinator's operator has to approve it first.")
-    assert "west" in held
-    assert "until" not in held
+    query = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
+    stored, begun = (approval_text(query, state) for state in ("awaiting approval", "running"))
+    assert stored.startswith("The coordinator's operator has to approve it first.")
+    assert "west" in stored
+    assert "until" not in stored
     assert begun.startswith("A person decides at west, and has until ")
     assert "The study starts 10 minutes after the last one agreed" in begun

@@ -57,15 +57,15 @@ def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(
     ada: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = []
+    result = []
     for words in (["show"], ["export"]):
         assert eigenveil(["key", *words, "--profile", str(ada), "--json"]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-    assert told[1].pop("out") == "ada.analyst"
-    assert told[0] == told[1]
+        result.append(json.loads(capsys.readouterr().out))
+    assert result[1].pop("out") == "ada.analyst"
+    assert result[0] == result[1]
     (signed,) = cards_from_file((tmp_path / "ada.analyst").read_bytes(), SignedAnalystKeyCard)
     key_card = signed.check()
-    assert (key_card.fingerprint, key_card.digest) == (told[0]["fingerprint"], told[0]["key_card"])
+    assert (key_card.fingerprint, key_card.digest) == (result[0]["fingerprint"], result[0]["key_card"])
     for words, sentence in ((["show"], "The fingerprint of ada"), (["export"], "Do not send these")):
         assert eigenveil(["key", *words, "--profile", str(ada)]) == 0
         out = capsys.readouterr().out
@@ -133,13 +133,13 @@ def test_only_an_analyst_has_a_signing_key(tmp_path: Path, role: str) -> None:
 
 
 def test_doctor_says_whether_studies_can_be_signed(ada: Path, capsys: Capture) -> None:
-    def told() -> dict[str, str]:
+    def result() -> dict[str, str]:
         eigenveil(["doctor", "--profile", str(ada), "--json"])
         checks = json.loads(capsys.readouterr().out)["checks"]
         return next(one for one in checks if one["check"] == "signing key")
 
-    assert (told()["level"], key_exists(ada)) == ("warn", False), "a check makes no key"
+    assert (result()["level"], key_exists(ada)) == ("warn", False), "a check makes no key"
     key_card = SigningKey.make(ada).key_card
-    assert (told()["level"], key_card.fingerprint in told()["text"]) == ("ok", True)
+    assert (result()["level"], key_card.fingerprint in result()["text"]) == ("ok", True)
     (ada / KEY_FILE).write_text("{}")
-    assert told()["level"] == "fail"
+    assert result()["level"] == "fail"

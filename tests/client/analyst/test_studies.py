@@ -16,24 +16,24 @@ from tests.support import refused
 DRAFT = 'dictionary = "{}"\ncolumns = ["age"]\n'
 
 
-@pytest.mark.parametrize(("answer", "asked"), [(True, 1), (False, 1)])
-def test_a_person_is_asked_before_anything_is_signed(answer: bool, asked: int) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize(("answer", "query"), [(True, 1), (False, 1)])
+def test_a_person_is_asked_before_anything_is_signed(answer: bool, query: int) -> None:
+    result: list[str] = []
     with mock.patch.object(click, "confirm", return_value=answer) as confirm:
-        tell = studies.signature_prompt(told, yes=False)
+        notify = studies.signature_prompt(result, yes=False)
         if answer:
-            tell("You sign it")
+            notify("You sign it")
         else:
             with refused(Code.CONFLICT, "not signed and not submitted"):
-                tell("You sign it")
-    assert (told, confirm.call_count) == (["You sign it"], asked)
+                notify("You sign it")
+    assert (result, confirm.call_count) == (["You sign it"], query)
 
 
 def test_whoever_agreed_beforehand_is_shown_it_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    told: list[str] = []
+    result: list[str] = []
     with mock.patch.object(click, "confirm", side_effect=AssertionError):
-        studies.signature_prompt(told, yes=True)("You sign it")
-    assert (told, "You sign it" in capfd.readouterr().err) == (["You sign it"], True)
+        studies.signature_prompt(result, yes=True)("You sign it")
+    assert (result, "You sign it" in capfd.readouterr().err) == (["You sign it"], True)
 
 
 @pytest.mark.parametrize(("terminal", "as_json"), [(False, False), (True, True), (False, True)])
@@ -50,7 +50,7 @@ def test_where_nobody_can_be_asked_the_signature_must_be_agreed_to(terminal: boo
 def test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s(tmp_path: Path) -> None:
     shipped = federation.shipped()
     with mock.patch.object(federation, "find_dictionary", return_value=shipped):
-        for named, said in ((federation.FEDERATION, True), (shipped.name, False)):
+        for named, message in ((federation.FEDERATION, True), (shipped.name, False)):
             source = federation.resolve_study(draft_from_toml(DRAFT.format(named)), tmp_path, None).source
             assert f"{shipped.name}, version {shipped.version}" in source
-            assert ("as its coordinator sent" in source) is said
+            assert ("as its coordinator sent" in source) is message

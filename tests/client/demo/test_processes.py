@@ -33,10 +33,10 @@ def test_a_command_in_a_shell_does_what_it_does_alone(processes: Processes, tmp_
     done = subprocess.run(
         [*command_line(SITE), *make(tmp_path / "alone")], capture_output=True, check=True, text=True
     )
-    told = processes.finish(
+    result = processes.finish(
         [processes.enqueue(f"job-{i}", SITE, *make(tmp_path / "shell" / str(i))) for i in (1, 2)]
     )
-    written = [Path(json.loads(done.stdout)["config"]), *(Path(value["config"]) for value in told)]
+    written = [Path(json.loads(done.stdout)["config"]), *(Path(value["config"]) for value in result)]
     assert len({path.read_text() for path in written}) == 1
     assert [path.parent for path in written[1:]] == [tmp_path / "shell" / str(i) for i in (1, 2)]
 
@@ -67,12 +67,12 @@ def test_a_shell_that_cannot_begin_is_told_by_its_own_log(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LOADED, SITE, "eigenveil_client.nowhere")
-    asked = processes.enqueue("first", SITE, "example")
-    with refused(Code.BUG, "first ended with exit code 1", "nowhere", str(asked.shell.log)):
-        processes.finish([asked])
+    query = processes.enqueue("first", SITE, "example")
+    with refused(Code.BUG, "first ended with exit code 1", "nowhere", str(query.shell.log)):
+        processes.finish([query])
 
 
 def test_stopping_leaves_no_shell(processes: Processes) -> None:
-    asked = [processes.enqueue(program, program, "--help") for program in (SITE, "eigenveil")]
+    query = [processes.enqueue(program, program, "--help") for program in (SITE, "eigenveil")]
     processes.stop()
-    assert [task.process.returncode is None for task in asked] == [False, False]
+    assert [task.process.returncode is None for task in query] == [False, False]

@@ -109,7 +109,7 @@ class Hospital:
                 for person, concept, day, value in self.measurements():
                     copy.write_row((person, concept, day, value or None))
 
-    def places(self, folder: Path, url: str) -> dict[str, RecordsConfig]:
+    def positions(self, folder: Path, url: str) -> dict[str, RecordsConfig]:
         """Where they lie, once the database is there, and how one row a person is made of them."""
         one = "person_id"
         local = Dialect(separator=";", decimal=",", encoding="latin-1")

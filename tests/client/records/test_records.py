@@ -139,8 +139,8 @@ def test_one_person_more_or_less_moves_one_record(tmp_path: Path) -> None:
     lines = ["x,1,1,1", "y,2,2,2", "x,3,3,3", "z,4,4,4", "y,5,5,5"]
     study = a_study(person_column="person")
 
-    def load(kept: list[str]) -> list[tuple[int, ...]]:
-        path = csv(tmp_path, "\n".join(["person,a,b,c", *kept]) + "\n")
+    def load(remaining: list[str]) -> list[tuple[int, ...]]:
+        path = csv(tmp_path, "\n".join(["person,a,b,c", *remaining]) + "\n")
         return sorted(map(tuple, records.load(path, study).tolist()))
 
     everyone = load(lines)
@@ -160,10 +160,10 @@ def test_every_row_needs_a_person(tmp_path: Path) -> None:
 def test_whoever_is_not_named_is_not_one_person(tmp_path: Path, word: str) -> None:
     """Taken for one person, all the unnamed would hang on the first of them."""
     path = csv(tmp_path, f"person,a,b,c\n{word},1,2,3\n{word},4,5,6\nx,7,8,9\n")
-    told: list[Unreadable] = []
-    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
+    result: list[Unreadable] = []
+    rows = records.load(path, a_study(person_column="person"), unreadable=result.append)
     assert rows.tolist() == grid([[7, 8, 9]])
-    assert told
+    assert result
 
 
 def test_whoever_has_no_name_in_parquet_is_not_one_person(tmp_path: Path) -> None:
@@ -200,16 +200,16 @@ def test_a_cell_that_is_no_number_is_missing_where_the_caller_says_so(
     columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
     study = a_study(columns=columns, missing=rule)
     lines = [f"{number % 10},{number % 7},3" for number in range(50)]
-    told: list[Unreadable] = []
+    result: list[Unreadable] = []
 
     def load(line: str) -> list[list[int]]:
         path = csv(tmp_path, "\n".join(["a,b,c", *lines[:20], line, *lines[20:]]) + "\n")
-        return records.load(path, study, unreadable=told.append).tolist()
+        return records.load(path, study, unreadable=result.append).tolist()
 
     unreadable = load(f'1,"{cell}",3')
-    assert [(one.column, one.cells, one.first) for one in told] == [("b", 1, 20)]
+    assert [(one.column, one.cells, one.first) for one in result] == [("b", 1, 20)]
     assert unreadable == load("1,NA,3")
-    assert len(told) == 1
+    assert len(result) == 1
 
 
 def test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
     tmp_path: Path, kind: pa.DataType, words: bool
 ) -> None:
     """Parquet promises UTF-8 and keeps anything; CSV promises nothing."""
-    path, told = tmp_path / "records.parquet", list[Unreadable]()
+    path, result = tmp_path / "records.parquet", list[Unreadable]()
     cells = pa.array([b"1", SECRET.encode() + b"\xff", b"2"]).view(kind)
     column = cells.dictionary_encode() if words else cells
     numbers = pa.array([1.0, 2.0, 3.0])
@@ -274,8 +274,8 @@ def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
         with pytest.raises(BadRecords, match="column 'b', row 2: text that is not UTF-8") as caught:
             records.load(path, study)
         assert SECRET not in str(caught.value)
-        assert len(records.load(path, study, unreadable=told.append)) == 2
-    assert {(one.column, one.first) for one in told} == {("b", 1)}
+        assert len(records.load(path, study, unreadable=result.append)) == 2
+    assert {(one.column, one.first) for one in result} == {("b", 1)}
 
 
 BROKEN = [
@@ -304,17 +304,17 @@ def test_one_broken_line_costs_its_own_record_and_no_other(
 
     def read(lines: list[bytes]) -> records.Records:
         path = csv(tmp_path, b"\n".join([b"a,b,c", *lines]) + b"\n")
-        return records.read(RecordsConfig(source=path), study, unreadable=told.append)
+        return records.read(RecordsConfig(source=path), study, unreadable=result.append)
 
     for size in (64, 300, 1 << 20):
         monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
         for place in (0, 30, 60):
-            told: list[Unreadable] = []
+            result: list[Unreadable] = []
             found, without = read([*lines[:place], line, *lines[place:]]), read(lines)
             assert {row.tobytes() for row in without.rows} >= {row.tobytes() for row in found.rows}
             assert 0 <= len(found.rows) - len(without.rows) <= 1
             assert 0 <= found.persons - without.persons <= 1
-            assert told or found.persons == 61
+            assert result or found.persons == 61
 
 
 def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ class Typed(io.StringIO):
 def written(stage: Stage, more: str = "") -> Path:
     path = stage.folder / "site.toml"
     files = f'records = "{stage.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
-    said = {line.split(" = ")[0] for line in more.splitlines()}
+    message = {line.split(" = ")[0] for line in more.splitlines()}
     usual = {"approval": '"auto"', "analysts": '["*"]'}
-    rules = "".join(f"{key} = {value}\n" for key, value in usual.items() if key not in said)
+    rules = "".join(f"{key} = {value}\n" for key, value in usual.items() if key not in message)
     path.write_text(f'name = "{SITE}"\n{files}{rules}{more}')
     return path
 

@@ -75,7 +75,7 @@ class Peers:
 
     def attempt(
         self,
-        asked: RoundQuery,
+        round_query: RoundQuery,
         number: int = 1,
         members: Iterable[str] = EVERY,
         cards: Mapping[str, str] | None = None,
@@ -83,7 +83,7 @@ class Peers:
         """An attempt at a question; `cards` are digests other than the true ones."""
         true = {name: self.keys[name].card.digest for name in members}
         return Attempt(
-            plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number,
+            plan=round_query.plan_digest, round=round_query.round, query=round_query.digest, number=number,
             members=true | dict(cards or {}),
         )  # fmt: skip
 
@@ -96,9 +96,9 @@ class Peers:
 
 
 def assignment(
-    asked: RoundQuery, attempt: Attempt | None = None, plan: pb.SignedPlan | None = None
+    round_query: RoundQuery, attempt: Attempt | None = None, plan: pb.SignedPlan | None = None
 ) -> pb.NextWorkResponse:
-    response = work(asked, plan)
+    response = work(round_query, plan)
     if attempt is not None:
         signed = attempt.signed(RELEASE_KEY.sign)
         response.attempt.CopyFrom(
@@ -119,12 +119,12 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
         store.close()
 
 
-def ask(worker: SiteWorker, asked: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
-    return worker.work(assignment(asked, attempt))
+def ask(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
+    return worker.work(assignment(round_query, attempt))
 
 
-def answered(worker: SiteWorker, asked: RoundQuery, attempt: Attempt) -> MaskedAnswer:
-    reply = ask(worker, asked, attempt)
+def answered(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt) -> MaskedAnswer:
+    reply = ask(worker, round_query, attempt)
     assert isinstance(reply, MaskedAnswer), reply
     return reply
 

@@ -104,8 +104,8 @@ class Coordinator(Analysts):
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         self.opened.append(request)
         key = next(iter(self.uploads), b"") or bytes([len(self.opened)]) * 16
-        held = self.uploads.setdefault(key, {})
-        return pb.OpenUploadResponse(upload=key, received_chunks=sorted(held))
+        stored = self.uploads.setdefault(key, {})
+        return pb.OpenUploadResponse(upload=key, received_chunks=sorted(stored))
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         if "PutChunk" in self.forget:
@@ -120,17 +120,17 @@ class Coordinator(Analysts):
         return pb.PutChunkResponse()
 
     async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
-        held, opening = self.uploads[request.upload], self.opened[-1]
-        values = b"".join(held[index] for index in sorted(held))
-        assert len(values) == opening.total_bytes
+        stored, dispatch = self.uploads[request.upload], self.opened[-1]
+        values = b"".join(stored[index] for index in sorted(stored))
+        assert len(values) == dispatch.total_bytes
         self.contributions.append(
             pb.ContributeRequest(
-                plan_digest=opening.plan_digest,
-                round=opening.round,
-                query_digest=opening.query_digest,
+                plan_digest=dispatch.plan_digest,
+                round=dispatch.round,
+                query_digest=dispatch.query_digest,
                 values=values,
-                contribution_digest=opening.contribution_digest,
-                attempt_digest=opening.attempt_digest,
+                contribution_digest=dispatch.contribution_digest,
+                attempt_digest=dispatch.attempt_digest,
             )
         )
         await self._maybe_lose("Commit", context)

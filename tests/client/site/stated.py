@@ -29,37 +29,42 @@ def rehearsal(plan_digest: str) -> Sequence[RoundQuery]:
     return rehearse(PLANS[plan_digest])
 
 
-def state(asked: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
-    after = releases[asked.round - 1].digest if asked.round else ""
+def state(
+    round_query: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0
+) -> SignedRound:
+    after = releases[round_query.round - 1].digest if round_query.round else ""
     statement = RoundStatement(
-        plan=asked.plan_digest, round=asked.round, query=asked.digest, after=after, release=release,
-        ledger="0" * 64, size=size or 1 + asked.round,
+        plan=round_query.plan_digest, round=round_query.round, query=round_query.digest, after=after,
+        release=release,
+        ledger="0" * 64, size=size or 1 + round_query.round,
     )  # fmt: skip
     return statement.signed(RELEASE_KEY.sign)
 
 
-def sealed(asked: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
-    release = releases[asked.round]
-    message = round_to_proto(release, state(asked, releases, release.digest))
-    message.query.CopyFrom(query_to_proto(asked))
+def sealed(round_query: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
+    release = releases[round_query.round]
+    message = round_to_proto(release, state(round_query, releases, release.digest))
+    message.query.CopyFrom(query_to_proto(round_query))
     return message
 
 
 def work(
-    asked: RoundQuery | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
+    round_query: RoundQuery | None,
+    plan: pb.SignedPlan | None = None,
+    releases: Sequence[Release] | None = None,
 ) -> pb.NextWorkResponse:
     """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
-    if asked is None:
+    if round_query is None:
         return pb.NextWorkResponse(plan=plan)
-    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(asked))
+    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(round_query))
     if releases is None:
-        releases = released(asked.plan_digest) if asked.plan_digest in PLANS else ()
-    if asked.round <= len(releases):
-        signed = state(asked, releases)
+        releases = released(round_query.plan_digest) if round_query.plan_digest in PLANS else ()
+    if round_query.round <= len(releases):
+        signed = state(round_query, releases)
         response.signed_round.CopyFrom(
             pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
         )
-        if asked.round:
-            before = rehearsal(asked.plan_digest)[asked.round - 1]
+        if round_query.round:
+            before = rehearsal(round_query.plan_digest)[round_query.round - 1]
             response.release.CopyFrom(sealed(before, releases))
     return response

@@ -149,8 +149,8 @@ class Authority:
 
 
 def signed(following: AuthorityList, *by: Authority) -> SignedAuthorityList:
-    said = following.to_json()
-    return SignedAuthorityList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
+    message = following.to_json()
+    return SignedAuthorityList(list_json=message, signatures=tuple(sign_list(one.key, message) for one in by))
 
 
 def store_identity(

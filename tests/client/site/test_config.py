@@ -39,7 +39,7 @@ PATIENTS = Policy(person_column="patient")
 def value(loaded: SiteConfig, name: str) -> object:
     policy = loaded.policy
     rooms = (loaded, policy, policy.quality, policy.secrecy, loaded.proxy_rule)
-    return next(getattr(room, name) for room in rooms if hasattr(room, name))
+    return next(getattr(space, name) for space in rooms if hasattr(space, name))
 
 
 def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def loaded(folder: Path, lines: str) -> config.SiteConfig:
 
 
 @pytest.mark.parametrize(
-    ("lines", "offers"),
+    ("lines", "offered"),
     [
         ("", None),
         ("offers = []", None),
@@ -138,9 +138,9 @@ def loaded(folder: Path, lines: str) -> config.SiteConfig:
         ('offers = ["age"]\ncolumns = ["*"]', ("age",)),
     ],
 )
-def test_it_offers_what_it_says_and_no_more_than_it_allows(tmp_path: Path, lines: str, offers: Any) -> None:
-    said = statement_of(loaded(tmp_path, lines))
-    assert (said.columns, said.needs_approval, said.thresholds) == (offers, True, asdict(QualityRules()))
+def test_it_offers_what_it_says_and_no_more_than_it_allows(tmp_path: Path, lines: str, offered: Any) -> None:
+    text = statement_of(loaded(tmp_path, lines))
+    assert (text.columns, text.needs_approval, text.thresholds) == (offered, True, asdict(QualityRules()))
 
 
 def test_it_says_that_a_person_decides(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
 def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
-    loud = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
-    assert isinstance(ask(stage, worker, loud, plan), Refusal)
+    noisy = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
+    assert isinstance(ask(stage, worker, noisy, plan), Refusal)
     assert spent(store) == 0
     store.close()
 
@@ -135,12 +135,12 @@ def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> Non
 def test_expensive_query_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
-    dear = changed_query(QUERIES[BEGAN], query=replace(whole, batch=None))
+    expensive = changed_query(QUERIES[BEGAN], query=replace(whole, batch=None))
     part = Batch(first_round=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
-    free = changed_query(dear, round=BEGAN + 1, query=replace(whole, batch=part))
+    free = changed_query(expensive, round=BEGAN + 1, query=replace(whole, batch=part))
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
-    store.outgoing.answer(PLAN, dear, b"", ())
+    store.outgoing.answer(PLAN, expensive, b"", ())
     with pytest.raises(RequestError, match=r"reservation|costs more than"):
         store.outgoing.answer(PLAN, free, b"", ())
 
@@ -239,7 +239,7 @@ def test_no_record_is_answered_about_more_often_than_paid(peers: Peers) -> None:
         batch = batch_of(asked.query)
         assert batch is not None
         by_pass.setdefault(batch.first_round, Counter())[batch.index] += 1
-    prices = {asked.round: asked.priced.micro_rho for asked in BATCHES}
+    costs = {asked.round: asked.priced.micro_rho for asked in BATCHES}
     assert answers(peers, tried) == sum(
-        max(counts.values()) * prices[first] for first, counts in by_pass.items()
+        max(counts.values()) * costs[first] for first, counts in by_pass.items()
     )

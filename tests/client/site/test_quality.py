@@ -80,9 +80,9 @@ def test_broken_column_is_named_to_the_site_alone(name: str, stage: Stage, caplo
             consent.studies(stage.config, store)["studies"][0]["reason"] == "this site declines: poor-column"
         )
     assert caplog.messages[-1].endswith(f"code=poor-column about='{name} ({BROKEN[name]})'")
-    told = {row["check"]: row for row in site(written(stage), "check", "--json").json["checks"]}
-    assert told[f"column {name!r}"]["level"] == "warn"
-    assert BROKEN[name] in told[f"column {name!r}"]["text"]
+    result = {row["check"]: row for row in site(written(stage), "check", "--json").json["checks"]}
+    assert result[f"column {name!r}"]["level"] == "warn"
+    assert BROKEN[name] in result[f"column {name!r}"]["text"]
 
 
 def test_recoded_columns_are_answered_as_whole_ones(stage: Stage) -> None:
@@ -94,8 +94,8 @@ def test_recoded_columns_are_answered_as_whole_ones(stage: Stage) -> None:
             site_config.load(written(stage, MENDED if broken else "")), state=stage.folder / f"{broken}.db"
         )
         with stage.process() as (_, worker):
-            for asked in rehearse(plan):
-                answer = ask(stage, worker, asked, plan)
+            for query in rehearse(plan):
+                answer = ask(stage, worker, query, plan)
                 assert isinstance(answer, Contribution)
                 answers.append(answer.values)
     half = len(answers) // 2

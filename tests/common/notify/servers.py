@@ -68,7 +68,7 @@ def mail_handler(seen: Seen, tls: Tls) -> type[socketserver.BaseRequestHandler]:
             self.secure = tls is Tls.TLS
             self.connection = seen.secured(self.request) if self.secure else self.request
             self.file = self.connection.makefile("rb")
-            self.say("220 ready")
+            self.state("220 ready")
             verb = ""
             while verb != "quit" and (line := self.file.readline()):
                 verb, _, rest = line.decode().strip().partition(" ")
@@ -79,43 +79,43 @@ def mail_handler(seen: Seen, tls: Tls) -> type[socketserver.BaseRequestHandler]:
             self.file.close()
             self.connection.close()
 
-        def say(self, line: str) -> None:
+        def state(self, line: str) -> None:
             self.connection.sendall(f"{line}\r\n".encode())
 
         def do_quit(self, rest: str) -> None:
-            self.say("221 bye")
+            self.state("221 bye")
 
         def do_nothing(self, rest: str) -> None:
-            self.say("250 fine")
+            self.state("250 fine")
 
         def do_ehlo(self, rest: str) -> None:
             offered = ["STARTTLS"] if tls is Tls.STARTTLS and not self.secure else []
             offered += ["AUTH PLAIN"] if self.secure else []
             for one in ("here", *offered):
-                self.say(f"250-{one}")
-            self.say("250 8BITMIME")
+                self.state(f"250-{one}")
+            self.state("250 8BITMIME")
 
         def do_starttls(self, rest: str) -> None:
-            self.say("220 go on")
+            self.state("220 go on")
             self.file.close()
             self.connection = seen.secured(self.connection)
             self.file, self.secure = self.connection.makefile("rb"), True
 
         def do_auth(self, rest: str) -> None:
             seen.logins.append(base64.b64decode(rest.split()[1]).decode())
-            self.say("235 come in")
+            self.state("235 come in")
 
         def do_rcpt(self, rest: str) -> None:
             put_off = seen.puts_off and seen.puts_off in rest
             code = 450 if put_off else seen.reply(250)
             seen.to += [rest] if code == 250 else []
-            self.say(f"{code} said of the recipient")
+            self.state(f"{code} said of the recipient")
 
         def do_data(self, rest: str) -> None:
-            self.say("354 go on")
+            self.state("354 go on")
             lines = iter(self.file.readline, b".\r\n")
             seen.mails.append(b"".join(lines))
-            self.say("250 taken")
+            self.state("250 taken")
 
     return Session
 

@@ -96,10 +96,10 @@ def test_a_webhook_gets_the_same_as_json_with_the_header_that_only_the_owner_may
         assert told(hooked(seen.port, root, webhook_header=header), WAITS) == {"failed": 1}
     ((path, headers, body),) = seen.posts
     assert (path, headers["Authorization"]) == ("/in?key=hidden", "Bearer hush-hush")
-    said = json.loads(body)
-    del said["at"]
-    study, what = "1234567890ab", "study-waits"
-    assert said == {"analyst": "ada", "federation": "north", "site": "anna", "study": study, "what": what}
+    message = json.loads(body)
+    del message["at"]
+    study, kind = "1234567890ab", "study-waits"
+    assert message == {"analyst": "ada", "federation": "north", "site": "anna", "study": study, "kind": kind}
 
 
 def test_an_analyst_hears_of_their_own_studies_alone(tmp_path: Path) -> None:

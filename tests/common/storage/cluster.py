@@ -51,9 +51,9 @@ def missing() -> str:
 
 def binaries() -> Path | None:
     found = shutil.which("initdb")
-    places = [Path(found).resolve().parent] if found else []
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((place for place in places if (place / "postgres").exists()), None)
+    slots = [Path(found).resolve().parent] if found else []
+    slots += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in slots if (place / "postgres").exists()), None)
 
 
 def _user() -> pwd.struct_passwd | None:

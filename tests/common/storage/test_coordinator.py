@@ -60,8 +60,8 @@ def made(folder: Path, url: str) -> Config:
 
 async def enrolled(config: Config) -> dict[str, Credentials]:
     async with serving(config) as rig:
-        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-        return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
+        stored = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+        return stored | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
 def charges(config: Config) -> dict[tuple[str, int], str]:
@@ -78,10 +78,10 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
     path = config.state / "coordinator.toml"
     toml = study_toml(algorithm="dp-pca", components=1)
 
-    async def life(held: dict[str, Credentials], rounds: int | None) -> bytes | None:
+    async def life(stored: dict[str, Credentials], rounds: int | None) -> bytes | None:
         async with process(path) as coordinator:
-            ada = coordinator.connect(held["ada"])
-            async with answering({name: coordinator.connect(held[name]) for name in SITES}):
+            ada = coordinator.connect(stored["ada"])
+            async with answering({name: coordinator.connect(stored[name]) for name in SITES}):
                 digest = await ada.submit(toml)
                 request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
                 async for event in ada.stub.WatchStudy(request):
@@ -91,9 +91,9 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
                 return await ada.release(digest)
 
     async def scenario() -> bytes:
-        held = await enrolled(config)
-        await life(held, 1)
-        document = await life(held, None)
+        stored = await enrolled(config)
+        await life(stored, 1)
+        document = await life(stored, None)
         assert document is not None
         return document
 
@@ -110,11 +110,11 @@ async def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, u
     config = made(tmp_path / "c", url)
     toml = masked_toml(deadline_seconds=2.0)
 
-    async def life(sites: dict[str, MaskedSite], held: dict[str, Credentials], last: bool) -> bytes | None:
+    async def life(sites: dict[str, MaskedSite], stored: dict[str, Credentials], last: bool) -> bytes | None:
         async with process(config.state / "coordinator.toml") as coordinator:
-            ada = coordinator.connect(held["ada"])
+            ada = coordinator.connect(stored["ada"])
             for name, site in sites.items():
-                site.client = coordinator.connect(held[name])
+                site.client = coordinator.connect(stored[name])
             async with serving_sites(sites):
                 digest = await ada.submit(toml)
                 request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
@@ -125,14 +125,14 @@ async def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, u
                 return await ada.release(digest)
 
     async def scenario() -> tuple[bytes, dict[str, MaskedSite]]:
-        held = await enrolled(config)
+        stored = await enrolled(config)
         async with serving(config) as rig:
             sites = {
-                name: site_of(rig, rig.connect(held[name]), lambda *at: at >= ("carl", (1, 0)))
+                name: site_of(rig, rig.connect(stored[name]), lambda *at: at >= ("carl", (1, 0)))
                 for name in SITES
             }
-        await life(sites, held, last=False)
-        data = await life(sites, held, last=True)
+        await life(sites, stored, last=False)
+        data = await life(sites, stored, last=True)
         assert data is not None
         return data, sites
 
@@ -287,14 +287,14 @@ def test_a_restored_database_waits_for_sites_and_charges_the_loss(tmp_path: Path
     code, out, err = command("restored", "--config", toml, "--without", "carl", "--json")
     assert (code, json.loads(out)["awaited_checkpoints"]) == (0, ["anna", "bert"]), err
 
-    async def greeted() -> None:
+    async def hello() -> None:
         async with serving(config) as rig:
             ada = await rig.client(Role.ANALYST, "ada")
             assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
             bert = await rig.client(Role.SITE, "bert")
             await refusal(bert.stub.Hello(a_hello(checkpoint=later)))
 
-    asyncio.run(greeted())
+    asyncio.run(hello())
     with pytest.raises(InternalError, match="accept-loss"):
         Daemon(config, fatal=no_fatal)
     committed = read_checkpoint(later, load_keys(config.files), FEDERATION).committed
@@ -335,9 +335,9 @@ def test_no_message_holds_the_password(tmp_path: Path) -> None:
 async def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
 
-    held = await enrolled(config)
+    stored = await enrolled(config)
     async with process(config.state / "coordinator.toml") as coordinator:
-        ada = coordinator.connect(held["ada"])
+        ada = coordinator.connect(stored["ada"])
         administer(
             url,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "

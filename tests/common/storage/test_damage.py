@@ -57,14 +57,14 @@ def flipped(path: Path, start: Callable[[], None], copies: int) -> Counter[bool]
     """Of copies of a database in which one bit changed what it says: how many `start` refused."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    whole, said, rng = path.read_bytes(), content(path), random.Random(7)
+    whole, message, rng = path.read_bytes(), content(path), random.Random(7)
     outcomes = Counter[bool]()
     while outcomes.total() < copies:
         bit = rng.randrange(8 * len(whole))
         copy = bytearray(whole)
         copy[bit // 8] ^= 1 << bit % 8
         path.write_bytes(copy)
-        harmless = content(path) == said
+        harmless = content(path) == message
         path.write_bytes(copy)  # reading may have mended it
         if harmless:
             continue

@@ -42,12 +42,12 @@ def test_versions_of_a_dictionary_rise_and_stay(store: Store) -> None:
     for version in (3, 2, 1):
         with refused(Code.CONFLICT, "version 3 is published", f"says version {version}", "raise it to 4"):
             publish(store, version)
-    held = directory.history(store.reader)
-    assert [(one.version, one.at) for one in held] == [(1, 1000), (3, 3000)]
-    assert [one.signed.read()[1].version for one in held] == [1, 3]
-    assert directory.latest(store.reader) == held[-1]
-    kept = store.reader.rows("SELECT detail FROM audit WHERE kind = ?", ("dictionary-published",))
-    assert [row["detail"] for row in kept] == ["version 1", "version 3"]
+    stored = directory.history(store.reader)
+    assert [(one.version, one.at) for one in stored] == [(1, 1000), (3, 3000)]
+    assert [one.signed.read()[1].version for one in stored] == [1, 3]
+    assert directory.latest(store.reader) == stored[-1]
+    remaining = store.reader.rows("SELECT detail FROM audit WHERE kind = ?", ("dictionary-published",))
+    assert [row["detail"] for row in remaining] == ["version 1", "version 3"]
 
 
 def test_a_site_states_one_thing_at_a_time(store: Store) -> None:

@@ -212,13 +212,13 @@ def test_totals_are_those_of_the_ledger_after_every_change(path: Path) -> None:
     assert store.totals == LedgerTotals.of(store.ledger)
     assert (store.totals.spent.micro_rho, store.totals.committed.micro_rho) == (20, 50)
 
-    def told(*changes: Callable[[], object]) -> None:
+    def result(*changes: Callable[[], object]) -> None:
         for change in changes:
             change()
             assert store.totals == LedgerTotals.of(store.ledger)
             assert store.ledger_position == (store.ledger.head, store.ledger.size)
 
-    told(
+    result(
         lambda: store.charge(STUDY, 1, QUERY, Cost(micro_rho=5)),
         lambda: store.write_alongside(lambda change, ledger_position: None),
         lambda: other.reserve(OTHER, Cost(micro_rho=7)),
@@ -227,9 +227,9 @@ def test_totals_are_those_of_the_ledger_after_every_change(path: Path) -> None:
     assert store.totals.committed.micro_rho == 57
     other.settle(OTHER)
     with refused(Code.BUDGET):  # and what others appended is known from then on
-        told(lambda: store.reserve("c" * 64, Cost(micro_rho=1000)))
+        result(lambda: store.reserve("c" * 64, Cost(micro_rho=1000)))
     assert store.totals == LedgerTotals.of(store.ledger) == other.totals
-    told(lambda: store.settle(STUDY))
+    result(lambda: store.settle(STUDY))
     assert store.totals.committed == store.totals.spent == Cost(micro_rho=25, atto_delta=10**16)
 
 

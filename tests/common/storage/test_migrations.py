@@ -110,6 +110,6 @@ def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool
     place.open(NEWEST, 3, migrations=STEPS)
     place.close()
     assert copy.stat().st_mode & 0o777 == 0o600
-    kept = SqliteDatabase(copy, FIRST, 1)
-    assert [dict(row) for row in kept.rows("SELECT * FROM t")] == [{"name": "kept"}]
-    kept.close()
+    remaining = SqliteDatabase(copy, FIRST, 1)
+    assert [dict(row) for row in remaining.rows("SELECT * FROM t")] == [{"name": "kept"}]
+    remaining.close()

@@ -31,21 +31,21 @@ class Browser:
     cookies: dict[str, str] = field(default_factory=dict)
 
     def get(self, path: str, **headers: str | None) -> Answer:
-        return self.ask("GET", path, b"", headers)
+        return self.request("GET", path, b"", headers)
 
     def post(self, path: str, form: dict[str, str], **headers: str | None) -> Answer:
         sent: dict[str, str | None] = {
             "origin": f"http://{HOST}",
             "content_type": "application/x-www-form-urlencoded",
         }
-        return self.ask("POST", path, urlencode(form).encode(), sent | headers)
+        return self.request("POST", path, urlencode(form).encode(), sent | headers)
 
     def csrf(self, path: str) -> str:
         found = re.search(r'name="csrf" value="([^"]+)"', self.get(path).text)
         assert found is not None
         return found[1]
 
-    def ask(self, method: str, path: str, body: bytes, headers: dict[str, str | None]) -> Answer:
+    def request(self, method: str, path: str, body: bytes, headers: dict[str, str | None]) -> Answer:
         path, _, query = path.partition("?")
         sent = {"host": HOST, "content_length": str(len(body))} | headers
         if self.cookies:
@@ -65,15 +65,15 @@ class Browser:
 
 
 async def _call(app: ASGIApp, scope: dict[str, Any], body: bytes) -> Answer:
-    said: list[Message] = []
+    statement: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        statement.append(message)
 
     await app(scope, receive, send)
-    text = b"".join(one.get("body", b"") for one in said[1:]).decode()
-    headers = [(name.decode(), value.decode()) for name, value in said[0]["headers"]]
-    return Answer(status=said[0]["status"], headers=headers, text=text)
+    text = b"".join(one.get("body", b"") for one in statement[1:]).decode()
+    headers = [(name.decode(), value.decode()) for name, value in statement[0]["headers"]]
+    return Answer(status=statement[0]["status"], headers=headers, text=text)

@@ -90,7 +90,7 @@ def test_a_link_that_was_only_looked_at_still_opens(
     rig: Rig, method: str, headers: dict[str, str | None]
 ) -> None:
     link, browser = rig.gate.link("officer"), Browser(app=rig.app)
-    answer = browser.ask(method, link, b"", headers)
+    answer = browser.request(method, link, b"", headers)
     assert (answer.status, browser.cookies) == (503, {})
     assert browser.get(link).status == 200
     assert browser.get("/").status == 200

@@ -34,8 +34,8 @@ def checkpoint(rows: list[str], spent: int = 7, gaussian: bool = False) -> Check
     return checkpoint_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)], gaussian=gaussian)
 
 
-def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
-    return said, KEY.sign(CHECKPOINT_SIGNED + said), PUBLIC
+def signed(message: bytes) -> tuple[bytes, bytes, bytes]:
+    return message, KEY.sign(CHECKPOINT_SIGNED + message), PUBLIC
 
 
 @pytest.mark.parametrize("size", [1, 2, 17, 18, 500])
@@ -46,9 +46,9 @@ def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
 
 
 def test_a_checkpoint_without_a_noise_field_is_not_gaussian() -> None:
-    said = json.loads(checkpoint(digests(3), gaussian=True).to_json())
+    message = json.loads(checkpoint(digests(3), gaussian=True).to_json())
     for wrong in ({}, {"gaussian": "true"}, {"gaussian": 1}):
-        bare = {name: value for name, value in said.items() if name != "gaussian"} | wrong
+        bare = {name: value for name, value in message.items() if name != "gaussian"} | wrong
         assert not verify_checkpoint(*signed(json.dumps(bare).encode())).gaussian
 
 
@@ -65,17 +65,17 @@ def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> 
 
 
 def test_a_changed_or_strange_head_is_refused() -> None:
-    said = checkpoint(digests(3)).to_json()
+    message = checkpoint(digests(3)).to_json()
     with refused(Code.IDENTITY, "not signed"):
-        verify_checkpoint(said.replace(b"7", b"6"), KEY.sign(CHECKPOINT_SIGNED + said), PUBLIC)
+        verify_checkpoint(message.replace(b"7", b"6"), KEY.sign(CHECKPOINT_SIGNED + message), PUBLIC)
     with refused(Code.IDENTITY, "not signed"):
-        verify_checkpoint(said, KEY.sign(said), PUBLIC)
-    for wrong in (b"", b"[]", b"{}", said[:-2], said.replace(b'"size":"3"', b'"size":"4"')):
+        verify_checkpoint(message, KEY.sign(message), PUBLIC)
+    for wrong in (b"", b"[]", b"{}", message[:-2], message.replace(b'"size":"3"', b'"size":"4"')):
         with refused(Code.PROTOCOL, "cannot be read"):
             verify_checkpoint(*signed(wrong))
     for key, value in {"trail": 1, "micro_rho": "-1", "size": "0", "digest": ""}.items():
         with refused(Code.PROTOCOL, "cannot be read"):
-            verify_checkpoint(*signed(json.dumps(json.loads(said) | {key: value}).encode()))
+            verify_checkpoint(*signed(json.dumps(json.loads(message) | {key: value}).encode()))
     with refused(Code.PROTOCOL, "too long"):
         verify_checkpoint(*signed(b" " * (MOST_BYTES + 1)))
 

@@ -33,27 +33,27 @@ def test_a_record_replaced_is_two_of_mu_exactly_and_four_of_rho(micro_rho: int) 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_spent_amounts_are_rounded_up_and_remaining_ones_down(exact: bool) -> None:
-    told, whole = Conversion(delta=DELTA, exact=exact), 1_000_000
+    result, whole = Conversion(delta=DELTA, exact=exact), 1_000_000
     for micro_rho in (1, 77, 12_345, 999_999):
-        amounts = [told.epsilon(micro_rho), told.replaced(micro_rho)]
+        amounts = [result.epsilon(micro_rho), result.replaced(micro_rho)]
         for spent, left, amount in zip(
-            numbers(told.spent(micro_rho)), numbers(told.left(micro_rho, whole)), amounts, strict=True
+            numbers(result.spent(micro_rho)), numbers(result.left(micro_rho, whole)), amounts, strict=True
         ):
             assert left < amount <= spent
             assert spent - left <= 1.1e-3 * amount + 1e-9
-        assert all(free < one for free, one in zip(numbers(told.free(micro_rho)), amounts, strict=True))
+        assert all(free < one for free, one in zip(numbers(result.free(micro_rho)), amounts, strict=True))
 
 
 OWN = Cost(micro_rho=1_519_000, atto_delta=10**13)  # 1e-5
 
 
 def test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own() -> None:
-    told = re.fullmatch(
+    result = re.fullmatch(
         r"(\S+) \(add-remove; as replace-one: (\S+)\)",
         Conversion(delta=DELTA, exact=False).failure_probability(OWN),
     )
-    assert told is not None
-    added, replaced = (Fraction(one) for one in told.groups())
+    assert result is not None
+    added, replaced = (Fraction(one) for one in result.groups())
     own, stated = Fraction(OWN.atto_delta, ATTO), Fraction("1e-6")
     assert added == stated + own
     # The dearest that one mechanism can be: (epsilon_0, own) in a chain of two [P4].

@@ -30,10 +30,10 @@ def test_the_best_guess_about_gaussian_noise_is_right_so_often_and_no_oftener(mu
 def test_the_success_rate_is_the_hockey_stick_at_epsilon_zero_and_no_more_under_gaussian_than_zcdp(
     mu: float,
 ) -> None:
-    square, told = Fraction(mu) ** 2, attack_success_gaussian(Fraction(mu) ** 2)
-    assert told == 1 or satisfies_dp(square, 0.0, float(2 * told - 1))
-    assert not satisfies_dp(square, 0.0, float(2 * told - 1) - 2 * CLOSE)
-    assert attack_success_zcdp(square / 2) >= told
+    square, result = Fraction(mu) ** 2, attack_success_gaussian(Fraction(mu) ** 2)
+    assert result == 1 or satisfies_dp(square, 0.0, float(2 * result - 1))
+    assert not satisfies_dp(square, 0.0, float(2 * result - 1) - 2 * CLOSE)
+    assert attack_success_zcdp(square / 2) >= result
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.1])

@@ -182,17 +182,17 @@ def chain() -> list[LedgerEntry]:
     ledger = Ledger(budget=BUDGET)
     entries: list[LedgerEntry] = []
 
-    def keep(entry: LedgerEntry | None) -> None:
+    def retain(entry: LedgerEntry | None) -> None:
         assert entry is not None
         ledger.apply(entry)
         entries.append(entry)
 
-    keep(ledger.reserve("a" * 64, Cost(micro_rho=40, atto_delta=10**17), at=1))
-    keep(ledger.reserve("b" * 64, Cost(micro_rho=50), at=2))
-    keep(ledger.charge("a" * 64, 0, "d" * 64, Cost(micro_rho=30, atto_delta=10**17), at=3))
-    keep(ledger.charge("b" * 64, 0, "e" * 64, Cost(micro_rho=10), at=4))
-    keep(ledger.settle("a" * 64, at=5))
-    keep(ledger.charge("b" * 64, 1, "e" * 64, Cost(micro_rho=10), at=6))
+    retain(ledger.reserve("a" * 64, Cost(micro_rho=40, atto_delta=10**17), at=1))
+    retain(ledger.reserve("b" * 64, Cost(micro_rho=50), at=2))
+    retain(ledger.charge("a" * 64, 0, "d" * 64, Cost(micro_rho=30, atto_delta=10**17), at=3))
+    retain(ledger.charge("b" * 64, 0, "e" * 64, Cost(micro_rho=10), at=4))
+    retain(ledger.settle("a" * 64, at=5))
+    retain(ledger.charge("b" * 64, 1, "e" * 64, Cost(micro_rho=10), at=6))
     return entries
 
 

@@ -46,27 +46,27 @@ def run(study: Study, first: float, seed: int = 3) -> Simulation:
     return simulate(study, {"north": rows}, seed=seed)
 
 
-def released_as(asked: RoundQuery, values: ArrayLike) -> Release:
+def released_as(round_query: RoundQuery, values: ArrayLike) -> Release:
     """These values, with little noise in them."""
-    return Release.of(asked, frozen(np.asarray(values, dtype=np.int64)), 1.0, ("north",))
+    return Release.of(round_query, frozen(np.asarray(values, dtype=np.int64)), 1.0, ("north",))
 
 
 def kinds(run: Simulation) -> list[type[Query]]:
-    return [type(asked.query) for asked in run.queries]
+    return [type(round_query.query) for round_query in run.queries]
 
 
 def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_gradients() -> None:
     study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
-    loud, flat = run(study, 30.0), run(study, 1.3)
-    assert loud.plan == flat.plan
-    assert kinds(loud).count(Gram) == 2
-    assert Gradient not in kinds(loud)
+    noisy, flat = run(study, 30.0), run(study, 1.3)
+    assert noisy.plan == flat.plan
+    assert kinds(noisy).count(Gram) == 2
+    assert Gradient not in kinds(noisy)
     assert kinds(flat).count(Gram) == 1
     assert kinds(flat).count(Gradient) >= 15
-    assert CrossNorms in kinds(loud)
+    assert CrossNorms in kinds(noisy)
     assert CrossNorms in kinds(flat)
-    assert loud.result.decision != flat.result.decision
-    for found, word in ((loud, "the rest of the matrix"), (flat, "gradients")):
+    assert noisy.result.decision != flat.result.decision
+    for found, word in ((noisy, "the rest of the matrix"), (flat, "gradients")):
         assert str(found.result.decision).startswith(word)
         assert found.document["result"]["decision"] == found.result.decision
 
@@ -94,14 +94,14 @@ def test_no_releases_spend_or_ask_more_than_was_foreseen(
     random, sent = np.random.default_rng(seed), 0
     with mock.patch.object(subject, "_probe", return_value=(way, "")):
         session = Session(plan)
-        while (asked := session.pending) is not None:
+        while (round_query := session.pending) is not None:
             values = (
-                random.integers(-size, size + 1, released_length(asked.query))
+                random.integers(-size, size + 1, released_length(round_query.query))
                 if session.releases
                 else [count]
             )
-            session.feed(released_as(asked, values))
-            sent += 8 * asked.query.length
+            session.feed(released_as(round_query, values))
+            sent += 8 * round_query.query.length
         again = Session.replay(plan, session.releases)
     ways = possible_rehearsals(plan)
     assert session.spent.fits(plan.cost)
@@ -113,18 +113,18 @@ def test_no_releases_spend_or_ask_more_than_was_foreseen(
 def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_asked() -> None:
     study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
     plan, seen = make_plan(study), predict(study)
-    said = explain(plan)
+    message = explain(plan)
     ways = [max(len(way) for way in possible_rehearsals(plan))]
-    assert seen.rounds == len(said["rounds"]) == max(ways)
-    assert seen.bytes_per_site == said["bytes_per_site"]
-    assert str(seen.rounds) in said["dependence"]
-    assert str(seen.bytes_per_site) in said["dependence"]
+    assert seen.rounds == len(message["rounds"]) == max(ways)
+    assert seen.bytes_per_site == message["bytes_per_site"]
+    assert str(seen.rounds) in message["dependence"]
+    assert str(seen.bytes_per_site) in message["dependence"]
     for variance in (30.0, 1.3):
         done = run(study, variance)
-        assert len(done.queries) <= len(said["rounds"])
-        assert done.bytes_per_site <= said["bytes_per_site"]
-        alike = int(said["dependence"].split("first ")[1].split()[0])
-        assert [one["kind"] for one in said["rounds"]][:alike] == [
+        assert len(done.queries) <= len(message["rounds"])
+        assert done.bytes_per_site <= message["bytes_per_site"]
+        alike = int(message["dependence"].split("first ")[1].split()[0])
+        assert [one["kind"] for one in message["rounds"]][:alike] == [
             one["kind"] for one in done.document["rounds"]
         ][:alike]
 
@@ -142,9 +142,11 @@ def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
 @pytest.mark.parametrize("way", FirstStage)
 def test_a_way_is_rehearsed_whatever_the_imagined_releases_would_choose(way: FirstStage) -> None:
     plan: Plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
-    found = {Gradient in {type(one.query) for one in asked} for asked in possible_rehearsals(plan)}
+    found = {
+        Gradient in {type(one.query) for one in round_query} for round_query in possible_rehearsals(plan)
+    }
     assert found == {True, False}
     session = Session(plan, way)
-    while (asked := session.pending) is not None:
-        session.feed(released_as(asked, np.zeros(released_length(asked.query))))
+    while (round_query := session.pending) is not None:
+        session.feed(released_as(round_query, np.zeros(released_length(round_query.query))))
     assert (Gradient in {type(one.query) for one in session.queries}) is (way is FirstStage.GRADIENTS)

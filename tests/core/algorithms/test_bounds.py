@@ -74,11 +74,11 @@ def lie(kind: str, size: int, random: np.random.Generator) -> IntArray:
             return frozen(random.choice([-(2**62), -1, 0, 1, 2**62], size))
 
 
-def fed(session: Session, asked: RoundQuery, values: IntArray) -> None:
+def fed(session: Session, round_query: RoundQuery, values: IntArray) -> None:
     session.feed(
         Release(
-            round=asked.round, query=asked.digest, values=values, sigma=1.0,
-            micro_rho=asked.cost.micro_rho, atto_delta=asked.cost.atto_delta, present=("a",),
+            round=round_query.round, query=round_query.digest, values=values, sigma=1.0,
+            micro_rho=round_query.cost.micro_rho, atto_delta=round_query.cost.atto_delta, present=("a",),
         )
     )  # fmt: skip
 
@@ -106,8 +106,8 @@ def test_no_lie_leads_beyond_them(
     session = Session(a_plan(algorithm, scaling))
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
-        while (asked := session.pending) is not None and asked.round < MOST_ASKED:
-            fed(session, asked, lie(kind, released_length(asked.query), random))
+        while (round_query := session.pending) is not None and round_query.round < MOST_ASKED:
+            fed(session, round_query, lie(kind, released_length(round_query.query), random))
     assert passed == []
 
 
@@ -207,11 +207,19 @@ def test_at_the_floor_a_shortened_record_still_has_a_gradient(
 def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
-    while (asked := session.pending) is not None and not isinstance(asked.query, ClippedSum):
-        fed(session, asked, lie("all at the centre", released_length(asked.query), np.random.default_rng(0)))
-    assert asked is not None
-    assert isinstance(asked.query, ClippedSum)
-    assert asked.query.radius == least_row_radius(D)
+    while (round_query := session.pending) is not None and not isinstance(round_query.query, ClippedSum):
+        fed(
+            session,
+            round_query,
+            lie("all at the centre", released_length(round_query.query), np.random.default_rng(0)),
+        )
+    assert round_query is not None
+    assert isinstance(round_query.query, ClippedSum)
+    assert round_query.query.radius == least_row_radius(D)
     with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(changed_query(asked, query=replace(asked.query, radius=asked.query.radius - 1)))
-    session.adopt(changed_query(asked, query=replace(asked.query, radius=asked.query.radius + 1)))
+        session.adopt(
+            changed_query(round_query, query=replace(round_query.query, radius=round_query.query.radius - 1))
+        )
+    session.adopt(
+        changed_query(round_query, query=replace(round_query.query, radius=round_query.query.radius + 1))
+    )

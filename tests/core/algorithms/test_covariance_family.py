@@ -55,9 +55,9 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(
             for query in max(possible_rehearsals(result.plan), key=len):
                 kind = NAMES[type(query.query)]
                 least[kind] = min(query.priced.micro_rho, least.get(kind, query.priced.micro_rho))
-            for asked in result.document["rounds"]:
-                assert asked["kind"] in least
-                assert asked["micro_rho"] >= least[asked["kind"]] // 20
+            for round_query in result.document["rounds"]:
+                assert round_query["kind"] in least
+                assert round_query["micro_rho"] >= least[round_query["kind"]] // 20
 
 
 def kinds(algorithm: Algorithm, **changes: Any) -> list[str]:
@@ -108,13 +108,13 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
     for delta in (0.0, 1e-6):
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
-        asked = RoundQuery(
+        round_query = RoundQuery(
             PricedQuery(query=query, micro_rho=10, distribution=NoiseDistribution.LAPLACE), plan.digest, 0
         )
-        check_affordable(plan, asked, [], NO_COST, 0)
+        check_affordable(plan, round_query, [], NO_COST, 0)
         with refused(Code.BUDGET, "round 1"):
             check_affordable(
-                plan, changed_query(asked, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0
+                plan, changed_query(round_query, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0
             )
 
 

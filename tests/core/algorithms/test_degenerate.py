@@ -111,20 +111,20 @@ def check_charged(done: Simulation, algorithm: Algorithm) -> None:
     longest = max(foreseen_by(plan), key=len)
     assert len(paid) <= len(longest)
     if algorithm not in CHOOSE:
-        (asked, turns), (predicted, all_turns) = prices(done.queries), prices(longest)
-        assert asked == (predicted[: len(asked)] if algorithm in STOP else predicted)
-        assert abs(turns - all_turns) <= len(longest)  # as much in one step as in many, but for rounding
+        (round_query, attempts), (predicted, all_turns) = prices(done.queries), prices(longest)
+        assert round_query == (predicted[: len(round_query)] if algorithm in STOP else predicted)
+        assert abs(attempts - all_turns) <= len(longest)  # as much in one step as in many, but for rounding
 
 
 def prices(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
     """Of each question, and of all turns of a refinement together."""
-    turns = [one for one in queries if isinstance(one.query, CrossCovariance)]
+    attempts = [one for one in queries if isinstance(one.query, CrossCovariance)]
     others = [
         (one.cost.micro_rho, one.cost.atto_delta)
         for one in queries
         if not isinstance(one.query, CrossCovariance)
     ]
-    return others, sum(one.priced.micro_rho for one in turns)
+    return others, sum(one.priced.micro_rho for one in attempts)
 
 
 def check_defined(done: Simulation, components: int) -> None:
@@ -183,8 +183,8 @@ def test_the_budget_is_spent_and_never_exceeded(algorithm: Algorithm, neighbours
     if not PROPERTIES[algorithm].single_records:
         what = replace(what, neighbours=neighbours, epsilon=8.0, max_records=2**17, expected_records=20_000)
     plan = make_plan(what)
-    for asked in possible_rehearsals(plan):
-        costs = [one.cost for one in asked]
+    for round_query in possible_rehearsals(plan):
+        costs = [one.cost for one in round_query]
         assert sum(costs, NO_COST).fits(plan.cost)
         if plan.composition is Composition.BASIC:
             spent = sum(pico_epsilon(one.micro_rho) for one in costs) / 10**12

@@ -102,9 +102,9 @@ def test_no_bin_is_a_defined_outcome() -> None:
         centre=frozen([0, 0]), directions=frozen([[1], [1]]), offset=frozen([[0], [0]]), shift=0
     )
     bins = bins_for(field, 0.0)
-    silent = box_for(bins, a_release(frozen(np.zeros(bins.length, dtype=np.int64))), 0.0)
-    assert isinstance(silent, CoordinateClippedSum)
-    assert silent.halves.tolist() == [1, 1]
+    quiet_site = box_for(bins, a_release(frozen(np.zeros(bins.length, dtype=np.int64))), 0.0)
+    assert isinstance(quiet_site, CoordinateClippedSum)
+    assert quiet_site.halves.tolist() == [1, 1]
     counts = np.zeros(bins.length, dtype=np.int64)
     counts[0] = 9
     one = box_for(bins, a_release(frozen(counts)), 100.0)

@@ -38,7 +38,7 @@ def found(
 
 
 @pytest.mark.parametrize(
-    ("variances", "epsilon", "said"),
+    ("variances", "epsilon", "message"),
     [
         ([90.0, 40.0, 2.0, 2.0, 2.0, 2.0], WEAK, None),  # all that is left is less than the second
         ([90.0, 40.0, 39.5, 2.0, 2.0, 2.0], WEAK, "which was not measured"),
@@ -47,17 +47,17 @@ def found(
         ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction"),
     ],
 )
-def test_a_gap_that_is_not_seen_is_said(variances: list[float], epsilon: float, said: str | None) -> None:
+def test_a_gap_that_is_not_seen_is_said(variances: list[float], epsilon: float, message: str | None) -> None:
     warnings = found(records(variances), epsilon).warnings
-    assert len(warnings) == (said is not None)
-    assert all(said is not None and said in sentence for sentence in warnings)
+    assert len(warnings) == (message is not None)
+    assert all(message is not None and message in sentence for sentence in warnings)
 
 
-@pytest.mark.parametrize(("third", "said"), [(20.0, 0), (39.99, 1)])
-def test_refined_directions_have_the_gap_that_was_measured_before(third: float, said: int) -> None:
+@pytest.mark.parametrize(("third", "message"), [(20.0, 0), (39.99, 1)])
+def test_refined_directions_have_the_gap_that_was_measured_before(third: float, message: int) -> None:
     rows = records([90.0, 40.0, third, 20.0, 20.0, 20.0])
-    told = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
-    assert sum("component 2 and the next direction" in one for one in told.warnings) == said
+    result = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
+    assert sum("component 2 and the next direction" in one for one in result.warnings) == message
 
 
 def test_where_there_is_no_next_direction_or_no_stated_error_nothing_is_said() -> None:

@@ -43,12 +43,12 @@ Steps = Generator[Any, Any, Any]
 def asking(*queries: Any, share: float = 0.1) -> Callable[[Plan], Steps]:
     """An algorithm that asks these and releases nothing."""
 
-    def asks(plan: Plan) -> Steps:
+    def requests(plan: Plan) -> Steps:
         for query in queries:
             yield query if isinstance(query, PricedQuery) else query_at_share(plan, query, share)
         return no_release(plan, 0.0, "it was only asking")
 
-    return asks
+    return requests
 
 
 MINE = CustomAlgorithm(steps=gauss_cov, properties=AlgorithmProperties(gaussian=True))
@@ -148,9 +148,9 @@ def test_what_it_declares_it_may_do() -> None:
     assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0
     with refused(Code.BAD_STUDY, "custom:asks cannot run at delta = 0"):
         simulate(none, RECORDS, algorithm=asking(Count()))
-    loud = asking(PricedQuery(query=Count(), micro_rho=5))
+    noisy = asking(PricedQuery(query=Count(), micro_rho=5))
     with refused(Code.BUDGET, "no epsilon to add up"):
-        simulate(none, RECORDS, algorithm=replace(pure, steps=loud))
+        simulate(none, RECORDS, algorithm=replace(pure, steps=noisy))
     for reference in (AlgorithmProperties(private=False), AlgorithmProperties(single_records=True)):
         with refused(Code.BAD_ARGUMENT, "work on sums over many records"):
             CustomAlgorithm(steps=gauss_cov, properties=reference)

@@ -72,39 +72,39 @@ def test_about_the_public_middle_no_length_of_a_row_is_asked_for(
 ) -> None:
     """Every row is shortened to the norm, and the saved price goes to what else is asked."""
     plan = make_plan(a_normed(4, algorithm, neighbours=neighbours, expected_records=4000))
-    asked = rehearse(plan)
-    kinds = {NAMES[type(one.query)] for one in asked}
+    round_query = rehearse(plan)
+    kinds = {NAMES[type(one.query)] for one in round_query}
     assert not kinds & {"row-norms", "radius-search", "clipped-sum"}
     assert kinds == UNASKED.get(algorithm, kinds)
-    for one in asked:
+    for one in round_query:
         if isinstance(one.query, OF_ROWS):
             assert one.query.radius == math.floor(NORM * S)
             assert not one.query.centre.any()
-    if len(asked) == 2:  # a count and a matrix, which gets all but the count's hundredth
-        assert asked[1].priced.micro_rho >= 99 * asked[0].priced.micro_rho - 100
-        assert sum(one.priced.micro_rho for one in asked) >= plan.micro_rho - 2
+    if len(round_query) == 2:  # a count and a matrix, which gets all but the count's hundredth
+        assert round_query[1].priced.micro_rho >= 99 * round_query[0].priced.micro_rho - 100
+        assert sum(one.priced.micro_rho for one in round_query) >= plan.micro_rho - 2
 
 
 @pytest.mark.parametrize("d", [1, 3, 6])
 def test_records_that_break_the_norm_move_the_matrix_no_more_than_the_norm_allows(d: int) -> None:
     """[P1] 10,000 neighbour pairs by record and replay; the analyst's word is never what bounds them."""
     plans = [make_plan(a_normed(d, A.GAUSS_COV, neighbours=neighbours)) for neighbours in Neighbours]
-    asked, same = (one.query for plan in plans for one in rehearse(plan) if isinstance(one.query, Gram))
-    assert (asked.radius, asked.centre.tolist()) == (same.radius, same.centre.tolist())
-    case = Case(query=asked, rows=hostile_rows(10_000, asked.centre, asked.radius, d))
+    round_query, same = (one.query for plan in plans for one in rehearse(plan) if isinstance(one.query, Gram))
+    assert (round_query.radius, round_query.centre.tolist()) == (same.radius, same.centre.tolist())
+    case = Case(query=round_query, rows=hostile_rows(10_000, round_query.centre, round_query.radius, d))
     assert (np.linalg.norm(case.rows.astype(float), axis=1) > NORM * S).mean() > 0.1
     each = contributions(case)
     for neighbours in Neighbours:
         moved = changes(each, neighbours)
         assert len(moved) >= 10_000
-        found, most = max(squares(asked, moved)), (NORM * S) ** 4 * neighbours.records
+        found, most = max(squares(round_query, moved)), (NORM * S) ** 4 * neighbours.records
         assert found <= most
         assert found > (0.97 if d > 1 else 0.97 / neighbours.records) * most  # in one column R^2 - 0 at most
 
 
 def test_about_a_private_mean_lengths_are_asked_for_up_to_where_they_can_reach() -> None:
-    asked = [one.query for one in rehearse(make_plan(a_normed(5, A.GAUSS_COV, centring=True)))]
-    lengths = [one for one in asked if isinstance(one, RowNorms)]
+    round_query = [one.query for one in rehearse(make_plan(a_normed(5, A.GAUSS_COV, centring=True)))]
+    lengths = [one for one in round_query if isinstance(one, RowNorms)]
     assert len(lengths) == 3  # two steps of the mean, and the matrix
     for one in lengths:
         top = NORM * S + float(np.linalg.norm(one.centre))
@@ -127,7 +127,7 @@ def test_the_shortest_norm_that_may_be_stated_can_be_asked_about(
 
 @pytest.mark.parametrize("centring", [False, True])
 def test_whoever_consents_reads_the_norm_and_who_says_so(centring: bool) -> None:
-    said = explain(make_plan(a_normed(3, A.GAUSS_COV, centring=centring)))["clip"]
-    assert "0.8 in scaled units" in said
-    assert "stated by the analyst, not from data" in said
-    assert ("private mean" in said) == centring
+    message = explain(make_plan(a_normed(3, A.GAUSS_COV, centring=centring)))["clip"]
+    assert "0.8 in scaled units" in message
+    assert "stated by the analyst, not from data" in message
+    assert ("private mean" in message) == centring

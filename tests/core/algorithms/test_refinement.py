@@ -119,8 +119,8 @@ def said(values: IntArray, sigma: float) -> Release:
 @pytest.mark.parametrize(("d", "p", "k"), [(6, 4, 2), (5, 5, 1), (7, 2, 2)])
 def test_an_answer_without_the_weights_is_the_cross_covariance(d: int, p: int, k: int) -> None:
     rows = np.random.default_rng(3).integers(-S // 4, S // 4, (500, d)).astype(np.int16)
-    asked = cross(d, p, k)
-    query, unit = asked.query(1.0)
+    round_query = cross(d, p, k)
+    query, unit = round_query.query(1.0)
     release = Release(
         round=0,
         query="0" * 64,
@@ -130,22 +130,22 @@ def test_an_answer_without_the_weights_is_the_cross_covariance(d: int, p: int, k
         atto_delta=0,
         present=(),
     )
-    along, outside, _ = asked.read(release, unit * len(rows))
+    along, outside, _ = round_query.read(release, unit * len(rows))
     z = rows / S
     exact = z.T @ z / len(rows)
-    lead, spare = asked.basis[:, :k], asked.basis[:, k:]
+    lead, spare = round_query.basis[:, :k], round_query.basis[:, k:]
     assert np.allclose(along, lead.T @ exact @ spare, atol=2e-4)
-    beyond = exact @ lead - asked.basis @ (asked.basis.T @ exact @ lead)
+    beyond = exact @ lead - round_query.basis @ (round_query.basis.T @ exact @ lead)
     assert np.allclose(outside, beyond, atol=2e-4)
 
 
 def test_the_noise_of_an_answer_is_as_large_as_it_says() -> None:
     d, p, k, runs, sigma = 8, 5, 2, 400, 1000.0
-    asked, generator = cross(d, p, k), np.random.default_rng(4)
+    round_query, generator = cross(d, p, k), np.random.default_rng(4)
     inside, beyond = np.zeros((k, p - k)), np.zeros(k)
     for _ in range(runs):
         values = frozen(np.rint(generator.normal(scale=sigma, size=d * k)).astype(np.int64))
-        along, outside, sd = asked.read(said(values, sigma), 1.0)
+        along, outside, sd = round_query.read(said(values, sigma), 1.0)
         inside += (along / sd[:, :-1]) ** 2
         beyond += ((outside / sd[:, -1]) ** 2).sum(axis=0)
     assert all(consistent(square, runs) for square in inside.ravel())
@@ -170,10 +170,10 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
 ) -> None:
     plan = make_plan(study(4, algorithm, components=k, expected_records=5000))
     session, random = Session(plan), np.random.default_rng(seed)
-    while (asked := session.pending) is not None:
-        values = lie(kinds[asked.round % len(kinds)], released_length(asked.query), random)
+    while (round_query := session.pending) is not None:
+        values = lie(kinds[round_query.round % len(kinds)], released_length(round_query.query), random)
         try:
-            session.feed(Release.of(asked, values, 1.0, ("a", "b", "c")))
+            session.feed(Release.of(round_query, values, 1.0, ("a", "b", "c")))
         except RequestError as problem:  # no question about numbers so absurd can be asked
             if problem.code is not Code.OVERFLOW or "absurd" not in kinds:
                 raise
@@ -191,7 +191,7 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
 def test_where_nothing_is_left_to_turn_towards_nothing_is_asked(algorithm: Algorithm, k: int) -> None:
     rows = spectrum(3000, [3.0, 1.0, 0.3, 0.1])
     one, other = (run(study(4, name, components=k), rows) for name in (algorithm, REFINED[algorithm]))
-    kinds = {NAMES[type(asked.query)] for asked in one.queries}
+    kinds = {NAMES[type(round_query.query)] for round_query in one.queries}
     assert ("cross-covariance" in kinds) is (k < 4)
     assert k < 4 or (one.estimate.components == other.estimate.components).all()
 

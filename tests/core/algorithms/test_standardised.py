@@ -116,10 +116,10 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
     assert (type(first.query), type(second.query)) == (ColumnHistograms, ColumnMoments)
     assert first.priced.frame is None
     assert second.priced.frame is not None
-    frames = {id(asked.priced.frame) for asked in rest}
+    frames = {id(round_query.priced.frame) for round_query in rest}
     assert rest
     assert len(frames) == 1
-    assert None not in [asked.priced.frame for asked in rest]
+    assert None not in [round_query.priced.frame for round_query in rest]
     spent = sum(release.micro_rho for release in done.releases)
     assert 0 < spent <= done.plan.micro_rho
 
@@ -179,8 +179,8 @@ def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
     records = correlated(6000)
     records[:, 0], records[:, 1] = 7.0, np.where(np.arange(6000) % 1000 == 0, 50.0, -50.0)
     result = run(records, epsilon=1.0, components=1).result
-    said = next(sentence for sentence in result.warnings if "noise hides the spread" in sentence)
-    assert "c0, c1;" in said
+    message = next(sentence for sentence in result.warnings if "noise hides the spread" in sentence)
+    assert "c0, c1;" in message
     x = (records[:, 2:] - records[:, 2:].mean(axis=0)) / records[:, 2:].std(axis=0)
     goal = np.r_[0, 0, eigenpairs(x.T @ x / len(x))[1][:, 0]][None, :]
     assert sin_angle(goal, result.components) < 0.5
@@ -190,10 +190,10 @@ def test_bounds_far_wider_than_a_spread_are_said() -> None:
     """Even so wide that on their grid the column is next to constant."""
     records = correlated()
     records[:, 0] = 5.0 + 0.01 * (records[:, 0] - 5.0)
-    said = " ".join(run(records).result.warnings)
-    assert "these columns: c0;" in said
-    assert "deviation of c1 (about 16" in said  # 50 / 0.3
-    assert "c2" not in said
+    message = " ".join(run(records).result.warnings)
+    assert "these columns: c0;" in message
+    assert "deviation of c1 (about 16" in message  # 50 / 0.3
+    assert "c2" not in message
 
 
 def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +211,8 @@ def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.Mo
     for name in ("exp", "log", "log2", "power", "dot", "matmul", "einsum", "exp2"):
         monkeypatch.setattr(np, name, poisoned)
     next(steps)
-    asked = steps.send(done.releases[0])
-    assert asked.frame is not None
+    round_query = steps.send(done.releases[0])
+    assert round_query.frame is not None
     with pytest.raises(StopIteration) as end:
         steps.send(done.releases[1])
     monkeypatch.undo()
@@ -224,13 +224,13 @@ def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.Mo
 @pytest.mark.filterwarnings("ignore:half the distance")
 def test_the_estimators_say_the_same_in_the_columns_own_units() -> None:
     records = correlated()
-    said: dict[str, Any] = {"epsilon": LOUD, "bounds": (-50, 50), "scaling": "standard", "random_state": 0}
-    pca = PrivatePCA(2, algorithm="gauss-cov", **said).fit(records)
+    message: dict[str, Any] = {"epsilon": LOUD, "bounds": (-50, 50), "scaling": "standard", "random_state": 0}
+    pca = PrivatePCA(2, algorithm="gauss-cov", **message).fit(records)
     assert np.allclose(pca.scale_, records.std(axis=0), rtol=0.03)
     scores = pca.transform(records)
     assert np.allclose(scores.var(axis=0), pca.explained_variance_, rtol=0.05)
-    whole = PrivatePCA(4, algorithm="gauss-cov", **said).fit(records)
+    whole = PrivatePCA(4, algorithm="gauss-cov", **message).fit(records)
     assert np.allclose(whole.inverse_transform(whole.transform(records)), records, atol=1e-6)
-    found = PrivateCovariance(**said).fit(records)
+    found = PrivateCovariance(**message).fit(records)
     size = np.outer(records.std(axis=0), records.std(axis=0))
     assert np.allclose(found.covariance_ / size, np.corrcoef(records.T), atol=0.06)

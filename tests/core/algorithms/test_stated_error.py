@@ -77,10 +77,10 @@ def long_records(n: int, d: int, seed: int) -> FloatArray:
 
 def test_the_stated_error_sees_what_clipping_bends() -> None:
     """The records are so many that noise alone would say less than half of it."""
-    said = []
+    message = []
     for seed in range(9):
         rows = np.clip(0.4 * long_records(20_000, 20, seed), -6, 6)
         found = run(study(20, A.GAUSS_COV, epsilon=8.0), rows, seed).estimate
         assert found.sin_error is not None
-        said.append(found.sin_error / sin_angle(truth(rows, 1), found.components))
-    assert 0.67 < np.median(said) < 1.5
+        message.append(found.sin_error / sin_angle(truth(rows, 1), found.components))
+    assert 0.67 < np.median(message) < 1.5

@@ -69,8 +69,10 @@ def changed_to(part: str, value: bytes) -> SignedAuthorization:
     return replace(SIGNED, signed_json=value) if part == "signed_json" else replace(SIGNED, signature=value)
 
 
-def signing(said: bytes) -> SignedAuthorization:
-    return replace(SIGNED, signed_json=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+def signing(message: bytes) -> SignedAuthorization:
+    return replace(
+        SIGNED, signed_json=message, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + message)
+    )
 
 
 def test_an_authorization_holds_for_its_plan_until_it_expires() -> None:
@@ -135,16 +137,18 @@ def test_an_authorization_of_anything_else_is_refused(
 
 
 def test_a_card_of_another_federation_authorizes_nothing_here() -> None:
-    foreign = analyst_card("ada", "south")
-    said = canonical(json.loads(SIGNED.signed_json) | {"key": foreign.check().digest})
+    external = analyst_card("ada", "south")
+    message = canonical(json.loads(SIGNED.signed_json) | {"key": external.check().digest})
     with refused(Code.AUTHORIZATION, "for federation south, not north"):
-        check_authorization(replace(signing(said), card=foreign), PLAN, NOW)
+        check_authorization(replace(signing(message), card=external), PLAN, NOW)
 
 
 def test_a_card_of_another_analyst_authorizes_nothing_in_this_name() -> None:
     card, key = analyst_card("eve", "north"), analyst_key("eve")
-    said = canonical(json.loads(SIGNED.signed_json) | {"key": card.check().digest})
-    signed = SignedAuthorization(signed_json=said, signature=key.sign(AUTHORIZATION_SIGNED + said), card=card)
+    message = canonical(json.loads(SIGNED.signed_json) | {"key": card.check().digest})
+    signed = SignedAuthorization(
+        signed_json=message, signature=key.sign(AUTHORIZATION_SIGNED + message), card=card
+    )
     with refused(Code.AUTHORIZATION, "for analyst eve, not ada"):
         check_authorization(signed, PLAN, NOW)
 
@@ -219,9 +223,9 @@ ADA = analyst_card("ada", "north")
 
 
 def stating_card(**changes: Any) -> SignedAnalystKeyCard:
-    said = canonical(json.loads(ADA.signed_json) | changes)
+    message = canonical(json.loads(ADA.signed_json) | changes)
     return SignedAnalystKeyCard(
-        signed_json=said, signature=analyst_key("ada").sign(AnalystKeyCard.prefix + said)
+        signed_json=message, signature=analyst_key("ada").sign(AnalystKeyCard.prefix + message)
     )
 
 

@@ -16,7 +16,7 @@ DRAWS = 500
 WITHIN = 0.11  # of an error: three and a half of the standard errors of DRAWS draws, which are seeded
 
 
-def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float = 1.0) -> MatrixNoise:
+def a_noise(size: float, *, even: bool = False, count: float = 0.0, remaining: float = 1.0) -> MatrixNoise:
     """Symmetric noise of that sd off the diagonal, or as much on it."""
     return MatrixNoise(
         distribution=NoiseDistribution.GAUSSIAN,
@@ -24,7 +24,7 @@ def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float 
         off_diagonal=size,
         count=count,
         centre=0.0,
-        retained_share=kept,
+        retained_share=remaining,
     )
 
 

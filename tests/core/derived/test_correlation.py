@@ -42,18 +42,18 @@ def test_stated_errors_match_the_spread_over_noise(answer: object, even: bool) -
     matrix = a_matrix(even=even, count=0.01)
     stated: Correlations = answer(matrix, 0.95)
     seen = spread(matrix, lambda one: answer(one, 0.95).numbers.values)
-    apart = ~np.eye(4, dtype=bool)
-    assert np.allclose(stated.numbers.errors[apart], seen[apart], rtol=WITHIN)
+    isolated = ~np.eye(4, dtype=bool)
+    assert np.allclose(stated.numbers.errors[isolated], seen[isolated], rtol=WITHIN)
 
 
 @BOTH
 def test_correlations_of_noise_are_noted_and_stay_within_one(answer: object) -> None:
     assert callable(answer)
     drowned = replace(a_matrix(), values=np.diag([1e-5, -2e-5, 1e-5, 0.0]), noise=a_noise(1.0))
-    told: Correlations = answer(drowned, 0.95)
-    assert "mostly noise" in told.notes[0]
-    assert told.numbers.low.min() >= -1
-    assert told.numbers.high.max() <= 1
+    result: Correlations = answer(drowned, 0.95)
+    assert "mostly noise" in result.notes[0]
+    assert result.numbers.low.min() >= -1
+    assert result.numbers.high.max() <= 1
     assert not answer(a_matrix(), 0.95).notes
 
 

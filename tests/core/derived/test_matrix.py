@@ -57,8 +57,8 @@ def test_the_noise_of_the_mean_is_in_the_matrix_as_its_square() -> None:
     """The mean's noise e adds e e^T, whose root mean squares 20,000 draws give to 2 percent."""
     away = np.random.default_rng(4).normal(size=(20_000, 4)) * 0.1
     squares = away[:, :, None] * away[:, None, :]
-    told = replace(a_matrix(1e-12), mean_noise_variance=0.01).entry_errors
-    assert np.allclose(told, np.sqrt((squares**2).mean(axis=0)), rtol=0.06)
+    response = replace(a_matrix(1e-12), mean_noise_variance=0.01).entry_errors
+    assert np.allclose(response, np.sqrt((squares**2).mean(axis=0)), rtol=0.06)
 
 
 def test_a_matrix_is_repaired_by_raising_its_small_eigenvalues_only() -> None:
@@ -84,9 +84,11 @@ def test_columns_are_taken_by_name_with_all_that_is_theirs() -> None:
 
 def test_clipping_bias_is_noted_only_where_records_are_clipped() -> None:
     assert a_matrix().notes() == ()
-    (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, kept=0.8)).notes()
+    (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, remaining=0.8)).notes()
     assert "80.00%" in sentence
-    assert replace(a_matrix(), noise=a_noise(1e-4, count=0.15, kept=0.8)).common_error == pytest.approx(0.25)
+    assert replace(a_matrix(), noise=a_noise(1e-4, count=0.15, remaining=0.8)).common_error == pytest.approx(
+        0.25
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ STUDY = a_study(3, SITES)  # columns c0, c1, c2
 shares = st.floats(0, 1)
 
 
-def stated(offers: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
+def stated(offered: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
     return SiteStatement(
-        columns=offers, needs_approval=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
+        columns=offered, needs_approval=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
     )
 
 
@@ -58,10 +58,10 @@ def site_rules(draw: st.DrawFn) -> StatedRules:
 
 @st.composite
 def statements(draw: st.DrawFn) -> SiteStatement:
-    offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
+    offered = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
     rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
     return SiteStatement(
-        columns=offers,
+        columns=offered,
         needs_approval=draw(st.booleans()),
         study_rules=draw(st.none() | site_rules()),
         **rules,
@@ -111,13 +111,13 @@ def test_a_study_is_admitted_exactly_if_its_columns_and_deadlines_fit_the_direct
         sites=dict(zip(SITES, (one, other), strict=True)), columns=listed, approval_seconds=seconds
     )
     names = {column.name for column in STUDY.columns}
-    offers = [set(site.columns) for site in (one, other) if site.columns is not None]
-    known = columns is None or names <= columns.union(*offers)
+    offered = [set(site.columns) for site in (one, other) if site.columns is not None]
+    known = columns is None or names <= columns.union(*offered)
     in_time = (
         not (one.needs_approval or other.needs_approval)
         or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
     )
-    admitted = known and all(names <= have for have in offers) and in_time
+    admitted = known and all(names <= have for have in offered) and in_time
     with nullcontext() if admitted else refused(Code.BAD_STUDY):
         check_study(STUDY, public)
 

@@ -43,20 +43,20 @@ numbers = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
 @st.composite
 def columns(draw: st.DrawFn, name: str) -> DictionaryColumn:
-    said: dict[str, Any] = {"name": name, "meaning": draw(texts), "source": draw(names)}
+    message: dict[str, Any] = {"name": name, "meaning": draw(texts), "source": draw(names)}
     if draw(st.booleans()):
         levels = tuple(draw(st.lists(names, min_size=1, max_size=3, unique=True)))
-        return DictionaryColumn(type=ColumnType.CATEGORY, levels=levels, lower=0, upper=1, **said)
+        return DictionaryColumn(type=ColumnType.CATEGORY, levels=levels, lower=0, upper=1, **message)
     low, inner, outer, high = sorted(draw(st.lists(numbers, min_size=4, max_size=4, unique=True)))
-    said |= {
+    message |= {
         "unit": draw(texts),
         "lower": low,
         "upper": high,
         "type": draw(st.sampled_from(["number", "integer"])),
     }
     if draw(st.booleans()):
-        said |= {"plausible_lower": inner, "plausible_upper": outer, "fill": inner, "loinc": "2093-3"}
-    return DictionaryColumn(**said)
+        message |= {"plausible_lower": inner, "plausible_upper": outer, "fill": inner, "loinc": "2093-3"}
+    return DictionaryColumn(**message)
 
 
 @st.composite
@@ -78,9 +78,9 @@ def form() -> Any:
 @given(dictionaries())
 def test_a_dictionary_is_read_back_as_written_and_fits_its_schema(dictionary: Dictionary) -> None:
     assert parse_dictionary(dictionary_to_toml(dictionary)) == dictionary
-    told = dictionary_to_dict(dictionary)
-    assert dictionary_from_dict(json.loads(canonical(told))) == dictionary
-    assert form().is_valid(json.loads(canonical(told)))
+    result = dictionary_to_dict(dictionary)
+    assert dictionary_from_dict(json.loads(canonical(result))) == dictionary
+    assert form().is_valid(json.loads(canonical(result)))
 
 
 def test_the_published_schema_is_the_one_that_the_code_makes_and_the_shipped_dictionary_fits_it() -> None:
@@ -112,11 +112,11 @@ BAD_MEANING: list[dict[str, Any]] = [
 def test_an_invalid_column_is_refused_and_a_malformed_one_by_the_schema_as_well(
     change: dict[str, Any],
 ) -> None:
-    said = {"name": "d", "version": 1, "columns": [AGE | change]}
+    message = {"name": "d", "version": 1, "columns": [AGE | change]}
     with pytest.raises(RequestError) as caught:
-        dictionary_from_dict(said)
+        dictionary_from_dict(message)
     assert caught.value.code is Code.BAD_STUDY
-    assert form().is_valid(said) == (change in BAD_MEANING) or TO_FILL in change.values()
+    assert form().is_valid(message) == (change in BAD_MEANING) or TO_FILL in change.values()
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"[]", b"{}", b'{"federation":"north","dictionary":{}}', b"[" * 100_000]
+    "message", [b"", b"[]", b"{}", b'{"federation":"north","dictionary":{}}', b"[" * 100_000]
 )
-def test_a_signed_text_that_is_no_dictionary_is_refused(said: bytes) -> None:
-    signed = SignedDictionary(signed_json=said, signature=KEY.sign(DICTIONARY_SIGNED + said))
+def test_a_signed_text_that_is_no_dictionary_is_refused(message: bytes) -> None:
+    signed = SignedDictionary(signed_json=message, signature=KEY.sign(DICTIONARY_SIGNED + message))
     with refused(Code.PROTOCOL):
         signed.check(PUBLIC, "north")
 

@@ -74,7 +74,7 @@ def field(name: str, kind: str, choices: str = "", **more: str) -> dict[str, str
         "label": LABEL,
     }
     return {FIELD: name, TYPE: kind, CHOICES: choices, LABEL: name} | {
-        keys[key]: said for key, said in more.items()
+        keys[key]: message for key, message in more.items()
     }
 
 
@@ -93,11 +93,11 @@ def test_an_unknown_concept_is_left_to_fill_in_and_the_file_is_refused_until_the
     with refused(Code.BAD_STUDY, "still to be filled in, for 'a_new_measure'"):
         parse_dictionary(draft.text)
     text = draft.text
-    for key, said in (("unit", '"mg/dL"'), ("lower", "0"), ("upper", "9"), ("source", '"a textbook"')):
+    for key, message in (("unit", '"mg/dL"'), ("lower", "0"), ("upper", "9"), ("source", '"a textbook"')):
         with refused(Code.BAD_STUDY, "filled in"):
             parse_dictionary(text)
         assert f'{key} = "{TO_FILL}"' in text
-        text = text.replace(f'{key} = "{TO_FILL}"', f"{key} = {said}")
+        text = text.replace(f'{key} = "{TO_FILL}"', f"{key} = {message}")
     assert parse_dictionary(text).columns[0].upper == 9
 
 

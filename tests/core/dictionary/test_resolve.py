@@ -54,9 +54,9 @@ def test_bounds_of_a_study_override_the_dictionary_and_are_reported(
     if study.columns == (own,):
         assert overrides == ()
         return
-    (said,) = overrides
-    assert said.startswith(f"{name}: bounds ")
-    assert said.endswith(f"in the dictionary {own.lower:.15g} to {own.upper:.15g}")
+    (message,) = overrides
+    assert message.startswith(f"{name}: bounds ")
+    assert message.endswith(f"in the dictionary {own.lower:.15g} to {own.upper:.15g}")
 
 
 def test_another_unit_and_a_custom_column_are_reported() -> None:

@@ -33,7 +33,7 @@ def a_plan(analyst: str = "ada", **federation: object) -> Plan:
 
 
 def directory(**sites: StatedRules | None) -> Directory:
-    told = {
+    result = {
         name: None
         if rules is None
         else SiteStatement(
@@ -41,7 +41,7 @@ def directory(**sites: StatedRules | None) -> Directory:
         )
         for name, rules in (dict.fromkeys(SITES) | sites).items()
     }
-    return Directory(federation="fed", sites=told, columns=None, approval_seconds=0.0)
+    return Directory(federation="fed", sites=result, columns=None, approval_seconds=0.0)
 
 
 def test_sites_that_will_decline_are_named_and_below_the_quorum_the_study_is_refused() -> None:
@@ -81,17 +81,17 @@ def test_rules_visible_to_an_analyst_name_no_other_analyst() -> None:
     assert OPEN.visible_to("mallory").analysts == (ANY,)
     for analyst in ("ada", "eve", "mallory"):  # and foresees the same for itself
         plan = a_plan(analyst)
-        said = [list(sites_forbidding(plan, {"anna": one})) for one in (rules, rules.visible_to(analyst))]
-        assert said[0] == said[1]
+        message = [list(sites_forbidding(plan, {"anna": one})) for one in (rules, rules.visible_to(analyst))]
+        assert message[0] == message[1]
 
 
 def test_a_site_statement_shown_to_an_analyst_omits_other_analysts() -> None:
     stated = directory(anna=replace(OPEN, analysts=("eve", "ada"))).sites["anna"]
     assert stated is not None
-    for analyst, told in (("ada", ("ada",)), ("mallory", ())):
+    for analyst, result in (("ada", ("ada",)), ("mallory", ())):
         seen = stated.visible_to(analyst)
         assert seen.study_rules is not None
-        assert seen.study_rules.analysts == told
+        assert seen.study_rules.analysts == result
         assert replace(seen, study_rules=stated.study_rules) == stated, "and nothing else is changed"
 
 

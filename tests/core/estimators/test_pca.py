@@ -129,10 +129,10 @@ def test_replace_one_is_stated_and_nothing_about_one_record_more(monkeypatch: py
     """Its plan holds the exact number of records, which one record more changes for certain."""
     monkeypatch.setattr(captions, "render_svg", lambda *drawn: "")  # takes seconds
     fitted = PrivatePCA(2, bounds=BOUNDS, neighbours="replace-one").fit(records())
-    said = fitted.release_["guarantee"]
+    text = fitted.release_["guarantee"]
     assert fitted.release_["plan"]["study"]["records"]["max_records"] == len(records())
-    assert said["neighbours"] == "replace-one"
-    assert (said["other_neighbours"], said["other_epsilon"], said["other_delta"]) == (None, None, None)
+    assert text["neighbours"] == "replace-one"
+    assert (text["other_neighbours"], text["other_epsilon"], text["other_delta"]) == (None, None, None)
     assert "add-remove" not in render(fitted.release_)
     both = PrivatePCA(2, bounds=BOUNDS).fit(records()).release_
     assert "Read as replace-one" in render(both)
@@ -157,9 +157,9 @@ def test_a_delta_near_one_over_n_is_warned_about_by_the_noised_count(estimator: 
     """Under add-remove the number of records is private: the exact one is in no sentence."""
     with pytest.warns(UserWarning, match="not far below 1/n") as caught:
         fitted = estimator(epsilon=0.5, delta=1e-3, bounds=BOUNDS, random_state=4).fit(records(3917))
-    told = " ".join(str(one.message) for one in caught)
-    assert f"about {fitted.n_samples_:.0f} records" in told
-    assert "3917" not in told
+    result = " ".join(str(one.message) for one in caught)
+    assert f"about {fitted.n_samples_:.0f} records" in result
+    assert "3917" not in result
 
 
 def test_under_replace_one_the_number_of_records_is_public() -> None:

@@ -215,10 +215,10 @@ def test_a_person_at_three_sites_may_move_counts_both_ways() -> None:
 def test_the_first_edge_with_few_beyond_is_released() -> None:
     query = search(2)
     rows = np.array([[0, 0]] * 9 + [[600, 0]] * 5 + [[S, S]] * 2, dtype=np.int16)
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=MICRO), DIGEST, 0)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=MICRO), DIGEST, 0)
     total = Site(rows).answer(query)
     for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
-        outcome = apply_mechanism(asked.priced, total, a_study(d=2), noise)
+        outcome = apply_mechanism(round_query.priced, total, a_study(d=2), noise)
         assert (outcome.values.tolist(), outcome.sigma) == ([index], 0.0)
 
 

@@ -70,23 +70,23 @@ def laws(name: str) -> list[NoiseDistribution]:
 def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for distribution, (plan, s) in product(laws(name), settings(10**12)):
-        noise, asked = Recorder(), query_of(plan, SUMS[name], s, distribution)
-        said = released(plan, asked, noise)
-        assert drew(noise, *spec.added(kind, asked.query, distribution.value, s)), (distribution, s)
-        assert said.sigma == max(block.sigma for block in noise.blocks)
-        assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        noise, round_query = Recorder(), query_of(plan, SUMS[name], s, distribution)
+        message = released(plan, round_query, noise)
+        assert drew(noise, *spec.added(kind, round_query.query, distribution.value, s)), (distribution, s)
+        assert message.sigma == max(block.sigma for block in noise.blocks)
+        assert data_independent_noise(round_query.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 @pytest.mark.parametrize("name", [name for name in SUMS if NoiseDistribution.STABILITY in laws(name)])
 def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for plan, s in settings(*DELTAS):
-        asked = query_of(plan, SUMS[name], s, NoiseDistribution.STABILITY)
-        least = spec.stability_threshold(kind, asked.query, s)
+        round_query = query_of(plan, SUMS[name], s, NoiseDistribution.STABILITY)
+        least = spec.stability_threshold(kind, round_query.query, s)
         for count, speaks in ((least - 1, False), (least + 1, True)):
-            total = np.zeros(asked.query.length, dtype=np.int64)
+            total = np.zeros(round_query.query.length, dtype=np.int64)
             total[0] = count
-            assert bool(released(plan, asked, Recorder(), total).values.any()) is speaks, (count, s)
+            assert bool(released(plan, round_query, Recorder(), total).values.any()) is speaks, (count, s)
 
 
 def votes_of(m: int, slots: int) -> IntArray:
@@ -114,8 +114,8 @@ def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> Non
         query = query_of(plan, with_slots(name, least + 2), s)
         for m, speaks in ((least - 1, False), (least + 1, True)):
             noise = Recorder()
-            said = released(plan, query, noise, votes_of(m, least + 2))
-            assert bool(said.values.any()) is speaks, (m, s)
+            message = released(plan, query, noise, votes_of(m, least + 2))
+            assert bool(message.values.any()) is speaks, (m, s)
             assert drew(noise, Noise(distribution="laplace", count=least + 2, square=square))
 
 
@@ -128,8 +128,8 @@ def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
         square = spec.least((changed / s.epsilon) ** 2)
         for ahead, speaks in ((least, False), (least + 2, True)):
             noise = Recorder()
-            said = released(plan, query_of(plan, query, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
-            assert bool(said.values.any()) is speaks, (ahead, s)
+            message = released(plan, query_of(plan, query, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
+            assert bool(message.values.any()) is speaks, (ahead, s)
             assert drew(noise, Noise(distribution="laplace", count=noise.blocks[0].count, square=square))
 
 
@@ -165,17 +165,17 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
 @pytest.mark.parametrize("distribution", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
 def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(distribution: NoiseDistribution) -> None:
     for plan, s in settings():
-        noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, distribution)
-        released(plan, asked, noise)
-        assert drew(noise, *spec.eigenvalues(asked.query, distribution.value, s)), s
-        assert data_independent_noise(asked.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        noise, round_query = Recorder(), query_of(plan, QUERIES["spectrum"], s, distribution)
+        released(plan, round_query, noise)
+        assert drew(noise, *spec.eigenvalues(round_query.query, distribution.value, s)), s
+        assert data_independent_noise(round_query.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
     for plan, s in settings():
-        noise, asked = Recorder(), query_of(plan, QUERIES["radius-search"], s)
-        released(plan, asked, noise)
-        assert drew(noise, *spec.limits(asked.query, s)), s
+        noise, round_query = Recorder(), query_of(plan, QUERIES["radius-search"], s)
+        released(plan, round_query, noise)
+        assert drew(noise, *spec.limits(round_query.query, s)), s
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -205,9 +205,9 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
 def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
     for plan, s in settings(10**12):
         if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
-            noise, asked = Recorder(), query_of(plan, QUERIES["shuffled-record"], s)
-            released(plan, asked, noise)
-            assert drew(noise, *spec.local_randomiser(asked.query, s))
+            noise, round_query = Recorder(), query_of(plan, QUERIES["shuffled-record"], s)
+            released(plan, round_query, noise)
+            assert drew(noise, *spec.local_randomiser(round_query.query, s))
             return
     raise AssertionError
 
@@ -290,14 +290,14 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
     spoke = 0
     for turn, gap, plan, s, query, total in turned(PROPOSE_TEST_RELEASE, shape):
         noise = Recorder()
-        said = released(plan, query, noise, total)
+        message = released(plan, query, noise, total)
         scale, margin = spec.tested_gap(turn, s)
         assert drew(
             Recorder.of(noise.blocks[0]), Noise(distribution="laplace", count=1, square=spec.least(scale**2))
         )
         if len(noise.blocks) == 1:
             continue
-        bound = int(said.values[-1])
+        bound = int(message.values[-1])
         assert margin <= int(gap * spec.TEST_STEPS) - bound <= margin + 2
         least = float(spec.tested_noise(turn, Fraction(bound, spec.TEST_STEPS), s))
         assert least * (1 - 1e-9) <= noise.blocks[1].scale <= least * (1 + 1e-4), (gap, s)
@@ -318,15 +318,17 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
         return  # refused: a secret order hides who changed
     few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
     plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
-    asked = rehearse(plan)
-    for query in {(type(q.query), q.priced.distribution, q.priced.micro_rho): q for q in asked}.values():
+    round_query = rehearse(plan)
+    for query in {
+        (type(q.query), q.priced.distribution, q.priced.micro_rho): q for q in round_query
+    }.values():
         s = Setting(adds=adds, sites=1, micro_rho=query.priced.micro_rho, atto_delta=query.priced.atto_delta)
         kind = NAMES[type(query.query)]
         noise, expected = Recorder(), spec.public_noise(kind, query.query, query.priced.distribution.value, s)
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query
-    assert sum((query.cost for query in asked), NO_COST).fits(plan.cost)
+    assert sum((query.cost for query in round_query), NO_COST).fits(plan.cost)
 
 
 # ---- what it costs
@@ -339,8 +341,8 @@ def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
     assert bool(free) is isinstance(QUERIES[name], GradientQuery)
     for query in (*paid, *free):
-        said = released(plan, query, Recorder())
-        for cost in (query.cost, said.cost):
+        message = released(plan, query, Recorder())
+        for cost in (query.cost, message.cost):
             wanted = (500_000, 10**12) if query in paid else (0, 0)
             assert (cost.micro_rho, cost.atto_delta) == wanted
         assert (query.priced.cost.micro_rho, query.priced.cost.atto_delta) == (500_000, 10**12)

@@ -174,10 +174,10 @@ def test_the_majority_counts_beside_the_threshold() -> None:
 def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
     for total in (slots(), frozen([])):
         assert not apply_mechanism(asking(QUERIES["span"], 1.0), total, a_study(), OsNoise()).values.any()
-    nobody = asking(SpanGap(pool=POOL), 1.0)
-    assert not apply_mechanism(nobody, frozen([]), a_study(), OsNoise()).values.any()
-    asks: list[Asked] = [QUERIES["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
-    for query in asks:
+    no_one = asking(SpanGap(pool=POOL), 1.0)
+    assert not apply_mechanism(no_one, frozen([]), a_study(), OsNoise()).values.any()
+    requests: list[Asked] = [QUERIES["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
+    for query in requests:
         with refused(Code.BAD_STUDY, "delta"):
             apply_mechanism(asking(query, 1.0, 0.0), frozen([0] * query.length), a_study(), OsNoise())
 
@@ -312,12 +312,12 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
     query = Preimage(fingerprint=fingerprint(values), voting_sites=[0, 2], subsamples=BLOCKS)  # type: ignore[arg-type]
     study = a_study(sites=("anna", "bert", "carl"))
     full = frozen([0] * 7 + [1, *values])
-    for present, said in (
+    for present, message in (
         (("anna", "carl"), True),
         (("anna", "bert", "carl"), True),
         (("carl", "bert"), False),
     ):
-        assert bool(subspaces.release_preimage(query, full, study, present).values.any()) is said
+        assert bool(subspaces.release_preimage(query, full, study, present).values.any()) is message
     assert not subspaces.release_preimage(query, frozen([0] * 14), study, ("anna", "carl")).values.any()
 
 

@@ -181,13 +181,13 @@ def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
 def test_a_turn_has_the_haar_law_from_either_side() -> None:
     """Entries of a Haar matrix with k = 3 are uniform on [-1, 1], also after a fixed turn."""
     noise, fixed = OsNoise(), np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
-    turns = np.array([haar(3, noise) for _ in range(6000)])
-    assert np.abs(turns @ turns.transpose(0, 2, 1) - np.eye(3)).max() < rotation_error(3)
-    for seen in (turns, fixed @ turns, turns @ fixed):
+    attempts = np.array([haar(3, noise) for _ in range(6000)])
+    assert np.abs(attempts @ attempts.transpose(0, 2, 1) - np.eye(3)).max() < rotation_error(3)
+    for seen in (attempts, fixed @ attempts, attempts @ fixed):
         for i, j in product(range(3), range(3)):
             assert stats.kstest(seen[:, i, j], stats.uniform(-1, 2).cdf).pvalue > ALARM
-    rights = int((np.linalg.det(turns) > 0).sum())
-    assert stats.binomtest(rights, len(turns)).pvalue > ALARM
+    rights = int((np.linalg.det(attempts) > 0).sum())
+    assert stats.binomtest(rights, len(attempts)).pvalue > ALARM
     assert {haar(1, noise).item() for _ in range(60)} == {-1.0, 1.0}
 
 

@@ -42,9 +42,9 @@ def outcomes(count: int, scale: float, threshold: int, reach: int) -> FloatArray
 def spend(one: list[int], other: list[int], scale: float, threshold: int, epsilon: float) -> float:
     """The exact delta at `epsilon` between what is published of two sets of counts, either way round."""
     reach = threshold + max(*one, *other) + math.ceil(4 * scale)
-    laws = [[outcomes(c, scale, threshold, reach) for c in counts] for counts in (one, other)]
-    left, right = (np.array(distribution[0]) for distribution in laws)
-    for a, b in zip(laws[0][1:], laws[1][1:], strict=True):
+    models = [[outcomes(c, scale, threshold, reach) for c in counts] for counts in (one, other)]
+    left, right = (np.array(distribution[0]) for distribution in models)
+    for a, b in zip(models[0][1:], models[1][1:], strict=True):
         left, right = np.multiply.outer(left, a).reshape(-1), np.multiply.outer(right, b).reshape(-1)
     excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((left, right), (right, left))]
     return float(max(excess))
@@ -106,10 +106,10 @@ def test_a_record_that_changes_parts_costs_half_in_each(epsilon: float, l1: int)
 @pytest.mark.parametrize("histograms", [1, 4, 50])
 def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
     """Each costs epsilon_j^2 / 2, together the price; their bins share one delta."""
-    price = micro_rho_of(2.0)
-    scale, threshold = scale_and_threshold(histograms, price, math.floor(DELTA * ATTO), histograms)
+    cost = micro_rho_of(2.0)
+    scale, threshold = scale_and_threshold(histograms, cost, math.floor(DELTA * ATTO), histograms)
     rho = histograms * (1 / scale) ** 2 / 2
-    assert price / MICRO * (1 - 1e-9) <= rho <= price / MICRO
+    assert cost / MICRO * (1 - 1e-9) <= rho <= cost / MICRO
     assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
 
 
@@ -130,10 +130,10 @@ def test_empty_bins_and_small_ones_are_silent() -> None:
         a_query(norms()), frozen([0, threshold - 1, threshold]), a_study(), noise
     )
     assert outcome.values.tolist() == [0, 0, threshold]
-    loud = release_stability_histogram(
+    noisy = release_stability_histogram(
         a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise(start=10**9)
     )
-    assert not loud.values.any()
+    assert not noisy.values.any()
 
 
 def test_a_stability_histogram_needs_counts_and_a_delta() -> None:

@@ -109,8 +109,8 @@ def test_the_envelope_lies_above_the_density(m: int) -> None:
         assert 1 <= b <= m
         assert (1 / (b + 2 * a)).sum() == pytest.approx(1, rel=1e-9)
         x = np.concatenate([np.linspace(0, 2 * m, 1000), [(m - b) / 2]])
-        kept = distributions.log_accept(x, b, m)
-        assert -1e-9 <= kept.max() <= 1e-9
+        remaining = distributions.log_accept(x, b, m)
+        assert -1e-9 <= remaining.max() <= 1e-9
 
 
 def log_ratio(steepness: float, z: FloatArray, gram: FloatArray) -> float:
@@ -140,9 +140,9 @@ def eigenvector_query(d: int, count: int, epsilon: float) -> RoundQuery:
 
 @pytest.mark.parametrize(("d", "count"), [(1, 1), (2, 2), (5, 1), (5, 5), (12, 3)])
 def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> None:
-    asked = eigenvector_query(d, count, 1.0)
-    total = Site(random_rows(100, d)).answer(asked.query)
-    outcome = apply_mechanism(asked.priced, total, a_study(d=d), OsNoise())
+    round_query = eigenvector_query(d, count, 1.0)
+    total = Site(random_rows(100, d)).answer(round_query.query)
+    outcome = apply_mechanism(round_query.priced, total, a_study(d=d), OsNoise())
     vectors = outcome.values.reshape(count, d) / VECTOR
     assert outcome.values.dtype == np.int64
     assert np.abs(vectors @ vectors.T - np.eye(count)).max() <= d * 2.0**-23

@@ -59,10 +59,10 @@ def test_no_change_that_records_make_costs_more_than_the_price(name: str, neighb
     query = QUERIES[name]
     for multiplicity in (1, 3):
         spec = noise_spec(query, 1000, neighbours, multiplicity)
-        dear = dearest(query, spec, neighbours, multiplicity)
-        assert dear <= Fraction(1000, MICRO)
+        expensive = dearest(query, spec, neighbours, multiplicity)
+        assert expensive <= Fraction(1000, MICRO)
         if name.startswith("tight"):
-            assert dear >= Fraction(1000, MICRO) * Fraction(98, 100)
+            assert expensive >= Fraction(1000, MICRO) * Fraction(98, 100)
 
 
 @given(

@@ -39,9 +39,9 @@ def test_it_is_what_the_standard_says_by_whichever_encoder(value: Any) -> None:
 
 
 def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() -> None:
-    total, own, kept = frozen([3, 4]), np.array([1, -2]), frozen([1, -2])
-    assert add_noise(total, kept).tolist() == [4, 2]
-    assert kept.tolist() == [1, -2]
+    total, own, remaining = frozen([3, 4]), np.array([1, -2]), frozen([1, -2])
+    assert add_noise(total, remaining).tolist() == [4, 2]
+    assert remaining.tolist() == [1, -2]
     assert add_noise(total, own) is own
     assert (own.tolist(), own.flags.writeable, total.tolist()) == ([4, 2], False, [3, 4])
 
@@ -55,11 +55,11 @@ def test_noise_of_another_shape_or_type_is_refused(noise: IntArray) -> None:
         add_noise(frozen([3, 4]), noise)
 
 
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_json_is_read_to_a_depth_that_does_not_depend_on_the_caller(opening: str) -> None:
-    closing = "]" if opening == "[" else "}"
-    deepest = opening * (MAX_NESTING - 1) + "[1]" + closing * (MAX_NESTING - 1)
+@pytest.mark.parametrize("dispatch", ["[", '{"a":'])
+def test_json_is_read_to_a_depth_that_does_not_depend_on_the_caller(dispatch: str) -> None:
+    closing = "]" if dispatch == "[" else "}"
+    deepest = dispatch * (MAX_NESTING - 1) + "[1]" + closing * (MAX_NESTING - 1)
     assert parse_json(deepest) == json.loads(deepest)
     for depth in (MAX_NESTING, 100_000):
         with pytest.raises(ValueError, match="nests too deep"):
-            parse_json(opening * depth + "[1]" + closing * depth)
+            parse_json(dispatch * depth + "[1]" + closing * depth)

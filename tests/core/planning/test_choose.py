@@ -80,9 +80,9 @@ def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
 def test_too_many_components_are_told_how_many_would_do(d: int, n: int, epsilon: float, k: int) -> None:
     study = an_auto(d, components=k, expected_records=n, epsilon=epsilon)
     (sentence,) = noise_warnings(study)
-    said = re.search(r"components = (\d+) would be usable", sentence)
-    assert said is not None
-    few = int(said[1])
+    message = re.search(r"components = (\d+) would be usable", sentence)
+    assert message is not None
+    few = int(message[1])
     assert 1 <= few < k
     assert noise_warnings(replace(study, components=few)) == ()
     advice = recommend(study, assumed_spectrum := default_spectrum(d, k), on_offer(study, assumed_spectrum))
@@ -94,12 +94,12 @@ def test_a_hopeless_study_is_told_what_would_do(d: int, n: int, epsilon: float) 
     study = an_auto(d, expected_records=n, epsilon=epsilon)
     (sentence,) = noise_warnings(study)
     assert "mostly noise" in sentence
-    records, louder = remedies(study, default_spectrum(d, 1))
+    records, stronger = remedies(study, default_spectrum(d, 1))
     assert records is not None
-    assert louder is not None
-    assert f"about {records} records or an epsilon of {louder:g}" in sentence
+    assert stronger is not None
+    assert f"about {records} records or an epsilon of {stronger:g}" in sentence
     assert noise_warnings(replace(study, expected_records=records)) == ()
-    assert noise_warnings(replace(study, epsilon=louder)) == ()
+    assert noise_warnings(replace(study, epsilon=stronger)) == ()
 
 
 def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_chosen() -> None:
@@ -114,9 +114,9 @@ def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_ch
         assert make_plan(study).gaussian
     with refused(Code.BAD_STUDY, "which secure aggregation cannot add"):
         make_plan(replace(secure, delta=0.0))
-    louder = replace(secure, epsilon=60.0)
-    assert all("at most 50" in (predict(louder, one).refused or "") for one in CANDIDATES)
-    none = recommend(louder, assumed_spectrum, predict_all(louder, assumed_spectrum))
+    stronger = replace(secure, epsilon=60.0)
+    assert all("at most 50" in (predict(stronger, one).refused or "") for one in CANDIDATES)
+    none = recommend(stronger, assumed_spectrum, predict_all(stronger, assumed_spectrum))
     assert (none.algorithm, "too small" in none.reason) == (None, False)
     assert remedies(replace(secure, expected_records=500, epsilon=0.3), assumed_spectrum)[1] is not None
 
@@ -142,10 +142,10 @@ def test_an_epsilon_too_small_to_ask_with_is_named_with_one_that_is_enough(epsil
     )
     advice = recommend(study, assumed_spectrum, predict_all(study, assumed_spectrum))
     assert (advice.algorithm, advice.warnings) == (None, ())
-    said = re.search(r"epsilon = (.*) is too small .* raise it to (.*) or more", advice.reason)
-    assert said is not None
-    assert float(said[1]) == epsilon
-    enough, hardly = (replace(study, epsilon=times * float(said[2])) for times in (1.0, 0.85))
+    message = re.search(r"epsilon = (.*) is too small .* raise it to (.*) or more", advice.reason)
+    assert message is not None
+    assert float(message[1]) == epsilon
+    enough, hardly = (replace(study, epsilon=times * float(message[2])) for times in (1.0, 0.85))
     assert recommend(enough, assumed_spectrum, on_offer(enough, assumed_spectrum)).algorithm in CANDIDATES
     assert recommend(hardly, assumed_spectrum, on_offer(hardly, assumed_spectrum)).algorithm is None
 

@@ -23,10 +23,10 @@ PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
 @pytest.mark.parametrize("limit", ["MAX_ROUNDS", "MAX_NUMBERS"])
 def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     queries = rehearse(PLAN)
-    asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.query.length for query in queries)
-    monkeypatch.setattr(choose, limit, asked)
+    round_query = len(queries) if limit == "MAX_ROUNDS" else sum(query.query.length for query in queries)
+    monkeypatch.setattr(choose, limit, round_query)
     assert len(rehearse(PLAN)) == len(queries)
-    monkeypatch.setattr(choose, limit, asked - 1)
+    monkeypatch.setattr(choose, limit, round_query - 1)
     with refused(Code.BAD_STUDY, "fewer batches"):
         rehearse(PLAN)
 
@@ -59,13 +59,13 @@ def test_what_one_rehearsal_lets_pass_no_other_size_refuses(algorithm: Algorithm
     for i, epsilon in enumerate(EPSILONS):
         for plan in plans(algorithm, epsilon, (CHANGES[i % 5], CHANGES[(i + 2) % 5])):
             try:
-                asked = known(plan)
+                round_query = known(plan)
             except RequestError:
                 continue
-            refusals = [said for records in SIZES if (said := refusal(known, plan, records, None))]
+            refusals = [message for records in SIZES if (message := refusal(known, plan, records, None))]
             with mock.patch.object(choose, "rehearse", wraps=known) as again:
-                said = refusal(check_all_sizes, plan, asked)
-            assert said in refusals if refusals else not said
+                message = refusal(check_all_sizes, plan, round_query)
+            assert message in refusals if refusals else not message
             rehearsals += again.call_count
             assert epsilon < 1 or not again.called
     assert rehearsals or algorithm is not Algorithm.GAUSS_COV
@@ -84,7 +84,10 @@ def refusal(work: Callable[..., object], *args: object) -> str:
 def test_a_share_is_at_least_a_third_of_what_it_is_at_another_count(algorithm: Algorithm) -> None:
     for plan in plans(algorithm, 2.0):
         least = [
-            min((one.priced.micro_rho for one in asked if not isinstance(one.query, Preimage)), default=1)
-            for asked in (rehearse(plan, records) for records in (20, *SIZES, 10**6))
+            min(
+                (one.priced.micro_rho for one in round_query if not isinstance(one.query, Preimage)),
+                default=1,
+            )
+            for round_query in (rehearse(plan, records) for records in (20, *SIZES, 10**6))
         ]
         assert 3.1 * min(least) >= max(least)

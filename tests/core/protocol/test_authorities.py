@@ -75,26 +75,26 @@ def test_a_list_that_does_not_follow_is_refused(what: str, sent: list[SignedAuth
 
 
 def test_the_threshold_of_the_pinned_list_decides_how_many_must_sign() -> None:
-    held = OLD.trusting(NEW.listed, THIRD.listed, threshold=2)
-    following = unchanged(held, version=2, threshold=1)
+    stored = OLD.trusting(NEW.listed, THIRD.listed, threshold=2)
+    following = unchanged(stored, version=2, threshold=1)
     for too_few in ((), (OLD,), (OLD, OLD)):
         with refused(Code.IDENTITY, "too few"):
-            update_authorities(held, [signed(following, *too_few)], NOW)
+            update_authorities(stored, [signed(following, *too_few)], NOW)
     for enough in ((OLD, THIRD), (NEW, OLD, THIRD)):
-        assert update_authorities(held, [signed(following, *enough)], NOW) == following
-    raised = unchanged(held, version=2, threshold=3)
+        assert update_authorities(stored, [signed(following, *enough)], NOW) == following
+    raised = unchanged(stored, version=2, threshold=3)
     with refused(Code.IDENTITY, "too few"):
-        update_authorities(held, [signed(raised, OLD, NEW)], NOW)
+        update_authorities(stored, [signed(raised, OLD, NEW)], NOW)
 
 
 def test_an_authority_that_only_issues_cannot_sign_a_list() -> None:
     root = replace(OLD.listed, issues=False)
-    held = unchanged(HELD, authorities=(root, replace(NEW.listed, signs=False)))
-    following = unchanged(held, version=2)
+    stored = unchanged(HELD, authorities=(root, replace(NEW.listed, signs=False)))
+    following = unchanged(stored, version=2)
     with refused(Code.IDENTITY, "too few"):
-        update_authorities(held, [signed(following, NEW)], NOW)
-    assert update_authorities(held, [signed(following, OLD)], NOW) == following
-    assert OLD.certificate not in held.issuers, "and who only signs certifies nobody"
+        update_authorities(stored, [signed(following, NEW)], NOW)
+    assert update_authorities(stored, [signed(following, OLD)], NOW) == following
+    assert OLD.certificate not in stored.issuers, "and who only signs certifies nobody"
 
 
 @pytest.mark.parametrize("kind", [["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], ["rsa:2048"]])
@@ -105,22 +105,24 @@ def test_openssl_signs_a_list_too(kind: list[str], tmp_path: Path) -> None:
     made = ["openssl", "req", "-x509", "-newkey", *kind, "-keyout", str(key), "-out", str(root), *subject]
     subprocess.run(made, check=True, capture_output=True)
     certificate = load_pem_x509_certificate(root.read_bytes())
-    held = OLD.trusting(ListedAuthority(certificate=certificate, issues=False, signs=True), threshold=2)
-    following = unchanged(held, version=2)
+    stored = OLD.trusting(ListedAuthority(certificate=certificate, issues=False, signs=True), threshold=2)
+    following = unchanged(stored, version=2)
     draft.write_bytes(AUTHORITIES_SIGNED + following.to_json())
     words = ["openssl", "dgst", "-sha256", "-sign", str(key), str(draft)]
     theirs = subprocess.run(words, check=True, capture_output=True).stdout
     sent = signed(following, OLD)
-    assert update_authorities(held, [replace(sent, signatures=(*sent.signatures, theirs))], NOW) == following
+    assert (
+        update_authorities(stored, [replace(sent, signatures=(*sent.signatures, theirs))], NOW) == following
+    )
 
 
 def test_a_list_is_read_in_one_form_only() -> None:
-    said = json.loads(NEXT.to_json())
-    assert list_from_json(canonical(said)) == NEXT
+    message = json.loads(NEXT.to_json())
+    assert list_from_json(canonical(message)) == NEXT
     leaf = OLD.leaf(f"eigenveil://{FEDERATION}/site/a").certificate.decode()
-    first = said["authorities"][0]
+    first = message["authorities"][0]
     wrong: list[Any] = [
-        *(said | {name: value} for name, value in (
+        *(message | {name: value} for name, value in (
             ("version", 0), ("version", True), ("version", "2"), ("threshold", 3), ("threshold", 0),
             ("federation", "No Name"), ("expires", 2**53 - 1), ("release_key", "00"), ("surplus", 1),
             ("authorities", []), ("authorities", [first, first]), ("authorities", [first] * 9),
@@ -133,6 +135,6 @@ def test_a_list_is_read_in_one_form_only() -> None:
         with pytest.raises(PeerError) as caught:
             list_from_json(canonical(one))
         assert caught.value.code is Code.PROTOCOL, one
-    for data in (NEXT.to_json() + b" ", json.dumps(said).encode(), b"\xff", b"[" * 9999, b"0" * 99_999):
+    for data in (NEXT.to_json() + b" ", json.dumps(message).encode(), b"\xff", b"[" * 9999, b"0" * 99_999):
         with pytest.raises(PeerError):
             list_from_json(data)

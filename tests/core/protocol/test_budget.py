@@ -34,18 +34,18 @@ def gradient(part: Batch | None = None) -> Gradient:
     return Gradient(spec=field, radius=2**20, batch=part)
 
 
-def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
+def about(first: int, index: int, charge: int = PRICE, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
     """Part `index` of the pass that began in round `first`."""
 
     def priced(plan: Plan) -> PricedQuery:
         part = Batch(first_round=first, index=index, batches=parts, key=pass_key(plan.digest, first, parts))
-        return PricedQuery(query=gradient(part), micro_rho=price)
+        return PricedQuery(query=gradient(part), micro_rho=charge)
 
     return priced
 
 
-def whole(price: int = PRICE) -> Callable[[Plan], PricedQuery]:
-    return lambda plan: PricedQuery(query=gradient(), micro_rho=price)
+def whole(charge: int = PRICE) -> Callable[[Plan], PricedQuery]:
+    return lambda plan: PricedQuery(query=gradient(), micro_rho=charge)
 
 
 def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -61,16 +61,16 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setitem(ALGORITHMS, Algorithm.PRIVATE_OJA, steps)
     session = Session(plan)
     for _ in script:
-        asked = session.pending
-        assert asked is not None
+        round_query = session.pending
+        assert round_query is not None
         session.feed(
             Release(
-                round=asked.round,
-                query=asked.digest,
-                values=frozen(np.zeros(asked.query.length, dtype=np.int64)),
+                round=round_query.round,
+                query=round_query.digest,
+                values=frozen(np.zeros(round_query.query.length, dtype=np.int64)),
                 sigma=1.0,
-                micro_rho=asked.cost.micro_rho,
-                atto_delta=asked.cost.atto_delta,
+                micro_rho=round_query.cost.micro_rho,
+                atto_delta=round_query.cost.atto_delta,
                 present=(),
             )
         )

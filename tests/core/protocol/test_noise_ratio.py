@@ -36,9 +36,9 @@ def a_query(query: Query, micro_rho: int, distribution: NoiseDistribution) -> Ro
     )
 
 
-def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
+def allowed(round_query: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
     try:
-        check_noise_scale(asked.priced, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_noise_scale(round_query.priced, a_study(max_sites_per_person=sites, neighbours=neighbours))
     except RequestError:
         return False
     return True
@@ -53,24 +53,24 @@ def test_noise_that_may_be_planned_can_be_drawn(
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
     for micro_rho in (1, 300, 10**6, 10**9):
         for sites in (1, 30, MAX_MULTIPLICITY):
-            asked = a_query(LARGEST[name], micro_rho, distribution)
+            round_query = a_query(LARGEST[name], micro_rho, distribution)
             study = a_study(max_sites_per_person=sites, neighbours=neighbours)
-            if allowed(asked, sites, neighbours):
-                spec = data_independent_noise(asked.priced, study)
+            if allowed(round_query, sites, neighbours):
+                spec = data_independent_noise(round_query.priced, study)
                 assert spec is not None
                 assert max(block.scale for block in spec.blocks) <= MAX_NOISE_SCALE
-            elif not isinstance(asked.query, Spectrum):  # of which the plan foresees a little more
+            elif not isinstance(round_query.query, Spectrum):  # of which the plan foresees a little more
                 with refused(Code.OVERFLOW):
-                    data_independent_noise(asked.priced, study)
+                    data_independent_noise(round_query.priced, study)
 
 
 def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
     """A thousand sites a person, Laplace noise on half a million products: no question was asked yet."""
-    loud = a_plan(
+    noisy = a_plan(
         d=1024, delta=0.0, epsilon=0.1, max_sites_per_person=MAX_MULTIPLICITY, radius=1.0, centring=False
     )
     with refused(Code.OVERFLOW, "would exceed 64-bit integers"):
-        rehearse(loud)
+        rehearse(noisy)
 
 
 @pytest.mark.parametrize("distribution", NoiseDistribution)
@@ -110,10 +110,10 @@ def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(
 ) -> None:
     query: AdditiveQuery = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
-    asked, study = a_query(query, 1000, distribution), a_study()
-    room = 2**63 - SUM_LIMIT
-    inside = apply_mechanism(asked.priced, total, study, Extreme(sign * room))
+    round_query, study = a_query(query, 1000, distribution), a_study()
+    space = 2**63 - SUM_LIMIT
+    inside = apply_mechanism(round_query.priced, total, study, Extreme(sign * space))
     if sign > 0 or distribution is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative
-        assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + room)
+        assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + space)
     with pytest.raises(InternalError, match="does not fit 64 bits"):
-        apply_mechanism(asked.priced, total, study, Extreme(sign * (room + 2)))
+        apply_mechanism(round_query.priced, total, study, Extreme(sign * (space + 2)))

@@ -62,7 +62,7 @@ def test_default_batches_hold_enough_records(
 @pytest.mark.parametrize(
     ("changes", "code", "word"),
     [
-        *[({"micro_rho": price}, Code.BAD_STUDY, "micro") for price in (0, -1, 1.5, True, "1", None)],
+        *[({"micro_rho": cost}, Code.BAD_STUDY, "micro") for cost in (0, -1, 1.5, True, "1", None)],
         *[({"federation": name}, Code.BAD_STUDY, "federation") for name in (5, None)],
         ({"submission": ["x"]}, Code.BAD_STUDY, "submission"),
         *[({"version": number}, Code.VERSION, "not supported") for number in (PLAN_VERSION + 1, 0, "1")],

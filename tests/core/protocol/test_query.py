@@ -83,20 +83,20 @@ def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("name", every_query())
 def test_a_query(name: str) -> None:
     query = every_query()[name]
-    asks = [query, *(changed for _, changed in variants(query))]
+    requests = [query, *(changed for _, changed in variants(query))]
     queries = [
-        *(a_query(each) for each in asks),
+        *(a_query(each) for each in requests),
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
         changed_query(a_query(query), distribution=NoiseDistribution.LAPLACE),
         changed_query(a_query(query), atto_delta=1),
     ]
-    assert len({asked.digest for asked in queries}) == len(queries)
+    assert len({round_query.digest for round_query in queries}) == len(queries)
     again = a_query(every_query()[name])
     assert again.digest == queries[0].digest
-    assert [again.is_identical(asked) for asked in queries] == [
-        asked.digest == again.digest for asked in queries
+    assert [again.is_identical(round_query) for round_query in queries] == [
+        round_query.digest == again.digest for round_query in queries
     ]
     for sent in queries[-5:]:
         assert query_from_proto(query_to_proto(sent)).digest == sent.digest
@@ -116,8 +116,8 @@ def test_only_fields_computed_in_floats_may_differ_and_by_one_unit(name: str, by
         assert is_same_query(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
     one = a_query(query)
     laplace = {"distribution": NoiseDistribution.LAPLACE}
-    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, laplace):
-        assert not is_same_query(one, changed_query(one, **told))
+    for result in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, laplace):
+        assert not is_same_query(one, changed_query(one, **result))
     assert not is_same_query(one, replace(one, plan_digest="ac" * 32))
 
 
@@ -135,9 +135,18 @@ def test_a_query_about_more_columns_differs() -> None:
 
 
 def test_a_cached_digest_is_not_inherited_by_a_changed_copy() -> None:
-    asked = a_query(every_query()["gram"])
-    assert asked.digest == replace(asked).digest
-    assert len({asked.digest, replace(asked, round=1).digest, changed_query(asked, micro_rho=7).digest}) == 3
+    round_query = a_query(every_query()["gram"])
+    assert round_query.digest == replace(round_query).digest
+    assert (
+        len(
+            {
+                round_query.digest,
+                replace(round_query, round=1).digest,
+                changed_query(round_query, micro_rho=7).digest,
+            }
+        )
+        == 3
+    )
 
 
 def test_another_frame_changes_the_digest() -> None:
@@ -149,13 +158,13 @@ def test_another_frame_changes_the_digest() -> None:
         Frame(middles=middles + 1, factors=factors),
         Frame(middles=middles, factors=factors + 1),
     ]
-    asks = [changed_query(a_query(every_query()["gram"]), frame=frame) for frame in frames]
-    assert len({asked.digest for asked in asks}) == len(asks)
-    for one in asks:
+    requests = [changed_query(a_query(every_query()["gram"]), frame=frame) for frame in frames]
+    assert len({round_query.digest for round_query in requests}) == len(requests)
+    for one in requests:
         read = query_from_proto(query_to_proto(one))
         assert read.digest == one.digest
-        assert [is_same_query(read, other) for other in asks] == [other is one for other in asks]
-        assert [read.is_identical(other) for other in asks] == [other is one for other in asks]
+        assert [is_same_query(read, other) for other in requests] == [other is one for other in requests]
+        assert [read.is_identical(other) for other in requests] == [other is one for other in requests]
 
 
 def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:

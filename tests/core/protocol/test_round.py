@@ -97,8 +97,8 @@ STATED = RoundStatement(
 )
 
 
-def signed(said: bytes) -> SignedRound:
-    return SignedRound(signed_json=said, signature=KEY.sign(ROUND_SIGNED + said))
+def signed(text: bytes) -> SignedRound:
+    return SignedRound(signed_json=text, signature=KEY.sign(ROUND_SIGNED + text))
 
 
 def test_a_statement_is_read_back_as_it_was_signed() -> None:
@@ -118,11 +118,11 @@ def test_a_statement_of_another_form_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused() -> None:
-    said = canonical(asdict(STATED))
+    text = canonical(asdict(STATED))
     with refused(Code.IDENTITY, "not signed by this federation"):
-        SignedRound(signed_json=said, signature=KEY.sign(said)).check(PUBLIC)
+        SignedRound(signed_json=text, signature=KEY.sign(text)).check(PUBLIC)
     with refused(Code.PROTOCOL, "too long"):
-        signed(said + b" " * MOST_BYTES).check(PUBLIC)
+        signed(text + b" " * MOST_BYTES).check(PUBLIC)
 
 
 @pytest.mark.parametrize(

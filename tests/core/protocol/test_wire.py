@@ -26,10 +26,10 @@ PLAN = a_plan()
 def test_a_query_is_read_back_as_it_was_sent(name: str) -> None:
     """And so is each that differs from it in one number."""
     setting = Setting(adds=True, sites=1, micro_rho=2**53 - 1, atto_delta=10**17)
-    asked = query_of(PLAN, QUERIES[name], setting)
-    for _, one in [("", asked.query), *variants(asked.query)]:
+    round_query = query_of(PLAN, QUERIES[name], setting)
+    for _, one in [("", round_query.query), *variants(round_query.query)]:
         try:
-            query = changed_query(asked, query=one)
+            query = changed_query(round_query, query=one)
         except RequestError:
             continue  # a batch out of its turn
         received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))

@@ -107,10 +107,10 @@ def test_every_pair_of_a_small_box() -> None:
 @each_query
 def test_a_query_is_read_back_from_the_wire_with_its_digest(name: str) -> None:
     s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
-    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
-    received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
-    assert (type(received.query), received.digest) == (type(asked.query), asked.digest)
-    assert received.is_identical(asked)
+    round_query = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
+    received = query_from_proto(pb.Query.FromString(query_to_proto(round_query).SerializeToString()))
+    assert (type(received.query), received.digest) == (type(round_query.query), round_query.digest)
+    assert received.is_identical(round_query)
 
 
 def changed(query: Any, path: str, value: Any) -> Any:
@@ -145,17 +145,17 @@ def test_a_number_beyond_every_limit_is_refused(name: str) -> None:
 @each_query
 def test_every_number_counts_in_the_digest(name: str) -> None:
     s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
-    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
-    for path, value in numbers(asked.query).items():
+    round_query = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
+    for path, value in numbers(round_query.query).items():
         if path.startswith("batch.") or not np.size(value):
             continue  # a batch is bound to its round and plan
         for by in (1, -1):
             try:
-                other = changed_query(asked, query=changed(asked.query, path, value + by))
+                other = changed_query(round_query, query=changed(round_query.query, path, value + by))
             except RequestError:
                 continue
-            assert other.digest != asked.digest, path
-            assert not other.is_identical(asked)
+            assert other.digest != round_query.digest, path
+            assert not other.is_identical(round_query)
 
 
 @each_query

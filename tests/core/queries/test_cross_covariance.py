@@ -122,8 +122,8 @@ ROWS: list[tuple[list[int], int, int]] = [  # a record, a radius, and what a' is
 def test_records_at_the_radius_are_left_alone_and_one_step_beyond_are_shortened(
     row: list[int], radius: int, coefficient: int
 ) -> None:
-    said = Site(np.array([row], dtype=np.int16)).answer(CrossCovariance(spec=PLAIN, radius=radius))
-    assert said.tolist() == [0, coefficient * row[1]]
+    message = Site(np.array([row], dtype=np.int16)).answer(CrossCovariance(spec=PLAIN, radius=radius))
+    assert message.tolist() == [0, coefficient * row[1]]
 
 
 def test_a_leading_part_beyond_int64_is_no_matter_where_nothing_is_left_of_the_record() -> None:
@@ -192,10 +192,10 @@ def steered(matrix: IntArray) -> Query | None:
     """What is asked of a site after that lie."""
     study = a_study(d=D, sites=("a",), components=K)
     session = Session(plan_for(study, as_custom_algorithm(refining), federation="", submission=""))
-    asked = session.pending
-    assert asked is not None
-    told = frozen(np.concatenate([np.diagonal(matrix), matrix[np.triu_indices(D, 1)]]))
-    session.feed(Release.of(asked, told, 1.0, ("a",)))
+    round_query = session.pending
+    assert round_query is not None
+    result = frozen(np.concatenate([np.diagonal(matrix), matrix[np.triu_indices(D, 1)]]))
+    session.feed(Release.of(round_query, result, 1.0, ("a",)))
     return None if session.pending is None else session.pending.query
 
 

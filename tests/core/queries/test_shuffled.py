@@ -53,9 +53,9 @@ def test_a_secret_order_and_a_dealing_of_one_pass_are_two() -> None:
 
 def shuffled_bits(local: float, n: int, ones: int) -> FloatArray:
     """The law of how many of n randomised bits are 1, `ones` of them truly. Shape: (n + 1,)."""
-    kept = math.exp(local) / (1 + math.exp(local))
-    left = stats.binom.pmf(np.arange(n - ones + 1), n - ones, 1 - kept)
-    return np.convolve(left, stats.binom.pmf(np.arange(ones + 1), ones, kept))
+    remaining = math.exp(local) / (1 + math.exp(local))
+    left = stats.binom.pmf(np.arange(n - ones + 1), n - ones, 1 - remaining)
+    return np.convolve(left, stats.binom.pmf(np.arange(ones + 1), ones, remaining))
 
 
 def exact_delta(local: float, n: int, epsilon: float) -> float:
@@ -113,9 +113,9 @@ def test_slots_are_filled_once_and_the_rest_is_empty(records: int, slots: int) -
     site = Site(rows, secret=SECRET)
     answers = [site.answer(a_slot(i, slots)).tolist() for i in range(slots)]
     each = [Site(rows[i : i + 1]).answer(plain(a_slot(0, slots))).tolist() for i in range(records)]
-    held = [answer for answer in answers if any(answer)]
-    assert len(held) == min(records, slots)
-    assert all(answer in each for answer in held)
+    stored = [answer for answer in answers if any(answer)]
+    assert len(stored) == min(records, slots)
+    assert all(answer in each for answer in stored)
 
 
 def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecord:
@@ -147,13 +147,15 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
     study, query = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=ATTO // 10**6), DIGEST, 0)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=ATTO // 10**6), DIGEST, 0)
     outcome = single_pass.release_shuffled_record(
-        asked.priced, query, frozen([5] * query.length), study, FixedNoise(start=6)
+        round_query.priced, query, frozen([5] * query.length), study, FixedNoise(start=6)
     )
     assert outcome.values.tolist() == [12] * query.length
     with refused(Code.BAD_STUDY, "replace-one"):
-        single_pass.shuffled_noise_spec(asked.priced, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
+        single_pass.shuffled_noise_spec(
+            round_query.priced, query, replace(study, neighbours=Neighbours.ADD_REMOVE)
+        )
 
 
 # --- the algorithm
@@ -182,8 +184,8 @@ def test_a_study_in_a_secret_order_is_charged_once() -> None:
     rng = np.random.default_rng(1)
     rows = 50 + rng.choice([-1, 1], 900)[:, None] * np.array([45.0, 0.0, 0.0]) + rng.normal(size=(900, 3))
     result = simulate(a_shuffled_study(), {"a": rows}, seed=2)
-    asked = rehearse(result.plan)
-    assert sum(isinstance(query.query, ShuffledRecord) for query in asked) == 900
+    round_query = rehearse(result.plan)
+    assert sum(isinstance(query.query, ShuffledRecord) for query in round_query) == 900
     charged = [release for release in result.releases if release.micro_rho]
     assert len(charged) == len(result.releases) - 899
     assert sum(math.sqrt(2 * r.micro_rho / MICRO) for r in charged) <= 1.0

@@ -146,8 +146,8 @@ def test_parts_are_disjoint_and_together_are_all() -> None:
     rows = np.repeat(random_rows(60, 2), 4, axis=0)
     for kind in ("gradient", "gradient-norms", "coordinates", "coordinate-clipped-sum"):
         query = questions()[kind]
-        together = sum(whole_pass(rows, query))
-        assert np.array_equal(together, Site(rows).answer(query))
+        combined = sum(whole_pass(rows, query))
+        assert np.array_equal(combined, Site(rows).answer(query))
 
 
 def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:

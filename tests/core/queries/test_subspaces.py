@@ -64,8 +64,8 @@ def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name:
 
 
 def said(query: SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
-    asked = a_query(query)
-    return Contribution(plan_digest=DIGEST, round=0, query=asked.digest, site=site, values=values)
+    round_query = a_query(query)
+    return Contribution(plan_digest=DIGEST, round=0, query=round_query.digest, site=site, values=values)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -133,17 +133,19 @@ def test_another_number_of_columns_is_refused() -> None:
 
 def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
-    asked = RoundQuery(
+    round_query = RoundQuery(
         PricedQuery(query=QUERIES["span-votes"], micro_rho=1000, atto_delta=10**11), plan.digest, 0
     )
-    answers = {name: Site(rows(30, seed)).answer(asked.query) for seed, name in enumerate(("anna", "bert"))}
-    total = aggregate(asked, answers)
+    answers = {
+        name: Site(rows(30, seed)).answer(round_query.query) for seed, name in enumerate(("anna", "bert"))
+    }
+    total = aggregate(round_query, answers)
     store = MemoryStore()
-    done = barrier.release(asked, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
-    assert done.values.shape == (released_length(asked.query),)
+    done = barrier.release(round_query, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
+    assert done.values.shape == (released_length(round_query.query),)
     assert (done.micro_rho, done.atto_delta) == (1000, 10**11)
     with refused(Code.BUG, "shape"):
-        barrier.release(asked, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
+        barrier.release(round_query, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
 
 
 def test_a_fingerprint_tells_vectors_apart_by_length_and_value() -> None:

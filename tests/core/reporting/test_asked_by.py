@@ -47,11 +47,11 @@ def verified(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -> None:
     card = analyst_card("ada", "test").check()
-    asked = release_analyst(verified(a_document()))
-    assert (asked.analyst, asked.key_card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
-    assert asked.text == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
-    assert asked.to_dict()["signed"] is True
-    assert f"Asked by {asked.text}." in render(a_document())
+    query = release_analyst(verified(a_document()))
+    assert (query.analyst, query.key_card, query.fingerprint) == ("ada", card.digest, card.fingerprint)
+    assert query.text == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
+    assert query.to_dict()["signed"] is True
+    assert f"Asked by {query.text}." in render(a_document())
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
@@ -59,10 +59,10 @@ def test_an_unsigned_analyst_name_is_marked_as_stated_by_the_coordinator(section
     document = a_document(authorization=None)
     if section != "none":
         del document["authorization"]
-    asked = release_analyst(verified(document))
-    assert (asked.analyst, asked.key_card, asked.fingerprint) == ("ada", "", "")
-    assert "only the coordinator states this name" in asked.text
-    assert asked.to_dict()["signed"] is False
+    query = release_analyst(verified(document))
+    assert (query.analyst, query.key_card, query.fingerprint) == ("ada", "", "")
+    assert "only the coordinator states this name" in query.text
+    assert query.to_dict()["signed"] is False
     assert "only the coordinator states this name" in render(document)
 
 
@@ -119,10 +119,10 @@ def test_a_changed_authorization_is_no_good_release_though_the_federation_signed
 def test_a_signature_of_a_later_form_is_marked_unchecked() -> None:
     document = a_document()
     document["authorization"]["authorization"]["form"] = 2
-    asked = release_analyst(verified(document))
-    assert (asked.key_card, asked.fingerprint, asked.checked) == ("", "", False)
-    assert asked.to_dict()["signed"] is None, "neither signed nor unsigned: not known"
-    assert "the signature was not checked" in asked.text
+    query = release_analyst(verified(document))
+    assert (query.key_card, query.fingerprint, query.checked) == ("", "", False)
+    assert query.to_dict()["signed"] is None, "neither signed nor unsigned: not known"
+    assert "the signature was not checked" in query.text
 
 
 @pytest.mark.parametrize("written", [[], "signed", 1, {"authorization": {}}])

@@ -115,9 +115,9 @@ def test_a_report_is_one_complete_page(algorithm: Algorithm, k: int) -> None:
     known = algorithm is Algorithm.GAUSS_COV  # the noise of a covariance: then there are correlations
     assert checker.tags["img"] == len(found) / 2 == (3 if k == 1 else 4) + known  # wide, and for a phone
     assert ('id="correlations"' in page) is known
-    said = {value for name, value in checker.attributes if name == "alt"}
-    assert len(said) == checker.tags["img"]
-    assert said >= {
+    message = {value for name, value in checker.attributes if name == "alt"}
+    assert len(message) == checker.tags["img"]
+    assert message >= {
         words(ReleaseFigureData.of(document(6, k, algorithm))) for words in (scree_caption, loadings_caption)
     }
 

@@ -107,22 +107,22 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
 ) -> None:
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
     monkeypatch.setattr(result, "MOST_COVARIANCE_COLUMNS", most)
-    said = made.to_dict()
-    assert (said["covariance"] is None) is said["covariance_in_round"] is (most < 3)
-    assert Result.from_dict(said).noise_edge == made.noise_edge is not None
+    message = made.to_dict()
+    assert (message["covariance"] is None) is message["covariance_in_round"] is (most < 3)
+    assert Result.from_dict(message).noise_edge == made.noise_edge is not None
     none = result_of(a_plan(), an_estimate())
     assert Result.from_dict(none.to_dict()).noise_edge is none.noise_edge is None
     if most < 3:
         with pytest.raises(RequestError, match="the signed release of its round"):
-            Moments.of(said)
+            Moments.of(message)
 
 
 def test_a_study_that_released_nothing_has_no_components_and_no_pictures_and_says_why() -> None:
     result = result_of(a_plan(), no_release(a_plan(), 100.0, "no direction stood out"))
     document = release_document(a_plan(), result, [], rounds=[], private=True)
-    told = json.loads(canonical(document))["result"]
-    assert told["declined"] == "no direction stood out"
-    assert told["components"] == told["explained_variance"] == []
+    response = json.loads(canonical(document))["result"]
+    assert response["declined"] == "no direction stood out"
+    assert response["components"] == response["explained_variance"] == []
     assert sin_angle(np.eye(2, 3), result.components) == 1.0
     page = render(document)
     assert "no direction stood out" in page

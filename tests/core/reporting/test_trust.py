@@ -61,10 +61,10 @@ def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = 
     """Of releases at so much micro-rho each, and the attempts at them."""
     releases = [
         Release(
-            round=i, query="ab" * 32, values=frozen([1]), sigma=1.0, micro_rho=price, atto_delta=0,
+            round=i, query="ab" * 32, values=frozen([1]), sigma=1.0, micro_rho=charge, atto_delta=0,
             present=present,
         )
-        for i, (price, _) in enumerate(rounds)
+        for i, (charge, _) in enumerate(rounds)
     ]  # fmt: skip
     records = [RoundRecord(kind="count", absent={}, attempts=tried) for _, tried in rounds]
     result = result_of(plan, no_release(plan, 100.0, "nothing stood out"))
@@ -75,17 +75,17 @@ def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 50.0])
 def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, attempts: int) -> None:
     plan = a_masked_plan(attempts=attempts, epsilon=epsilon)
-    told = guarantee(plan)
-    assert (told["micro_rho"], told["delta"]) == (attempts * plan.micro_rho, plan.study.delta)
-    assert told["epsilon"] <= epsilon
-    assert (told["mu"] - 1e-6) ** 2 < 2 * told["micro_rho"] / MICRO <= told["mu"] ** 2
+    response = guarantee(plan)
+    assert (response["micro_rho"], response["delta"]) == (attempts * plan.micro_rho, plan.study.delta)
+    assert response["epsilon"] <= epsilon
+    assert (response["mu"] - 1e-6) ** 2 < 2 * response["micro_rho"] / MICRO <= response["mu"] ** 2
     # It is true: mu of all attempts, at what is left of delta, whatever shares of noise take of it.
     left = Fraction(plan.study.delta) - Fraction(plan.cost.atto_delta, ATTO)
     assert gaussian.satisfies_dp(
-        Fraction(2 * told["micro_rho"], MICRO), told["epsilon"], float(left) * (1 - 1e-15)
+        Fraction(2 * response["micro_rho"], MICRO), response["epsilon"], float(left) * (1 - 1e-15)
     )
     # And it is not loose: with one attempt more it would not hold.
-    assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > told["epsilon"]
+    assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > response["epsilon"]
 
 
 def test_inference_odds_count_every_attempt() -> None:
@@ -96,13 +96,13 @@ def test_inference_odds_count_every_attempt() -> None:
 
 
 def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> None:
-    told = explain(a_masked_plan(attempts=2, colluding=1))
-    assert told["message"] == MASKED
-    assert told["study"]["privacy"]["trust"] == "secure-aggregation"
-    assert told["calls_per_site"] == len(told["rounds"]) + 1
-    assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
+    response = explain(a_masked_plan(attempts=2, colluding=1))
+    assert response["message"] == MASKED
+    assert response["study"]["privacy"]["trust"] == "secure-aggregation"
+    assert response["calls_per_site"] == len(response["rounds"]) + 1
+    assert "without noise that hides each person" in response["trust"], "two attempts may differ by one site"
     for words in (MASKED, "other words"):
-        assert "the coordinator adds noise" not in explanation_text(told | {"message": words})
+        assert "the coordinator adds noise" not in explanation_text(response | {"message": words})
     central = explain(a_plan())
     assert (central["trust"], central["calls_per_site"]) == (CENTRAL, len(central["rounds"]))
     assert "coordinator" not in central["guarantee"]["text"]
@@ -126,7 +126,7 @@ def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
 
 def test_every_attempt_is_charged_and_a_pass_once_for_each_attempt_number() -> None:
     def rows(*rounds: tuple[int, int]) -> list[dict[str, Any]]:
-        return [{"micro_rho": price, "attempts": tried} for price, tried in rounds]
+        return [{"micro_rho": charge, "attempts": tried} for charge, tried in rounds]
 
     assert charged_micro_rho(rows((10, 1), (20, 3))) == 70
     assert charged_micro_rho(rows((10, 1), (0, 3), (0, 2), (5, 1))) == 35
@@ -169,13 +169,13 @@ PUBLIC = KEY.public_key().public_bytes_raw()
     ("change", "why"),
     [
         (
-            lambda told: told["plan"]["study"]["privacy"].update(colluding=2),
+            lambda response: response["plan"]["study"]["privacy"].update(colluding=2),
             "does not have the stated digest",
         ),
-        (lambda told: told["plan"].update(micro_rho=1), "does not have the stated digest"),
-        (lambda told: told["guarantee"].update(epsilon=0.1), "does not follow from its plan"),
-        (lambda told: told["guarantee"].update(micro_rho=1), "does not follow from its plan"),
-        (lambda told: told["guarantee"].pop("mu"), "does not follow from its plan"),
+        (lambda response: response["plan"].update(micro_rho=1), "does not have the stated digest"),
+        (lambda response: response["guarantee"].update(epsilon=0.1), "does not follow from its plan"),
+        (lambda response: response["guarantee"].update(micro_rho=1), "does not follow from its plan"),
+        (lambda response: response["guarantee"].pop("mu"), "does not follow from its plan"),
     ],
 )
 def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused(
@@ -215,13 +215,14 @@ def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_ref
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
     """What a coordinator signed of a study that released these."""
     messages, after = [], ""
-    for asked, release in zip(run.queries, releases, strict=True):
+    for round_query, release in zip(run.queries, releases, strict=True):
         stated = RoundStatement(
-            plan=run.plan.digest, round=asked.round, query=asked.digest, after=after, release=release.digest,
-            ledger="0" * 64, size=1 + asked.round,
+            plan=run.plan.digest, round=round_query.round, query=round_query.digest, after=after,
+            release=release.digest,
+            ledger="0" * 64, size=1 + round_query.round,
         )  # fmt: skip
         message = round_to_proto(release, stated.signed(KEY.sign))
-        message.query.CopyFrom(query_to_proto(asked))
+        message.query.CopyFrom(query_to_proto(round_query))
         messages.append(message)
         after = release.digest
     return RoundLog(plan=run.plan.digest, messages=tuple(messages)).to_json()
@@ -236,10 +237,10 @@ def test_noise_of_a_masked_sum_must_match_its_shares() -> None:
     assert found is not None
     assert found.result
     first, *rest = run.releases
-    louder = replace(first, sigma=2 * first.sigma)
-    run.document["rounds"][0] |= release_row(louder)
+    stronger = replace(first, sigma=2 * first.sigma)
+    run.document["rounds"][0] |= release_row(stronger)
     with refused(Code.BAD_RELEASE, "shares of 3 sites add up to"):
-        verify_release(honest, PUBLIC, a_log(run, (louder, *rest)))
+        verify_release(honest, PUBLIC, a_log(run, (stronger, *rest)))
     run.document["rounds"][0]["attempts"] = 3
     with refused(Code.BAD_RELEASE, "3 attempts"):
         verify_release(honest, PUBLIC)
@@ -250,12 +251,12 @@ def test_every_view_of_a_masked_study_states_the_number_of_colluding_sites(collu
     sites = (*SITES, "east")
     study = a_study(sites=sites, trust=Trust.SECURE_AGGREGATION, colluding=colluders)
     plan = a_plan(replace(study, federation=Federation(sites=sites, quorum=3)))
-    document, told, named = a_document(plan), explain(plan), colluding(plan.study)
-    assert told["colluders"] == colluders
+    document, response, named = a_document(plan), explain(plan), colluding(plan.study)
+    assert response["colluders"] == colluders
     views = {
-        "trust": told["trust"],
-        "guarantee": told["guarantee"]["text"],
-        "text": explanation_text(told),
+        "trust": response["trust"],
+        "guarantee": response["guarantee"]["text"],
+        "text": explanation_text(response),
         "lines": release_summary_text(document),
         "card": release_summary_html(document),
         "report": render(document),
@@ -291,13 +292,13 @@ def test_inference_odds_lie_between_a_known_attack_and_the_guarantee(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
     plan = make_plan(replace(STUDY, algorithm=algorithm, neighbours=neighbours))
-    told, said = guarantee(plan), largest_inference_odds(plan)
+    response, text = guarantee(plan), largest_inference_odds(plan)
     chain = "other_" if neighbours is Neighbours.ADD_REMOVE else ""
-    allowed = attack_success(told[f"{chain}epsilon"], min(told[f"{chain}delta"], 0.999))
-    assert said <= allowed
+    allowed = attack_success(response[f"{chain}epsilon"], min(response[f"{chain}delta"], 0.999))
+    assert text <= allowed
     steps = 2 if neighbours is Neighbours.ADD_REMOVE else 1
     pure = plan.composition is Composition.BASIC
-    assert a_known_guess(plan.micro_rho / MICRO, steps, pure=pure) <= float(said) * (1 + 1e-12)
+    assert a_known_guess(plan.micro_rho / MICRO, steps, pure=pure) <= float(text) * (1 + 1e-12)
 
 
 def test_membership_odds_are_below_the_largest_inference_odds() -> None:

@@ -27,7 +27,7 @@ STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         STATED.signed_json.replace(b":", b": "),
         STATED.signed_json + b" ",
@@ -36,19 +36,19 @@ STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a
         json.dumps(dict(reversed(json.loads(STATED.signed_json).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
-def test_an_attempt_has_one_canonical_form(said: bytes) -> None:
+def test_an_attempt_has_one_canonical_form(message: bytes) -> None:
     """[R29]"""
     assert Attempt.read(STATED.signed_json) == STATED
     with refused(Code.PROTOCOL):
-        Attempt.read(said)
+        Attempt.read(message)
 
 
 @pytest.mark.parametrize("change", [{"plan": "ef" * 32}, {"round": 1}, {"query": "ef" * 32}])
 def test_an_attempt_matches_only_its_own_query_round_and_plan(change: dict[str, Any]) -> None:
-    asked = a_query(Count())
-    mine = Attempt.at(asked, 1, STATED.members)
-    assert mine.is_of(asked)
-    assert not replace(mine, **change).is_of(asked)
+    round_query = a_query(Count())
+    mine = Attempt.at(round_query, 1, STATED.members)
+    assert mine.is_of(round_query)
+    assert not replace(mine, **change).is_of(round_query)
 
 
 def test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have() -> None:
@@ -73,14 +73,14 @@ def test_a_pass_is_charged_as_often_as_its_most_attempted_batch() -> None:
         centring=False,
         batches=BATCHES,
     )
-    asked = [one for one in rehearse(plan) if batch_of(one.query) is not None]
-    assert len(asked) == BATCHES
+    round_query = [one for one in rehearse(plan) if batch_of(one.query) is not None]
+    assert len(round_query) == BATCHES
     for tried in product(range(1, ATTEMPTS + 1), repeat=BATCHES):
         journal = MemoryJournal(plan)
-        for one, times in zip(asked, tried, strict=True):
+        for one, times in zip(round_query, tried, strict=True):
             for number in range(1, times + 1):
                 journal.attempt(one, number)
-        assert journal.ledger.spent.micro_rho == max(tried) * asked[0].priced.micro_rho
+        assert journal.ledger.spent.micro_rho == max(tried) * round_query[0].priced.micro_rho
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 8])

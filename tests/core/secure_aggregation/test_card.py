@@ -39,8 +39,8 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 
 def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     """These plain values, or these bytes, under the signature of `seed`'s key."""
-    said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
-    return SignedSiteKeyCard(signed_json=said, signature=signing(seed).sign(SiteKeyCard.prefix + said))
+    message = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
+    return SignedSiteKeyCard(signed_json=message, signature=signing(seed).sign(SiteKeyCard.prefix + message))
 
 
 @settings(max_examples=25)
@@ -78,7 +78,7 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().signed_json + b" ",
         a_card().signed_json.replace(b'"site":', b'"more":"x","site":'),
@@ -90,9 +90,9 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
         json.dumps(dict(reversed(json.loads(a_card().signed_json).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
-def test_a_signed_card_in_another_form_is_refused(said: bytes) -> None:
+def test_a_signed_card_in_another_form_is_refused(message: bytes) -> None:
     with refused(Code.PROTOCOL, "rejected"):
-        signed(said).check()
+        signed(message).check()
 
 
 @pytest.mark.parametrize("point", LOW_ORDER)
@@ -122,8 +122,8 @@ def test_a_card_with_an_invalid_name_or_a_key_out_of_its_canonical_form_is_refus
 
 def test_a_fingerprint_covers_the_whole_card_and_is_fixed() -> None:
     card = a_card()
-    said = card.signed_json
-    state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(said).to_bytes(8, "little") + said)
+    message = card.signed_json
+    state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(message).to_bytes(8, "little") + message)
     assert card.digest == state.hexdigest()
     assert card.fingerprint.replace(" ", "") == f"{int(state.hexdigest(), 16) % 10**40:040d}"
     assert card.fingerprint == "76281 42068 24261 37270 75524 04359 37106 19157"

@@ -42,8 +42,8 @@ def problems(answers: Sequence[Answer], honest: str, t: int, leaves_out: tuple[s
     """What can be read off these answers that must not be."""
     known = frozenset(honest)
     found = cancelling(symbolic(answers, known, leaves_out), len(answers))
-    told = (laid_open(one, answers, known, lambda size: Fraction(1, size - t)) for one in found)
-    return [text for text in told if text]
+    result = (laid_open(one, answers, known, lambda size: Fraction(1, size - t)) for one in found)
+    return [text for text in result if text]
 
 
 def cases(n: int) -> Iterator[tuple[str, str, int]]:
@@ -85,8 +85,8 @@ def repeated(honest: str, sites: str, *of: tuple[int, int]) -> Iterator[list[Ans
     """Each way to show honest sites sets, or nothing, under each of these (number, round)."""
     options = [[None, *sets_of(site, sites, 1)] for _ in of for site in honest]
     for shown in product(*options):
-        told = zip(product(of, honest), shown, strict=True)
-        yield [Answer(site, Shown(s, number, round)) for ((number, round), site), s in told if s]
+        result = zip(product(of, honest), shown, strict=True)
+        yield [Answer(site, Shown(s, number, round)) for ((number, round), site), s in result if s]
 
 
 @pytest.mark.parametrize("honest", ["abc", "ab"])

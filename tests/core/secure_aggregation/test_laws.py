@@ -61,8 +61,8 @@ def test_no_event_exceeds_mu_and_three_logarithms_of_the_factor(m: int, s: Fract
     more = 3 * max(math.log1p(float(off(m, s))), -math.log1p(-float(off(m, s))))
     for shift in (1, 2):
         pairs = [(tails[i], tails[i + shift]) for i in range(len(tails) - shift)]
-        told = [ndtri(a) - ndtri(b) for a, b in pairs if a < 1 - 1e-7 and b > 1e-7]
-        assert max(told) <= shift / (math.sqrt(m) * float(s)) + more
+        result = [ndtri(a) - ndtri(b) for a, b in pairs if a < 1 - 1e-7 and b > 1e-7]
+        assert max(result) <= shift / (math.sqrt(m) * float(s)) + more
 
 
 def test_a_factor_is_worth_so_much_of_mu() -> None:

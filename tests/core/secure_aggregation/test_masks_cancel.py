@@ -55,13 +55,13 @@ def problems(answers: Sequence[Answer], honest: str) -> list[str]:
     words = {answer: hidden(answer, honest) for answer in answers}
     found = cancelling(zip(*words.values(), strict=True), len(answers))
     known = frozenset(honest)
-    told = [laid_open(one, answers, known, lambda size: Fraction(1, size - 1)) for one in found]
+    result = [laid_open(one, answers, known, lambda size: Fraction(1, size - 1)) for one in found]
     for to in {answer.to for answer in answers}:
         inside = [Answer(site, to) for site in to.members & known]
         if all(one in words for one in inside):
             left = [sum(column) % 2**64 for column in zip(*(words[one] for one in inside), strict=True)]
-            told.append("masks do not cancel" if any(left) else "")
-    return [text for text in told if text]
+            result.append("masks do not cancel" if any(left) else "")
+    return [text for text in result if text]
 
 
 @pytest.mark.parametrize(("n", "bad"), [(3, 0), (3, 1), (4, 1)])

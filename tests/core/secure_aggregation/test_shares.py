@@ -44,34 +44,36 @@ def enough(block: Block, wanted: Noise, honest: int) -> bool:
 @pytest.mark.parametrize("name", SUMS)
 def test_honest_shares_are_the_noise_of_the_table(name: str) -> None:
     kind, colluders = NAMES[type(SUMS[name])], ((n, t) for n in MEMBERS for t in {1, 2, n - 1} if t < n)
-    for (members, t), neighbours, sites, price in product(colluders, Neighbours, (1, 3), PRICES):
+    for (members, t), neighbours, sites, cost in product(colluders, Neighbours, (1, 3), PRICES):
         plan = masked_plan(neighbours, sites, members, t)
-        s = Setting(adds=neighbours is Neighbours.ADD_REMOVE, sites=sites, micro_rho=price)
-        asked = query_of(plan, SUMS[name], s)
+        s = Setting(adds=neighbours is Neighbours.ADD_REMOVE, sites=sites, micro_rho=cost)
+        round_query = query_of(plan, SUMS[name], s)
         drawn, wanted = (
-            share_spec(asked.priced, plan.study, members).blocks,
-            spec.added(kind, asked.query, "gaussian", s),
+            share_spec(round_query.priced, plan.study, members).blocks,
+            spec.added(kind, round_query.query, "gaussian", s),
         )
         for block, due in zip(drawn, wanted, strict=True):
             assert enough(block, due, members - t), (kind, members, t, s)
             assert block.scale >= 4
         most = max(block.scale for block in drawn)
-        assert released_sigma(asked.priced, plan.study, members) == pytest.approx(most * members**0.5)
+        assert released_sigma(round_query.priced, plan.study, members) == pytest.approx(most * members**0.5)
 
 
 @pytest.mark.parametrize("name", [name for name in QUERIES if name not in SUMS])
 def test_a_query_that_is_no_sum_has_no_shares(name: str) -> None:
     plan = masked_plan(Neighbours.ADD_REMOVE, 1, 3, 1)
-    asked = query_of(plan, QUERIES[name], Setting(adds=True, sites=1, micro_rho=1000, atto_delta=10**12))
+    round_query = query_of(
+        plan, QUERIES[name], Setting(adds=True, sites=1, micro_rho=1000, atto_delta=10**12)
+    )
     with pytest.raises(InternalError):
-        share_spec(asked.priced, plan.study, 3)
+        share_spec(round_query.priced, plan.study, 3)
 
 
 def test_other_noise_than_gaussian_and_sets_without_an_honest_site_have_no_shares() -> None:
     plan, s = masked_plan(Neighbours.ADD_REMOVE, 1, 3, 2), Setting(adds=True, sites=1, micro_rho=1000)
-    asked = query_of(plan, SUMS["gram"], s)
-    assert share_spec(asked.priced, plan.study, 3)
+    round_query = query_of(plan, SUMS["gram"], s)
+    assert share_spec(round_query.priced, plan.study, 3)
     with pytest.raises(InternalError):
-        share_spec(asked.priced, plan.study, 2)
+        share_spec(round_query.priced, plan.study, 2)
     with pytest.raises(InternalError):
         share_spec(query_of(plan, SUMS["gram"], s, NoiseDistribution.LAPLACE).priced, plan.study, 3)

@@ -45,42 +45,42 @@ def site(study: Study, name: str) -> Site:
 
 @pytest.fixture
 def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    kept: list[int] = []
+    remaining: list[int] = []
 
     def source(seed: int) -> SeededNoise:
-        kept.append(seed)
+        remaining.append(seed)
         return SeededNoise(seed)
 
     monkeypatch.setattr(simulated, "SeededNoise", source)
-    return kept
+    return remaining
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """What is drawn, in the order of rounds and sites."""
-    kept: Drawn = []
+    remaining: Drawn = []
 
     class Recording(SeededNoise):
         def draw(self, spec: NoiseSpec) -> IntArray:
             values = super().draw(spec)
-            kept.append((spec, values.copy()))
+            remaining.append((spec, values.copy()))
             return values
 
     monkeypatch.setattr(simulated, "SeededNoise", Recording)
-    return kept
+    return remaining
 
 
 @pytest.fixture
 def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
-    kept: list[MemoryJournal] = []
+    remaining: list[MemoryJournal] = []
 
     class Kept(MemoryJournal):
         def __init__(self, plan: Plan) -> None:
             super().__init__(plan)
-            kept.append(self)
+            remaining.append(self)
 
     monkeypatch.setattr(simulation, "MemoryJournal", Kept)
-    return kept
+    return remaining
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.PRIVATE_OJA])
@@ -89,10 +89,10 @@ def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorit
     run = simulate(study, RECORDS, seed=4)
     answers = sites_in_process({name: site(study, name) for name in SITES}, run.plan)
     assert len(drawn) == len(SITES) * len(run.queries)
-    for i, (asked, release) in enumerate(zip(run.queries, run.releases, strict=True)):
+    for i, (round_query, release) in enumerate(zip(run.queries, run.releases, strict=True)):
         shares = drawn[len(SITES) * i : len(SITES) * (i + 1)]
         noise = np.sum([values for _, values in shares], axis=0)
-        assert np.array_equal(release.values, answers(asked, SITES) + noise)
+        assert np.array_equal(release.values, answers(round_query, SITES) + noise)
         assert release.sigma == pytest.approx(2 * shares[0][0].sigma)
         assert run.attempts[i] == 1
     again = simulate(study, RECORDS, seed=4)
@@ -115,7 +115,10 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Dra
     alone = drawn[len(SITES) + 2 :][0][0].sigma
     assert run.releases[2].sigma == pytest.approx(np.sqrt(2) * alone)
     plain = simulate(study, RECORDS, seed=1)
-    more = sum(8 * asked.query.length * (n - 1) for asked, n in zip(run.queries, run.attempts, strict=True))
+    more = sum(
+        8 * round_query.query.length * (n - 1)
+        for round_query, n in zip(run.queries, run.attempts, strict=True)
+    )
     assert run.bytes_per_site == plain.bytes_per_site + more
 
 
@@ -140,7 +143,7 @@ def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
     with refused(Code.STUDY_FAILED, why):
         simulate(study, RECORDS, seed=0, lost=lost)
     (journal,) = journals
-    first, second = (asked.priced.cost for asked in simulate(study, RECORDS, seed=0).queries[:2])
+    first, second = (round_query.priced.cost for round_query in simulate(study, RECORDS, seed=0).queries[:2])
     assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
     assert list(journal.releases) == [0]
 
@@ -150,7 +153,7 @@ def test_a_journal_charges_every_attempt_and_a_pass_once_for_each_number(
 ) -> None:
     study = a_masked(algorithm=Algorithm.PRIVATE_OJA, attempts=3, batches=5, expected_records=800)
     plain = simulate(study, RECORDS, seed=0)
-    first = next(i for i, asked in enumerate(plain.queries) if batch_of(asked.query))
+    first = next(i for i, round_query in enumerate(plain.queries) if batch_of(round_query.query))
     lost = {0: [["east"]], first + 1: [["east"], ["west"]], first + 3: [["east"]], first + 4: [["east"]]}
     simulate(study, RECORDS, seed=0, lost=lost)
     before, after = (journal.ledger.spent for journal in journals)
@@ -184,13 +187,13 @@ def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
         members = set(SITES) if seen.attempt == 1 else set(SITES) - lost
         honest = members - colluding - (lost if seen.attempt == 1 else set())
         assert set(seen.honest) == honest
-        asked = run.queries[seen.round]
+        round_query = run.queries[seen.round]
         if honest == members - colluding:
-            noise = seen.values - answers(asked, seen.honest)
-            share = share_spec(asked.priced, study, len(members))
+            noise = seen.values - answers(round_query, seen.honest)
+            share = share_spec(round_query.priced, study, len(members))
             assert (np.abs(noise) <= 8 * share.sigma * np.sqrt(len(honest))).all()
             # The noise of a count, alone of all, is 0 once in 100 to 150 seeds.
-            assert noise.any() or isinstance(asked.query, Count)
+            assert noise.any() or isinstance(round_query.query, Count)
         else:
             assert (np.abs(seen.values.astype(float)) > 2**40).all()
 

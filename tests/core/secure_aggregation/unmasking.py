@@ -81,10 +81,10 @@ def laid_open(
     by_attempt: dict[Shown, dict[str, int]] = defaultdict(dict)
     for answer, x in zip(answers, combination, strict=True):
         by_attempt[answer.to][answer.site] = x
-    for to, told in by_attempt.items():
+    for to, result in by_attempt.items():
         inside = to.members & honest
-        if len({told.get(site, 0) for site in inside}) > 1:
-            return f"members of one set weigh differently: {told}"
-        if any(told.values()) and len(inside) * share(len(to.members)) < 1:
+        if len({result.get(site, 0) for site in inside}) > 1:
+            return f"members of one set weigh differently: {result}"
+        if any(result.values()) and len(inside) * share(len(to.members)) < 1:
             return f"the noise of {len(inside)} of {len(to.members)} shares is too quiet"
     return ""

@@ -108,12 +108,12 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
 ) -> None:
     cases = [case for case in SHORTENED[kind]() if case.query.bound >= 2**24]
     too_long("gradient_norms", monkeypatch)
-    said = [Site(case.rows).answer(case.query) for case in cases]
+    message = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
     monkeypatch.setattr(clipping, "_within_radius", lambda b, *rest: np.ones(len(b), dtype=bool))
     assert any(verdict([case], Neighbours.ADD_REMOVE).worst > 1 for case in cases)
     assert any(
-        (Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, said, strict=True)
+        (Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, message, strict=True)
     )
 
 

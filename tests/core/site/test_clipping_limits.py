@@ -119,9 +119,9 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
     rows = corner_rows(d)  # the second is the centre
     for pull, row in product(pulls, rows) if d < MAX_COLUMNS else zip(pulls[1:4:2], rows[::2], strict=True):
         query = Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
-        said = Site(row[None, :]).answer(query).tolist()
-        assert said == reference.contribution(row.tolist(), query)
-        assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
+        message = Site(row[None, :]).answer(query).tolist()
+        assert message == reference.contribution(row.tolist(), query)
+        assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
 MOST_COLUMNS = 2**19  # of a cross covariance: beyond all studies, and nearly all that is exact
@@ -137,9 +137,9 @@ def test_cross_covariances_at_every_limit_equal_the_reference(
     query = CrossCovariance(spec=extreme_cross(d, k, p, shift), radius=radius)
     rows = np.concatenate([corner_rows(d), random_rows(1, d)])
     for row in rows if d < MAX_COLUMNS else rows[2:]:
-        said = Site(row[None, :]).answer(query).tolist()
-        assert said == reference.contribution(row.tolist(), query)
-        assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
+        message = Site(row[None, :]).answer(query).tolist()
+        assert message == reference.contribution(row.tolist(), query)
+        assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
 @pytest.mark.slow
@@ -262,13 +262,13 @@ def test_only_64_bit_integers_become_a_query(bad: list[Any]) -> None:
 
 
 def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit() -> None:
-    asks: list[Query] = [
+    requests: list[Query] = [
         Count(),
         Gram(centre=frozen([0]), radius=S),
         Gradient(spec=extreme_field(2, 1), radius=3),
         CrossCovariance(spec=AXES, radius=3),
     ]
-    for query in asks:
+    for query in requests:
         most = (2**62 - 1) // query.bound
         check_no_overflow(query, most)
         with refused(Code.OVERFLOW, "max_records"):

@@ -121,7 +121,7 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
     radius = draw(st.integers(1, 2 * S))
     edges = frozen(sorted(draw(st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=6))))
     wide = frozen(sorted(draw(st.sets(st.integers(1, 2**62 - 1), min_size=1, max_size=6))))
-    asks: list[Query] = [
+    requests: list[Query] = [
         RowNorms(centre=centre, edges=edges),
         ClippedSum(centre=centre, radius=radius),
         SquaredNormSum(centre=centre, radius=radius),
@@ -130,11 +130,11 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
     ]
     beside = draw(cross_specs(d))
-    asks += [
+    requests += [
         CrossNorms(spec=beside, edges=wide),
         CrossCovariance(spec=beside, radius=draw(st.integers(1, 2**29))),
     ]
-    return rows.astype(np.int16), draw(st.sampled_from(asks))
+    return rows.astype(np.int16), draw(st.sampled_from(requests))
 
 
 @settings(max_examples=120)

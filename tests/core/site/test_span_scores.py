@@ -115,9 +115,9 @@ def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | 
 
 def repaired(rows: GridRows, k: int) -> IntArray:
     query = SpanGap(pool=pool(rows, k))
-    asked = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=10**12), DIGEST, 0)
+    round_query = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=10**12), DIGEST, 0)
     return apply_mechanism(
-        asked.priced, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()
+        round_query.priced, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()
     ).values
 
 
@@ -125,15 +125,15 @@ def test_the_printed_algorithm_reveals_a_record_and_the_repaired_one_does_not() 
     """Two neighbours told apart with probability 1: one record, and none. With more records and no lead, the
     span of one of them always comes out; of a neighbour without it, never."""
     alone = np.array([[3, 1, 4]], dtype=np.int16)
-    apart = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], dtype=np.int16)
-    spans = [flat.echelon_form.tolist() for flat in candidate_spans(apart, pool(apart, 1))]
+    isolated = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], dtype=np.int16)
+    spans = [flat.echelon_form.tolist() for flat in candidate_spans(isolated, pool(isolated, 1))]
     for _ in range(50):
         assert printed(alone, 1, 1.0, 1e-6) is not None
         assert printed(alone[:0], 1, 1.0, 1e-6) is None
-        found = printed(apart, 1, 1.0, 1e-6)
+        found = printed(isolated, 1, 1.0, 1e-6)
         assert found is not None
         assert found.tolist() in spans
-        for rows in (alone, alone[:0], apart):
+        for rows in (alone, alone[:0], isolated):
             assert not repaired(rows, 1).any()
 
 

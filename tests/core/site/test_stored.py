@@ -126,11 +126,11 @@ def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
     size = 8 * query.length
     tracemalloc.start()
     try:
-        kept = site.answer(query)
+        remaining = site.answer(query)
         held, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept.nbytes == size
+    assert remaining.nbytes == size
     assert held < 1.1 * size
     assert most < 4.5 * size
 
@@ -167,7 +167,7 @@ def test_an_answer_makes_and_retains_no_copy_of_the_records(d: int) -> None:
         tracemalloc.start()
         with ThreadPoolExecutor(2) as pool:  # a thread may hold its last part until it ends
             site.answer(query, pool.map)
-        kept, peak = tracemalloc.get_traced_memory()
+        remaining, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < rows.nbytes / 2
-        assert kept < 2**20
+        assert remaining < 2**20

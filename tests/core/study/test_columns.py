@@ -53,10 +53,10 @@ def test_twenty_thousand_variants_are_a_name_each_and_a_line_about_them() -> Non
 def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
     columns = tuple(Column(name=f"c{i}", unit="", lower=0, upper=1) for i in range(50))
     study = a_study(columns=columns, components=1)
-    said = json.loads(plan_for(study, Algorithm.DP_PCA, federation="f", submission="s").to_json())
-    said["study"]["columns"] = list(single_tables(said["study"]["columns"]))
+    message = json.loads(plan_for(study, Algorithm.DP_PCA, federation="f", submission="s").to_json())
+    message["study"]["columns"] = list(single_tables(message["study"]["columns"]))
     with pytest.raises(PeerError, match="canonical"):
-        plan_from_json(canonical(said))
+        plan_from_json(canonical(message))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
 )
 def test_names_that_are_none_are_refused(table: dict[str, object], words: str) -> None:
     whole = {"unit": "", "lower": 0, "upper": 1} | table
-    said = study_to_dict(a_study()) | {"columns": [whole], "components": 1}
+    message = study_to_dict(a_study()) | {"columns": [whole], "components": 1}
     with pytest.raises(RequestError, match=words):
-        study_from_dict(said)
+        study_from_dict(message)

@@ -76,10 +76,10 @@ def test_rows_are_integers_of_the_box(problem: tuple[Study, FloatArray]) -> None
 def test_a_row_depends_on_its_own_record_alone(problem: tuple[Study, FloatArray]) -> None:
     study, values = problem
     single = [to_grid(values[i : i + 1], study) for i in range(len(values))]
-    together = to_grid(values, study)
-    assert together.tolist() == [row for part in single for row in part.tolist()]
-    assert to_grid(values[::-1], study).tolist() == together.tolist()[::-1]
-    assert to_grid(np.asfortranarray(values), study).tolist() == together.tolist()
+    combined = to_grid(values, study)
+    assert combined.tolist() == [row for part in single for row in part.tolist()]
+    assert to_grid(values[::-1], study).tolist() == combined.tolist()[::-1]
+    assert to_grid(np.asfortranarray(values), study).tolist() == combined.tolist()
 
 
 @given(problems())

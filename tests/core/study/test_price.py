@@ -119,34 +119,34 @@ def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
     for plan in (gauss, mixed):
         for query in (Count(), spectrum):
             check_composition(plan, a_question(plan, query), NO_COST, 0)
-    for asked in (
+    for round_query in (
         a_count(gauss, 1),
         a_count(gauss, 1, NoiseDistribution.STABILITY),
         a_count(gauss, 1, NoiseDistribution.GAUSSIAN, atto_delta=1),
         a_question(gauss, spectrum, NoiseDistribution.LAPLACE),
         a_question(gauss, search),
     ):
-        check_composition(mixed, asked, NO_COST, 0)
+        check_composition(mixed, round_query, NO_COST, 0)
         with refused(Code.BUDGET, "not Gaussian"):
-            check_composition(gauss, asked, NO_COST, 0)
+            check_composition(gauss, round_query, NO_COST, 0)
         with refused(Code.BUDGET):
-            check_affordable(gauss, asked, (), NO_COST, 0)
+            check_affordable(gauss, round_query, (), NO_COST, 0)
 
 
 def test_a_custom_algorithm_declared_gaussian_may_query_with_no_other_noise() -> None:
     """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
 
-    def asks(plan: Plan) -> Any:
+    def requests(plan: Plan) -> Any:
         yield PricedQuery(query=Count(), micro_rho=1, distribution=NoiseDistribution.LAPLACE)
 
     study = a_study(sites=ONE)
-    silent, sworn = (
-        plan_for(study, CustomAlgorithm(steps=asks, properties=said), federation="", submission="s")
-        for said in (AlgorithmProperties(), AlgorithmProperties(gaussian=True))
+    quiet_site, sworn = (
+        plan_for(study, CustomAlgorithm(steps=requests, properties=message), federation="", submission="s")
+        for message in (AlgorithmProperties(), AlgorithmProperties(gaussian=True))
     )
-    assert (silent.composition, sworn.composition) == (Composition.ZCDP, Composition.GAUSSIAN)
-    assert silent.micro_rho < sworn.micro_rho
-    assert Session(silent).pending is not None
+    assert (quiet_site.composition, sworn.composition) == (Composition.ZCDP, Composition.GAUSSIAN)
+    assert quiet_site.micro_rho < sworn.micro_rho
+    assert Session(quiet_site).pending is not None
     with refused(Code.BUDGET, "not Gaussian"):
         Session(sworn)
     for word in ("basic", "delta"):
@@ -182,11 +182,11 @@ def test_a_plan_names_for_every_query_the_round_that_pays_for_it() -> None:
 
 def test_an_explanation_shows_the_longest_rehearsal() -> None:
     plan = a_plan_of(Algorithm.GAUSS_COV)
-    way = rehearse(plan)
-    told = explain(plan, [way[:2], way])
-    assert len(told["rounds"]) == told["calls_per_site"] == len(way)
-    assert told["bytes_per_site"] == sum(8 * one.query.length for one in way)
-    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["dependence"]
+    path = rehearse(plan)
+    result = explain(plan, [path[:2], path])
+    assert len(result["rounds"]) == result["calls_per_site"] == len(path)
+    assert result["bytes_per_site"] == sum(8 * one.query.length for one in path)
+    assert f"at most {len(path)} rounds and {result['bytes_per_site']} bytes" in result["dependence"]
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,12 @@ def test_an_explanation_states_how_records_are_clipped(radius: Any, words: str) 
 
 def test_a_guarantee_states_its_composition() -> None:
     plan = a_plan_of(Algorithm.SMOOTH_GAUSSIAN, delta=1e-6)
-    said = guarantee(plan)
-    assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
+    message = guarantee(plan)
+    assert (message["epsilon"], message["delta"], message["composition"]) == (
+        1.0,
+        pytest.approx(1e-6),
+        "basic",
+    )
     pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
     assert "except" not in pure["text"]
@@ -215,7 +219,7 @@ def test_a_guarantee_states_its_composition() -> None:
     assert "(who may be at up to 2 sites)" in several["text"]
     floats = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
     words = [guarantee(a_plan_of(one, delta=1e-6))["text"] for one in floats]
-    assert all("floating point" in said for said in (pure["text"], *words))
+    assert all("floating point" in message for message in (pure["text"], *words))
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["text"]
 
 
@@ -223,12 +227,14 @@ def test_a_guarantee_states_its_composition() -> None:
     st.floats(0.05, 2000), st.floats(-12, -1.01).map(lambda x: 10.0**x), st.sampled_from(["dp-pca", "em-cov"])
 )
 def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: float, name: str) -> None:
-    said = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
-    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["text"])
+    message = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
+    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", message["text"])
     assert stated is not None
-    for word, true, step in zip(stated.groups(), (said["epsilon"], said["delta"]), (1e-3, 1e-2), strict=True):
+    for word, true, step in zip(
+        stated.groups(), (message["epsilon"], message["delta"]), (1e-3, 1e-2), strict=True
+    ):
         assert true <= float(word) <= true * (1 + 1.01 * step)
-    assert f"e^{stated.group(1)}" in said["text"]
+    assert f"e^{stated.group(1)}" in message["text"]
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
@@ -245,10 +251,10 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
     queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
     words, own = guarantee(plan)["technical"], sum(query.cost.atto_delta for query in queries)
     adds_epsilons = traits.basic or delta == 0
-    laws = {(query.priced.distribution, query.cost.atto_delta) for query in queries}
+    models = {(query.priced.distribution, query.cost.atto_delta) for query in queries}
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
-    assert "-Gaussian" not in words or laws <= {(NoiseDistribution.GAUSSIAN, 0)}
+    assert "-Gaussian" not in words or models <= {(NoiseDistribution.GAUSSIAN, 0)}
     if adds_epsilons:
         assert words == "the sum of its queries' privacy losses"
     else:
@@ -268,24 +274,24 @@ def test_the_reading_under_replacement_is_that_of_two_changes(algorithm: Algorit
     """Computed apart: 2 mu, 4 rho under zCDP, else 2 epsilon and delta (1 + e^epsilon)."""
     for epsilon, delta in ((0.3, 1e-9), (1.0, 1e-6), (4.0, 1e-3)):
         plan = a_plan_of(algorithm, epsilon=epsilon, delta=delta)
-        said, traits = guarantee(plan), PROPERTIES[algorithm]
+        message, traits = guarantee(plan), PROPERTIES[algorithm]
         rho, own = plan.micro_rho / MICRO, plan.atto_delta / ATTO
         kind = "gaussian" if traits.gaussian else "basic" if traits.basic else "zcdp"
         wanted = for_two_changes(epsilon, delta, rho, own, kind=kind)
-        assert (said["other_epsilon"], said["other_delta"]) == pytest.approx(wanted, rel=1e-6)
+        assert (message["other_epsilon"], message["other_delta"]) == pytest.approx(wanted, rel=1e-6)
         mu = math.sqrt(2 * rho)
         if kind != "basic":
             least = gaussian_epsilon(mu, delta) if traits.gaussian else epsilon_for(rho, delta - own)
-        assert said["epsilon"] == pytest.approx(epsilon if kind == "basic" else least, rel=1e-6)
-        assert said["mu"] is None if kind != "gaussian" else mu <= said["mu"] < mu + 1e-6
+        assert message["epsilon"] == pytest.approx(epsilon if kind == "basic" else least, rel=1e-6)
+        assert message["mu"] is None if kind != "gaussian" else mu <= message["mu"] < mu + 1e-6
 
 
 def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() -> None:
     """The mean's share depends on the noised count: 15 % below 5,000 records, 5 % from there on."""
     small = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, epsilon=0.08, expected_records=400)
-    asked = rehearse(small)
+    round_query = rehearse(small)
     with refused(Code.BAD_STUDY, "below one micro-rho"):
-        check_all_sizes(small, asked)
+        check_all_sizes(small, round_query)
     large = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6)
     check_all_sizes(large, rehearse(large))
     tiny = a_plan_of(Algorithm.PRIVATE_OJA, delta=1e-6, epsilon=0.054, centring=False)
@@ -309,8 +315,8 @@ def test_secure_aggregation_runs_gaussian_sums_only(algorithm: Algorithm) -> Non
             a_plan_of(algorithm, federation=Federation(sites=sites), **masked)
         return
     plan = a_plan_of(algorithm, federation=Federation(sites=sites), attempts=3, **masked)
-    asked = rehearse(plan)
+    round_query = rehearse(plan)
     assert plan.gaussian
     assert plan.cost == sum([plan.single_attempt_cost] * 3, NO_COST)
-    assert all(one.priced.atto_delta == MASKED_ATTEMPT_DELTA for one in asked)
-    assert sum((one.cost for one in asked), NO_COST).fits(plan.single_attempt_cost)
+    assert all(one.priced.atto_delta == MASKED_ATTEMPT_DELTA for one in round_query)
+    assert sum((one.cost for one in round_query), NO_COST).fits(plan.single_attempt_cost)

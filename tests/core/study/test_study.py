@@ -63,9 +63,9 @@ def base() -> dict[str, Any]:
 def with_value(path: str, value: Any) -> dict[str, Any]:
     """`base` with the value at "section.key" or "columns.0.key" replaced."""
     data = base()
-    *way, last = path.split(".")
+    *route, last = path.split(".")
     place: Any = data
-    for step in way:
+    for step in route:
         place = place[int(step)] if step.isdigit() else place[step]
     place[last] = value
     return data
@@ -179,8 +179,8 @@ MISSING += [f"columns.0.{key}" for key in ("name", "unit", "lower", "upper")]
 @pytest.mark.parametrize("path", MISSING)
 def test_a_missing_key_is_named_and_bounds_are_said_to_be_public(path: str) -> None:
     data: Any = with_value(path, None)
-    *way, last = path.split(".")
-    del reduce(lambda place, step: place[int(step) if step.isdigit() else step], way, data)[last]
+    *route, last = path.split(".")
+    del reduce(lambda place, step: place[int(step) if step.isdigit() else step], route, data)[last]
     with pytest.raises(RequestError, match=f"has no {last}") as caught:
         study_from_dict(data)
     assert ("never taken from the data" in str(caught.value)) is (last in ("lower", "upper"))

@@ -127,12 +127,12 @@ def test_the_deepest_that_is_read_is_one_level_above_what_is_refused(inside: str
 
 
 def test_arrays_and_inline_tables_are_read_to_the_same_depth() -> None:
-    for opening, closing in (("[", "]"), ("{a=", "}")):
+    for dispatch, closing in (("[", "]"), ("{a=", "}")):
         levels = DEEPEST - 1
-        text = "a = " + opening * levels + ("1" if "=" in opening else "") + closing * levels
+        text = "a = " + dispatch * levels + ("1" if "=" in dispatch else "") + closing * levels
         assert parse_toml(text) == tomllib.loads(text)
         with pytest.raises(ValueError, match="deep"):
-            parse_toml(text.replace(opening, 2 * opening, 1))
+            parse_toml(text.replace(dispatch, 2 * dispatch, 1))
 
 
 def test_depth_is_counted_from_each_header_and_each_line_anew() -> None:

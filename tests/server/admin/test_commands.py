@@ -63,14 +63,14 @@ async def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
         assert "Cipher is (NONE)" in await asyncio.to_thread(handshake, line["port"], "-tls1_2")
         assert "New, TLSv1.3" in await asyncio.to_thread(handshake, line["port"], "-tls1_3")
         out_file = tmp_path / "anna.json"
-        asked = ("token", "--config", config, "--role", "site", "--name", "anna")
-        assert command(*asked, "--out", str(out_file))[0] == 0
+        query = ("token", "--config", config, "--role", "site", "--name", "anna")
+        assert command(*query, "--out", str(out_file))[0] == 0
         assert out_file.stat().st_mode & 0o777 == 0o600
         join = json.loads(out_file.read_text())
         assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
-        held = await joined(coordinator, join)
+        stored = await joined(coordinator, join)
         hello = a_hello()
-        anna = coordinator.connect(held)
+        anna = coordinator.connect(stored)
         await anna.stub.Hello(hello)
         code, out, _ = command("status", "--config", config, "--json")
         found = json.loads(out)

@@ -54,8 +54,8 @@ async def test_nobody_else_opens_any_page(visits: Visits) -> None:
             path = route.path.format(digest=ABSENT, role="analyst", name="nobody")
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 form = [("csrf", "of nobody")]
-                asked = browser.get(path) if method == "GET" else browser.post(path, form)
-                status = (await asked).status
+                query = browser.get(path) if method == "GET" else browser.post(path, form)
+                status = (await query).status
                 if role not in ADMITTED[route.path] or method == "POST":
                     assert status == 403, (role, method, path)
                 else:
@@ -93,13 +93,13 @@ async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open
     assert await asyncio.to_thread(kept_open, connection, visits.port) == 403
     connection.close()
     assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
-    told = await analyst.get("/")
-    assert "is on the deny-list; ask the coordinator&#39;s operator" in told.text
-    assert "did not come from a page" not in told.text
+    result = await analyst.get("/")
+    assert "is on the deny-list; ask the coordinator&#39;s operator" in result.text
+    assert "did not come from a page" not in result.text
     again = await visits.visitor(Role.OPERATOR, "olga")
-    told = await operator.get("/")
-    assert (told.status, (await again.get("/")).status) == (403, 200)
-    assert "was replaced by a later one; use that one" in told.text
+    result = await operator.get("/")
+    assert (result.status, (await again.get("/")).status) == (403, 200)
+    assert "was replaced by a later one; use that one" in result.text
 
 
 def kept_open(connection: http.client.HTTPConnection, port: int) -> int:
@@ -156,10 +156,10 @@ async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(visits: Vi
 
 def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
     sessions = Sessions()
-    kept = sessions.open("olga")
+    remaining = sessions.open("olga")
     for _ in range(2 * MOST_SESSIONS):
         latest = sessions.open("mallory")
-    assert sessions.find(kept.token) is kept
+    assert sessions.find(remaining.token) is remaining
     assert sessions.find(latest.token) is latest
 
 
@@ -218,11 +218,11 @@ PROXY = {
 async def test_a_listed_proxy_says_who_visits_and_nobody_else_does(tmp_path: Path) -> None:
     """The header from anywhere else is refused, also beside a certificate that is good."""
     async with visited(tmp_path / "c", settings=PROXY) as visits:
-        held = await visits.rig.credentials(Role.OPERATOR, "olga")
+        stored = await visits.rig.credentials(Role.OPERATOR, "olga")
         name = {"X-Forwarded-User": "olga@example.org"}
         proxy = visits.browser(None, whence="127.0.0.2")
         assert (await proxy.get("/people", **name)).status == 200
-        for credentials, headers in ((None, name), (held, name), (held, {})):
+        for credentials, headers in ((None, name), (stored, name), (stored, {})):
             with pytest.raises(HANDSHAKE):
                 await visits.browser(credentials).get("/people", **headers)
         assert (await proxy.get("/people")).status == 403, "it names nobody"

@@ -78,12 +78,12 @@ async def test_a_request_that_never_ends_is_ended(visits: Visits, monkeypatch: p
 
 async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "MOST_CONNECTIONS", 4)
-    async with visited(tmp_path / "c", settings=PROXY) as visits, AsyncExitStack() as held:
+    async with visited(tmp_path / "c", settings=PROXY) as visits, AsyncExitStack() as stored:
         await visits.rig.credentials(Role.OPERATOR, "olga")
         stranger = visits.browser(None)
         for _ in range(6):
             with pytest.raises(OSError):  # noqa: PT011 - however TLS puts it that nobody answers
-                await held.enter_async_context(speaking(stranger, "GET / HTTP/1.1\r\nX-Slow: "))
+                await stored.enter_async_context(speaking(stranger, "GET / HTTP/1.1\r\nX-Slow: "))
         proxy = visits.browser(None, whence="127.0.0.2")
         assert (await proxy.get("/people", **{"X-Forwarded-User": "olga@example.org"})).status == 200
         count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
@@ -96,10 +96,10 @@ async def test_one_certificate_or_address_has_no_more_than_its_share(
 ) -> None:
     monkeypatch.setattr(listener, bound, 3)
     _never_late(monkeypatch)
-    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as stored:
         ada, olga = await visits.visitor(Role.ANALYST, "ada"), await visits.visitor(Role.OPERATOR, "olga")
         for one in (ada, ada, ada):
-            await held.enter_async_context(speaking(one, "GET / HTTP/1.1\r\n"))
+            await stored.enter_async_context(speaking(one, "GET / HTTP/1.1\r\n"))
         beyond = ada if bound == "MOST_OF_ONE" else olga
         async with speaking(beyond, "GET / HTTP/1.1\r\n") as connection:
             await gone(connection)
@@ -112,11 +112,11 @@ async def test_of_all_connections_those_of_the_certificate_with_the_most_make_ro
 ) -> None:
     monkeypatch.setattr(listener, "MOST_CONNECTIONS", 5)
     _never_late(monkeypatch)
-    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as stored:
         eve, ada = await visits.visitor(Role.ANALYST, "eve"), await visits.visitor(Role.ANALYST, "ada")
-        first = await held.enter_async_context(speaking(ada, ""))
-        crowd = [await held.enter_async_context(speaking(eve, "GET / HTTP/1.1\r\n")) for _ in range(4)]
-        crowd += [await held.enter_async_context(speaking(eve, "")) for _ in range(4)]
+        first = await stored.enter_async_context(speaking(ada, ""))
+        crowd = [await stored.enter_async_context(speaking(eve, "GET / HTTP/1.1\r\n")) for _ in range(4)]
+        crowd += [await stored.enter_async_context(speaking(eve, "")) for _ in range(4)]
         for connection in crowd[-2:-4:-1]:  # the idle ones before those that speak, however slowly
             await gone(connection)
         assert (await ada.get("/")).status == 200
@@ -127,22 +127,22 @@ async def test_half_open_sockets_take_no_place_and_hold_no_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "MAX_PENDING_CONNECTIONS", 5)
-    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as stored:
         olga = await visits.visitor(Role.OPERATOR, "olga")
-        silent = [await asyncio.open_connection("127.0.0.1", visits.port) for _ in range(20)]
-        for _, writer in silent:
-            held.callback(writer.transport.abort)
+        quiet_site = [await asyncio.open_connection("127.0.0.1", visits.port) for _ in range(20)]
+        for _, writer in quiet_site:
+            stored.callback(writer.transport.abort)
         assert (await olga.get("/")).status == 200
-        for connection in silent[:14]:
+        for connection in quiet_site[:14]:
             await gone(connection)
         here = visits.rig.daemon._console
         assert here is not None
         assert len(here._listener._pending_connections) <= 5
         assert not here._listener._handshake_tasks, "nothing of TLS is made for them"
         count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
-        told = count("eigenveil_closed_connections_total", {"why": "console-handshakes", "peer": ""})
-        assert told is not None
-        assert told >= 15
+        result = count("eigenveil_closed_connections_total", {"why": "console-handshakes", "peer": ""})
+        assert result is not None
+        assert result >= 15
 
 
 async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(visits: Visits) -> None:

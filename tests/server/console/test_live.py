@@ -61,9 +61,9 @@ async def test_a_watcher_sees_a_study_to_its_end_and_is_told_no_secret(visits: V
         assert await status(reader) == 200
         await until(reader, b">running<")
         async with answering(sites):
-            told = await until(reader, b"Its result is released")
-            told += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
-    assert b"csrf" not in told
+            result = await until(reader, b"Its result is released")
+            result += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
+    assert b"csrf" not in result
     # Whoever asks again is told that there is nothing more: browsers then stop asking.
     assert (await operator.get(f"/studies/{digest}/live")).status == 204
 
@@ -160,10 +160,10 @@ async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting
     deaf = socket.create_connection(("127.0.0.1", visits.port))
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     wrapped = operator.context.wrap_socket(deaf, server_hostname="127.0.0.1", do_handshake_on_connect=False)
-    with wrapped as held:
-        await asyncio.to_thread(held.do_handshake)
-        ask = f"GET /studies/{digest}/live HTTP/1.1\r\nHost: 127.0.0.1:{visits.port}\r\n\r\n"
-        await asyncio.to_thread(held.sendall, ask.encode())
+    with wrapped as stored:
+        await asyncio.to_thread(stored.do_handshake)
+        query = f"GET /studies/{digest}/live HTTP/1.1\r\nHost: 127.0.0.1:{visits.port}\r\n\r\n"
+        await asyncio.to_thread(stored.sendall, query.encode())
         async with watching(operator, f"/studies/{digest}/live") as reader:
             assert await status(reader) == 200
             async with answering(sites):

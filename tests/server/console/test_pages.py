@@ -34,8 +34,8 @@ async def typed(browser: Browser, do: str, columns: Iterable[str] = (), **change
 
 async def an_analyst(visits: Visits, name: str) -> tuple[Browser, Client]:
     """Somebody's browser, and the machine on which their key lies."""
-    held = await visits.rig.credentials(Role.ANALYST, name)
-    return visits.browser(held), visits.rig.connect(held)
+    stored = await visits.rig.credentials(Role.ANALYST, name)
+    return visits.browser(stored), visits.rig.connect(stored)
 
 
 async def submitted(browser: Browser, client: Client, submission: str = "one", **changes: Any) -> str:
@@ -67,11 +67,11 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
     async with answering(sites):
         path = await submitted(analyst, client)
         await shown(analyst, path, 'id="found"')
-        kept = await analyst.get(f"{path}/release.json")
+        remaining = await analyst.get(f"{path}/release.json")
         report_page = await analyst.get(f"{path}/report")
     digest = path.rpartition("/")[2]
-    assert kept.text.encode() == await client.release(digest)
-    study = json.loads(kept.text)["document"]["plan"]["study"]
+    assert remaining.text.encode() == await client.release(digest)
+    study = json.loads(remaining.text)["document"]["plan"]["study"]
     assert (study["name"], study["purpose"], study["components"]) == ("first", "to see", 2)
     assert [one["name"] for one in study["columns"]] == ["c0", "c1", "c2", "c3"]
     assert study["federation"]["sites"] == list(SITES)
@@ -108,9 +108,9 @@ async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(visits
     analyst, client = await an_analyst(visits, "ada")
     assert "very same" not in (await typed(analyst, "draft")).text
     path = await submitted(analyst, client)
-    for words, told in (({}, True), ({"purpose": "another"}, False)):
+    for words, result in (({}, True), ({"purpose": "another"}, False)):
         text = (await typed(analyst, "draft", **words)).text
-        assert (path in text, "An identical study is already running" in text) == (told, told)
+        assert (path in text, "An identical study is already running" in text) == (result, result)
     other, _ = await an_analyst(visits, "bea")
     assert path not in (await typed(other, "draft")).text
 
@@ -160,8 +160,8 @@ async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_r
     path = await submitted(analyst, client, "two")
     for one in (cancelled, path):
         for browser in (analyst, operator):
-            told = (await browser.get(one)).text
-            assert [word for word in question if word not in told] == []
+            result = (await browser.get(one)).text
+            assert [word for word in question if word not in result] == []
         for page in (one, "/", "/studies", "/budget"):
             assert [word for word in question if word in (await other.get(page)).text] == [], page
     async with answering(sites):
@@ -194,10 +194,10 @@ async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path) -> No
         analyst, client = await an_analyst(visits, "ada")
         operator = await visits.visitor(Role.OPERATOR, "olga")
         pages = [await typed(analyst, "find", columns=["c0"], **dict.fromkeys(TEXTS, script))]
-        said: dict[str, Any] = {"columns": ["c0", column], "purpose": script}
-        pages += [await typed(analyst, do, name="n", **said) for do in ("predict", "draft")]
+        message: dict[str, Any] = {"columns": ["c0", column], "purpose": script}
+        pages += [await typed(analyst, do, name="n", **message) for do in ("predict", "draft")]
         async with answering(sites, columns=2):
-            path = await submitted(analyst, client, name="scripted", **said)
+            path = await submitted(analyst, client, name="scripted", **message)
             await shown(analyst, path, 'id="found"')
         deny = "/people/analyst/ada/deny"
         assert (await operator.send(deny, deny, why=script)).status == 303
@@ -237,13 +237,13 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(visits: Vi
         await client.events(await client.submit(study_toml()))
         greeting = a_hello(next_generation=b"g" * 32)
         await sites["anna"].stub.Hello(greeting)
-    told = (await analyst.get("/")).text
-    assert "online" not in told
-    assert "in the hour of" in told
-    assert "Certificate until" not in told
-    told = (await operator.get("/")).text
-    assert "Certificate until" in told
-    assert told.count(">online<") == 1
+    result = (await analyst.get("/")).text
+    assert "online" not in result
+    assert "in the hour of" in result
+    assert "Certificate until" not in result
+    result = (await operator.get("/")).text
+    assert "Certificate until" in result
+    assert result.count(">online<") == 1
     await sites["anna"].channel.close()
     async with asyncio.timeout(20):
         while ">online<" in (await operator.get("/")).text:
@@ -261,11 +261,11 @@ async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_decline
     await sites["anna"].stub.NextWork(
         pb.NextWorkRequest(known_plans=known, awaiting_approval=known), timeout=30
     )
-    told = await shown(operator, path, "waits for a person at the site")
-    assert "No round opens before" in told.text
-    assert "Waiting for: anna, bert, carl." in told.text
-    asked = pb.NextWorkRequest(known_plans=known, agreed=agreed)
-    waiting = sites["bert"].stub.NextWork(asked)
+    result = await shown(operator, path, "waits for a person at the site")
+    assert "No round opens before" in result.text
+    assert "Waiting for: anna, bert, carl." in result.text
+    query = pb.NextWorkRequest(known_plans=known, agreed=agreed)
+    waiting = sites["bert"].stub.NextWork(query)
     await shown(operator, path, "Waiting for: anna, carl.")
     declining = pb.DeclineRequest(
         plan_digest=digest, reason=pb.DECLINE_REASON_PERSON_PURPOSE, text=f"no {SCRIPT}"
@@ -280,8 +280,8 @@ async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_decline
         live = [await until(reader, b"\r\n0\r\n\r\n") for reader in readers]
     assert [b"<q>no &lt;script" in one for one in live] == [True, False, False]
     for browser in browsers:
-        told = await shown(browser, path, "the purpose of the study is not covered there")
-        assert SCRIPT not in told.text
-        assert ("<q>no &lt;script" in told.text) is (browser is analyst), "it was written to the analyst"
+        result = await shown(browser, path, "the purpose of the study is not covered there")
+        assert SCRIPT not in result.text
+        assert ("<q>no &lt;script" in result.text) is (browser is analyst), "it was written to the analyst"
     assert "purpose" in (await operator.get("/refusals")).text
     waiting.cancel()

@@ -47,13 +47,13 @@ class Answer:
         return found[1]
 
 
-def tls(ca: bytes, held: Credentials | None) -> ssl.SSLContext:
+def tls(ca: bytes, stored: Credentials | None) -> ssl.SSLContext:
     """Trusts the federation, and shows a certificate if there is one."""
     context = ssl.create_default_context(cadata=ca.decode())
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    if held is not None:
+    if stored is not None:
         with tempfile.NamedTemporaryFile() as file:
-            file.write(held.key + held.certificate)
+            file.write(stored.key + stored.certificate)
             file.flush()
             context.load_cert_chain(file.name)
     return context
@@ -78,7 +78,7 @@ class Browser:
             source_address=None if self.whence is None else (self.whence, 0),
         )
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         sent = {"Host": f"127.0.0.1:{self.port}", **self.more, **(headers or {})}
@@ -97,7 +97,7 @@ class Browser:
         return Answer(status=found.status, headers=dict(found.headers.items()), text=text)
 
     async def get(self, path: str, **headers: str) -> Answer:
-        return await asyncio.to_thread(self.ask, "GET", path, None, headers)
+        return await asyncio.to_thread(self.request, "GET", path, None, headers)
 
     async def post(
         self, path: str, fields: Iterable[tuple[str, str]], headers: Mapping[str, str] | None = None
@@ -107,7 +107,7 @@ class Browser:
             "Content-Type": "application/x-www-form-urlencoded",
             **(headers or {}),
         }
-        return await asyncio.to_thread(self.ask, "POST", path, urlencode(list(fields)).encode(), sent)
+        return await asyncio.to_thread(self.request, "POST", path, urlencode(list(fields)).encode(), sent)
 
     async def send(self, page: str, path: str, **fields: str) -> Answer:
         """Open a page with a form, then send the form."""
@@ -122,8 +122,8 @@ class Visits:
     rig: Rig
     port: int
 
-    def browser(self, held: Credentials | None, **more: Any) -> Browser:
-        return Browser(port=self.port, context=tls(self.rig.ca, held), **more)
+    def browser(self, stored: Credentials | None, **more: Any) -> Browser:
+        return Browser(port=self.port, context=tls(self.rig.ca, stored), **more)
 
     async def visitor(self, role: Role, name: str) -> Browser:
         """Somebody who enrols, and opens a browser."""

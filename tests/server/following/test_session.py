@@ -62,9 +62,9 @@ def run(algorithm: Algorithm, d: int = D) -> Simulation:
 
 
 @contextmanager
-def wide(told: Simulation) -> Iterator[StudySession]:
+def wide(response: Simulation) -> Iterator[StudySession]:
     """Its session; it ends with its process."""
-    here = StudySession(told.plan)
+    here = StudySession(response.plan)
     try:
         yield here
     finally:
@@ -85,10 +85,10 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.REFINED_COV])
 def test_questions_and_result_are_those_of_this_process(algorithm: Algorithm) -> None:
-    told = run(algorithm)
-    alone = Session(told.plan)
-    with wide(told) as here:
-        for release in told.releases:
+    response = run(algorithm)
+    alone = Session(response.plan)
+    with wide(response) as here:
+        for release in response.releases:
             assert here.pending is not None
             assert alone.pending is not None
             assert here.pending.digest == alone.pending.digest
@@ -97,21 +97,21 @@ def test_questions_and_result_are_those_of_this_process(algorithm: Algorithm) ->
             assert (here.pending is None) == (alone.pending is None)
             assert here.spent == alone.spent
             assert (here._local_session is None) == any(one.values.size > D for one in here.releases)
-        found, expected = here.result.to_dict(), result_of(told.plan, alone.result).to_dict()
+        found, expected = here.result.to_dict(), result_of(response.plan, alone.result).to_dict()
         assert json.dumps(found) == json.dumps(expected)
 
 
 def test_a_process_that_was_ended_is_started_again_and_told_all_there_was() -> None:
-    told = run(Algorithm.REFINED_COV, 40)
-    with wide(told) as here:
-        *before, _ = told.releases
+    response = run(Algorithm.REFINED_COV, 40)
+    with wide(response) as here:
+        *before, _ = response.releases
         here.replay(before)
-        asked, process = here.pending, here._process
-        assert asked is not None
+        query, process = here.pending, here._process
+        assert query is not None
         assert process is not None
         process.kill()
-        here.feed(told.releases[-1])
-        assert here.result.to_dict() == told.result.to_dict()
+        here.feed(response.releases[-1])
+        assert here.result.to_dict() == response.result.to_dict()
 
 
 @pytest.mark.parametrize("answers", [0, 2])
@@ -119,7 +119,7 @@ def test_one_that_is_ended_again_and_again_ends_the_study(
     answers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever it answered before: that is no answer to the last release."""
-    told, started = run(Algorithm.GAUSS_COV, 40), list[object]()
+    response, started = run(Algorithm.GAUSS_COV, 40), list[object]()
 
     def broken(module: str) -> subprocess.Popen[bytes]:
         started.append(None)
@@ -133,26 +133,26 @@ def test_one_that_is_ended_again_and_again_ends_the_study(
     monkeypatch.setattr(study_session, "read", late)
 
     monkeypatch.setattr(study_session, "start_isolated", broken)
-    with wide(told) as here:
+    with wide(response) as here:
         with pytest.raises(InternalError, match="possibly for lack of memory; the release is stored"):
-            here.replay(told.releases)
+            here.replay(response.releases)
         assert len(started) == study_session.ATTEMPTS == caplog.text.count("follower-ended")
-        assert here.releases == list(told.releases[:-1])
+        assert here.releases == list(response.releases[:-1])
 
 
 def test_a_refusal_is_told_as_it_is() -> None:
-    told = run(Algorithm.GAUSS_COV, 40)
-    with wide(told) as here:
-        here.replay(told.releases[:-1])
+    response = run(Algorithm.GAUSS_COV, 40)
+    with wide(response) as here:
+        here.replay(response.releases[:-1])
         with pytest.raises(InternalError, match="does not answer the query of round 7") as refused:
-            here.feed(replace(told.releases[-1], round=9))
+            here.feed(replace(response.releases[-1], round=9))
         assert refused.value.code is Code.BUG
 
 
 def test_a_study_that_is_stopped_waits_for_nothing_and_warns_of_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told, entered = run(Algorithm.GAUSS_COV, 40), Event()
+    response, entered = run(Algorithm.GAUSS_COV, 40), Event()
 
     def stuck(module: str) -> subprocess.Popen[bytes]:
         entered.set()
@@ -160,8 +160,8 @@ def test_a_study_that_is_stopped_waits_for_nothing_and_warns_of_nothing(
 
     monkeypatch.setattr(study_session, "start_isolated", stuck)
     with ThreadPoolExecutor(1) as threads:
-        with wide(told) as here:
-            fed = threads.submit(here.replay, told.releases)
+        with wide(response) as here:
+            fed = threads.submit(here.replay, response.releases)
             assert entered.wait(30)
         with pytest.raises(InternalError, match="is closed in this process"):
             fed.result(30)
@@ -169,13 +169,13 @@ def test_a_study_that_is_stopped_waits_for_nothing_and_warns_of_nothing(
 
 
 def test_it_ends_with_the_coordinator_in_the_middle_of_its_work() -> None:
-    told = run(Algorithm.GAUSS_COV, 40)
+    response = run(Algorithm.GAUSS_COV, 40)
     busy = "f.feed_release = lambda *_: time.sleep(600); f.main()"
     process = python(f"import time; from eigenveil_server.rounds import study_session as f; {busy}")
     assert process.stdin is not None
     assert process.stdout is not None
-    write(process.stdin, {}, told.plan.to_json())
-    write(process.stdin, release_header(told.releases[0]), to_memoryview(told.releases[0].values))
+    write(process.stdin, {}, response.plan.to_json())
+    write(process.stdin, release_header(response.releases[0]), to_memoryview(response.releases[0].values))
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(2)
     process.stdin.close()

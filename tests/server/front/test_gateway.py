@@ -46,23 +46,23 @@ REQUEST = a_hello()
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def connected(rig: Rig, held: Credentials, folder: Path, said: bytes = OPENING) -> Pair:
-    pair = await asyncio.open_connection("127.0.0.1", rig.ports.port, ssl=attackers_tls(held, folder))
-    pair[1].write(said)
+async def connected(rig: Rig, stored: Credentials, folder: Path, text: bytes = OPENING) -> Pair:
+    pair = await asyncio.open_connection("127.0.0.1", rig.ports.port, ssl=attackers_tls(stored, folder))
+    pair[1].write(text)
     return pair
 
 
 async def heard(pair: Pair, seconds: float = 60.0) -> bytes:
     """Everything until the coordinator closes the connection, which it must."""
-    said = b""
+    text = b""
     async with asyncio.timeout(seconds):
         try:
             while piece := await pair[0].read(65_536):
-                said += piece
+                text += piece
         except (ConnectionError, ssl.SSLError):
             pass
     pair[1].transport.abort()
-    return said
+    return text
 
 
 async def test_a_connection_without_an_admitted_call_is_closed(
@@ -100,7 +100,7 @@ async def test_one_certificate_keeps_few_connections_and_nobody_out(
 
     async with serving(made(tmp_path / "c")) as rig:
         eves = [await rig.credentials(Role.ANALYST, name) for name in ("eve", "mallory", "trudy")]
-        pairs = [await connected(rig, held, tmp_path) for held in eves for _ in range(5)]
+        pairs = [await connected(rig, stored, tmp_path) for stored in eves for _ in range(5)]
         ends = [asyncio.create_task(heard(pair)) for pair in pairs]
         while len(ends) - sum(end.done() for end in ends) > 4:
             await asyncio.sleep(0.01)
@@ -118,19 +118,19 @@ async def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
     monkeypatch.setattr(pending_connections, "MAX_PENDING_CONNECTIONS", 5)
     monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600_000)
 
-    def kept() -> int:
+    def remaining() -> int:
         gc.collect()
         return sum(isinstance(thing, connection.GatewayConnection) for thing in gc.get_objects())
 
     async with serving(made(tmp_path / "c")) as rig:
-        silent = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
+        quiet_site = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
         anna = await rig.client(Role.SITE, "anna")
         await anna.stub.Hello(REQUEST)
-        await heard(silent[0], 5.0)
-        for _, writer in silent:
+        await heard(quiet_site[0], 5.0)
+        for _, writer in quiet_site:
             writer.transport.abort()
         async with asyncio.timeout(100):  # nothing is kept of whoever was let go
-            while kept() > 1:  # anna's
+            while remaining() > 1:  # anna's
                 await asyncio.sleep(0.01)
 
 
@@ -146,8 +146,8 @@ async def test_who_takes_back_calls_is_told_to_go_and_named(
 
     async with serving(made(tmp_path / "c")) as rig:
         anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
-        said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
-        assert GOAWAY in [kind for kind, *_ in parse(said)]
+        text = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
+        assert GOAWAY in [kind for kind, *_ in parse(text)]
         metric = rig.daemon.runtime.metrics.registry.get_sample_value
         uri = "eigenveil://test-fed/site/anna"
         _, again = await connected(rig, anna, tmp_path)
@@ -157,10 +157,10 @@ async def test_who_takes_back_calls_is_told_to_go_and_named(
         again.transport.abort()
         await bert.stub.Hello(REQUEST)
         assert metric("eigenveil_closed_connections_total", {"why": "resets", "peer": uri}) == 1.0
-    told = [record.getMessage() for record in caplog.records if "why=resets" in record.getMessage()]
-    assert len(told) == 1
-    assert "eigenveil://test-fed/site/anna" in told[0]
-    assert "address='127.0.0.1:" in told[0]
+    result = [record.getMessage() for record in caplog.records if "why=resets" in record.getMessage()]
+    assert len(result) == 1
+    assert "eigenveil://test-fed/site/anna" in result[0]
+    assert "address='127.0.0.1:" in result[0]
 
 
 async def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(rig: Rig) -> None:

@@ -246,10 +246,10 @@ async def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_t
 
 async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(rig: Rig) -> None:
     where = ("127.0.0.1", rig.ports.port)
-    for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
+    for message in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
         with socket.create_connection(where) as one:
-            one.sendall(said)
-            if said[:1] != b"G":
+            one.sendall(message)
+            if message[:1] != b"G":
                 one.shutdown(socket.SHUT_WR)
             one.setblocking(False)
             async with asyncio.timeout(5):
@@ -285,15 +285,15 @@ async def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(
 
 
 def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -> None:
-    told, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
-    here = pending_connections.PendingConnections(mock.Mock(), told, most=4)
+    result, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
+    here = pending_connections.PendingConnections(mock.Mock(), result, most=4)
     for network, task in zip("abbc", tasks, strict=True):
         here._all.add(
             pending_connections.PendingConnection(mock.Mock(), network, 1, network, 0.0, task=task), network
         )
     here._make_room()
     assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
-    assert told.mock_calls == [mock.call()]
+    assert result.mock_calls == [mock.call()]
 
 
 def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> None:

@@ -141,11 +141,11 @@ async def test_what_a_caller_does_not_take_counts_against_its_next_reply(
     monkeypatch.setattr(http2, "STUCK_SECONDS", 1.5)
     window = 4  # INITIAL_WINDOW_SIZE
     greeting = message(a_hello().SerializeToString())
-    said = PREFACE + settings((window, 0)) + call(1, "Hello", greeting) + call(3, "Hello", greeting)
+    text = PREFACE + settings((window, 0)) + call(1, "Hello", greeting) + call(3, "Hello", greeting)
 
     async def scenario() -> bytes:
         async with serving(made(tmp_path / "c")) as rig:
             eve = await rig.credentials(Role.ANALYST, "eve")
-            return await heard(await connected(rig, eve, tmp_path, said))
+            return await heard(await connected(rig, eve, tmp_path, text))
 
     assert b"answers to you were not read yet" in (await scenario())

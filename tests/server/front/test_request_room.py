@@ -110,15 +110,17 @@ async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool)
     with connected(host) as (made, _):
         request = data(1, bytes(100_000))
         said(made, opened(), request[:-1])
-        held = host.requests._of["eve"]
-        assert (held.sent, held.whole) == (100_000, 0), "the head of the last frame says that it is the last"
+        stored = host.requests._of["eve"]
+        assert (stored.sent, stored.whole) == (100_000, 0), (
+            "the head of the last frame says that it is the last"
+        )
         said(made, request[-1:])
-        assert (held.sent, held.whole) == (100_000, 100_000)
+        assert (stored.sent, stored.whole) == (100_000, 100_000)
         said(made, opened(3), data(3, bytes(1000), end=False))
-        assert (held.sent, held.whole) == (101_000, 100_000)
+        assert (stored.sent, stored.whole) == (101_000, 100_000)
         if answer:
             made.send_to_caller(frame(HEADERS, END_HEADERS, 1, b"x"))
-            assert (held.sent, held.whole) == (1000, 0)
+            assert (stored.sent, stored.whole) == (1000, 0)
     assert not host.requests._of
 
 

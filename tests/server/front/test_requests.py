@@ -140,11 +140,11 @@ def test_who_was_refused_room_and_has_sent_nothing_is_forgotten() -> None:
 
 def test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now() -> None:
     shut: list[GatewayClient] = []
-    held = RequestQuota(shut.append, clock=lambda: 0.0)
+    stored = RequestQuota(shut.append, clock=lambda: 0.0)
     old, new = (GatewayClient(name="eve", role=Role.SITE) for _ in range(2))
-    assert held.take(old, 1)
-    assert held.take(new, MAX_BYTES_PER_CLIENT - 1)
-    assert not held.take(new, 1)
+    assert stored.take(old, 1)
+    assert stored.take(new, MAX_BYTES_PER_CLIENT - 1)
+    assert not stored.take(new, 1)
     assert len(shut) == 1
     assert shut[0] is new
 
@@ -209,14 +209,14 @@ async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_co
     """100 MiB of one connection, before they were counted."""
     opened = head(f"{SERVICE}/PutChunk")
     half = message(bytes(MESSAGE_BYTES - 1000))[:-1]
-    said = b"".join(
+    text = b"".join(
         frame(HEADERS, END_HEADERS, n, opened) + data(n, half, end=False) for n in range(1, 60, 2)
     )
 
     anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
     await bert.stub.Hello(a_hello())
     pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
-    pair[1].write(said)
+    pair[1].write(text)
     answer = await heard(pair)
     assert GOAWAY in [kind for kind, *_ in parse(answer)]
     assert b"too many bytes of unanswered requests" in answer

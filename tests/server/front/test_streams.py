@@ -162,7 +162,7 @@ def test_a_number_is_no_less_a_stream_for_what_came_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opening", "each_half_second"),
+    ("dispatch", "each_half_second"),
     [
         (settings((WINDOW, 0)), b""),
         (settings((WINDOW, 0)), window_update(1, 1)),
@@ -173,17 +173,17 @@ def test_a_number_is_no_less_a_stream_for_what_came_before_it() -> None:
         (settings((WINDOW, 0)), window_update(3, 2**20) + window_update(0, 2**20)),  # of another stream
     ],
 )
-def test_a_reply_that_is_not_read_is_overdue(opening: bytes, each_half_second: bytes) -> None:
+def test_a_reply_that_is_not_read_is_overdue(dispatch: bytes, each_half_second: bytes) -> None:
     """The server sends all that the windows allow, as gRPC does."""
-    line = Line().client(opening, asked()).server(answered())
+    line = Line().client(dispatch, asked()).server(answered())
     reply, waited = 4 * 2**20, 0.0
     while not (why := line.after(0.5)):
         waited += 0.5
         assert waited < 2 * STUCK_SECONDS, "it is not noticed"
         own = line.streams._open[1]
-        room = min(line.streams._window, line.streams._initial + own.window, reply)
-        line.server(sent(max(0, room)))
-        reply -= max(0, room)
+        space = min(line.streams._window, line.streams._initial + own.window, reply)
+        line.server(sent(max(0, space)))
+        reply -= max(0, space)
         line.client(each_half_second if waited < 1000 else b"")
     assert why == UNREAD
     assert waited >= STUCK_SECONDS - 1
@@ -306,8 +306,8 @@ async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_con
     gateway_options = GatewayOptions(
         tls=refuse, name=refuse, check_admitted=refuse, closed=refuse, limits=LIMITS
     )
-    door, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
-    one, other = GatewayConnection(door), GatewayConnection(door)
+    entrance, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
+    one, other = GatewayConnection(entrance), GatewayConnection(entrance)
     for connection in (one, other):
         connection.connection_made(mock.Mock())
         connection.info = ConnectionInfo(peer="", certificate=b"", client=eve)
@@ -318,7 +318,7 @@ async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_con
     said(other, call(1, "Hello", GREETING))
     assert (one.streams, other.streams) == (LIMITS.streams_per_client, 0)
     other.end()
-    await door.close()
+    await entrance.close()
 
 
 async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
@@ -332,16 +332,16 @@ async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_st
     async with serving(made(tmp_path / "c")) as rig:
         eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
         listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
-        guests = rig.daemon._main_gateway.quota._guests
-        uri, held = "eigenveil://test-fed/analyst/eve", 0
+        clients = rig.daemon._main_gateway.quota._guests
+        uri, stored = "eigenveil://test-fed/analyst/eve", 0
         while not listening.done():
             await bert.stub.Hello(a_hello())
-            held = max(held, guests[uri].streams if uri in guests else 0)
+            stored = max(stored, clients[uri].streams if uri in clients else 0)
             await asyncio.sleep(0.01)
         goaway = [payload for kind, _, _, payload in parse(listening.result()) if kind == GOAWAY]
         assert b"an answer was not read in time" in goaway[-1]
-        assert held == 10
-        assert guests[uri].streams == 0
+        assert stored == 10
+        assert clients[uri].streams == 0
         assert rig.daemon._main_gateway.quota._others == 0
 
 

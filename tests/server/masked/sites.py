@@ -59,7 +59,7 @@ class MaskedSite:
     def name(self) -> str:
         return self.client.name
 
-    async def asked(self) -> tuple[RoundQuery, Attempt | None]:
+    async def round_query(self) -> tuple[RoundQuery, Attempt | None]:
         """The next question, with the attempt that it comes with."""
         while True:
             found = await self.client.stub.NextWork(self.client.wish())
@@ -67,73 +67,78 @@ class MaskedSite:
             if query is not None:
                 return query, self.attempt_of(query, found)
 
-    def attempt_of(self, asked: RoundQuery, found: pb.NextWorkResponse) -> Attempt | None:
+    def attempt_of(self, round_query: RoundQuery, found: pb.NextWorkResponse) -> Attempt | None:
         """What a reply states of the set; one number has one set for ever."""
         if not found.HasField("attempt"):
             return None
         signed = SignedAttempt(signed_json=found.attempt.signed_json, signature=found.attempt.signature)
         attempt = signed.check(self.key)
-        assert attempt.is_of(asked)
+        assert attempt.is_of(round_query)
         assert attempt.members[self.name] == card_of(self.name)
-        place = (asked.plan_digest, (attempt.round, attempt.number))
+        place = (round_query.plan_digest, (attempt.round, attempt.number))
         assert self.sets.setdefault(place, attempt.digest) == attempt.digest, "two sets for one number"
         return attempt
 
-    async def ready(self, asked: RoundQuery, card: str = "") -> pb.ReadyResponse:
+    async def ready(self, round_query: RoundQuery, card: str = "") -> pb.ReadyResponse:
         """Say that the answer is computed."""
         request = pb.ReadyRequest(
-            plan_digest=bytes.fromhex(asked.plan_digest),
-            round=asked.round,
-            query_digest=bytes.fromhex(asked.digest),
+            plan_digest=bytes.fromhex(round_query.plan_digest),
+            round=round_query.round,
+            query_digest=bytes.fromhex(round_query.digest),
             key_card_digest=bytes.fromhex(card or card_of(self.name)),
         )
-        told = await self.client.stub.Ready(request)
-        self.readied.append(asked.round)
-        self._answers(asked, 0)
-        return told
+        result = await self.client.stub.Ready(request)
+        self.readied.append(round_query.round)
+        self._answers(round_query, 0)
+        return result
 
-    def answer(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
+    def answer(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
         """The masked answer, made once."""
         if attempt.digest not in self.sent:
-            plan = self.client.plans[asked.plan_digest]
+            plan = self.client.plans[round_query.plan_digest]
             if plan.digest not in self._sites:
                 self._sites[plan.digest] = Site(to_grid(self.rows, plan.study))
-            exact = self._sites[plan.digest].answer(asked.query)
-            share = OsNoise().draw(share_spec(asked.priced, plan.study, len(attempt.members)))
+            exact = self._sites[plan.digest].answer(round_query.query)
+            share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
             secrets = {other: secret(self.name, other) for other in attempt.sites if other != self.name}
             values = masked(exact, share, self.name, secrets, attempt)
-            self.sent[attempt.digest] = self.client.contribution(asked, values, attempt.digest)
+            self.sent[attempt.digest] = self.client.contribution(round_query, values, attempt.digest)
         return self.sent[attempt.digest]
 
-    async def send(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeResponse:
+    async def send(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeResponse:
         """Send it."""
-        told = await self.client.stub.Contribute(self.answer(asked, attempt))
-        self._answers(asked, attempt.number)
-        return told
+        result = await self.client.stub.Contribute(self.answer(round_query, attempt))
+        self._answers(round_query, attempt.number)
+        return result
 
-    async def decline(self, asked: RoundQuery) -> None:
+    async def decline(self, round_query: RoundQuery) -> None:
         """Say that nothing of this round will come."""
-        plan, reason = bytes.fromhex(asked.plan_digest), pb.DECLINE_REASON_POLICY
-        await self.client.stub.Decline(pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=reason))
+        plan, reason = bytes.fromhex(round_query.plan_digest), pb.DECLINE_REASON_POLICY
+        await self.client.stub.Decline(
+            pb.DeclineRequest(plan_digest=plan, round=round_query.round, reason=reason)
+        )
 
     async def serve(self) -> None:
         """Do what is asked, until cancelled; then say no word of an attempt that it `loses`."""
         while True:
-            asked, attempt = await self.asked()
+            round_query, attempt = await self.round_query()
             number = 0 if attempt is None else attempt.number
-            if self.loses(self.name, (asked.round, number)):
-                self._answers(asked, number)
+            if self.loses(self.name, (round_query.round, number)):
+                self._answers(round_query, number)
             else:
                 try:
-                    await (self.ready(asked) if attempt is None else self.send(asked, attempt))
+                    await (self.ready(round_query) if attempt is None else self.send(round_query, attempt))
                 except grpc.aio.AioRpcError as problem:
                     if error_from(problem).code is not Code.CONFLICT:  # it was late: ask for work
                         raise
 
-    def _answers(self, asked: RoundQuery, number: int) -> None:
-        plan = bytes.fromhex(asked.plan_digest)
-        held = [one for one in self.client.answered if one.plan_digest != plan]
-        self.client.answered = [*held, pb.Answered(plan_digest=plan, round=asked.round, attempt=number)]
+    def _answers(self, round_query: RoundQuery, number: int) -> None:
+        plan = bytes.fromhex(round_query.plan_digest)
+        cached = [one for one in self.client.answered if one.plan_digest != plan]
+        self.client.answered = [
+            *cached,
+            pb.Answered(plan_digest=plan, round=round_query.round, attempt=number),
+        ]
 
 
 def site_of(rig: Rig, client: Client, loses: Loses = lambda site, place: False) -> MaskedSite:

@@ -22,22 +22,22 @@ MaskedSites = dict[str, MaskedSite]
 async def fixed(sites: MaskedSites) -> tuple[RoundQuery, Attempt]:
     """All get ready; the question and the first attempt at it."""
     for site in sites.values():
-        await site.ready((await site.asked())[0])
-    found = [await site.asked() for site in sites.values()]
-    asked, attempt = found[0]
+        await site.ready((await site.round_query())[0])
+    found = [await site.round_query() for site in sites.values()]
+    round_query, attempt = found[0]
     assert attempt is not None
-    return asked, attempt
+    return round_query, attempt
 
 
 async def tried_again(sites: MaskedSites) -> tuple[RoundQuery, Attempt, Attempt]:
     """Anna answers the first attempt, and carl declines it; both attempts."""
-    asked, first = await fixed(sites)
-    await sites["anna"].send(asked, first)
-    await sites["carl"].decline(asked)
-    _, second = await sites["anna"].asked()
+    round_query, first = await fixed(sites)
+    await sites["anna"].send(round_query, first)
+    await sites["carl"].decline(round_query)
+    _, second = await sites["anna"].round_query()
     assert second is not None
     assert second.number == 2
-    return asked, first, second
+    return round_query, first, second
 
 
 def audited(folder: Path) -> list[tuple[str, str]]:
@@ -53,17 +53,19 @@ def audited(folder: Path) -> list[tuple[str, str]]:
 async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     digest = await ada.submit(masked_toml())
-    asked, first, second = await tried_again(sites)
+    round_query, first, second = await tried_again(sites)
     anna, bert, carl = sites.values()
-    assert (await anna.send(asked, first)).repeated, "it was taken while its attempt was on"
+    assert (await anna.send(round_query, first)).repeated, "it was taken while its attempt was on"
     studies = rig.repository.studies
     assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
-    other = anna.client.contribution(asked, bert.rows[: asked.query.length, 0].astype("<i8"), first.digest)
+    other = anna.client.contribution(
+        round_query, bert.rows[: round_query.query.length, 0].astype("<i8"), first.digest
+    )
     assert "differently before" in str(await refusal(anna.client.stub.Contribute(other)))
     for _ in range(2):
-        late = await refusal(bert.send(asked, first))
+        late = await refusal(bert.send(round_query, first))
         assert (late.code, "poll for new work" in str(late)) == (Code.CONFLICT, True)
-    assert (await refusal(carl.send(asked, first))).code is Code.CONFLICT
+    assert (await refusal(carl.send(round_query, first))).code is Code.CONFLICT
     assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
     opened = (await rig.daemon.engine.run(digest)).opened
     assert opened is not None
@@ -73,41 +75,41 @@ async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
         ("different-second-answer", "site/anna"),
         ("late-answer", "site/bert"), ("late-answer", "site/carl"),
     ]  # fmt: skip
-    await anna.send(asked, second)
-    await bert.send(asked, second)
-    assert (await bert.send(asked, second)).repeated
-    while (found := await anna.asked())[0].round == 0:
+    await anna.send(round_query, second)
+    await bert.send(round_query, second)
+    assert (await bert.send(round_query, second)).repeated
+    while (found := await anna.round_query())[0].round == 0:
         pass
     assert found[1] is not None
     assert found[1].sites == ("anna", "bert")
     release = studies.sealed(digest, 0)
     assert release is not None
     assert abs(release.release.values[0] - 120) < 8 * release.release.sigma
-    assert (await bert.send(asked, second)).repeated, "its round is over"
-    assert (await refusal(bert.send(asked, first))).code is Code.CONFLICT
+    assert (await bert.send(round_query, second)).repeated, "its round is over"
+    assert (await refusal(bert.send(round_query, first))).code is Code.CONFLICT
 
 
 async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(rig: Rig) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     await ada.submit(masked_toml())
-    asked, attempt = await fixed(sites)
+    round_query, attempt = await fixed(sites)
     members = {name: attempt.members[name] for name in ("anna", "bert")}
     invented = Attempt(plan=attempt.plan, round=0, query=attempt.query, number=1, members=members)
     anna, bert, carl = sites.values()
-    assert (await refusal(anna.send(asked, invented))).code is Code.BAD_CONTRIBUTION
-    exact = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"))
+    assert (await refusal(anna.send(round_query, invented))).code is Code.BAD_CONTRIBUTION
+    exact = anna.client.contribution(round_query, anna.rows[:1, 0].astype("<i8"))
     assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
     for digest in ("", invented.digest):
         values = anna.rows[:1, 0].astype("<i8")
-        message = carl.client.contribution(asked, values, digest)
+        message = carl.client.contribution(round_query, values, digest)
         assert (await refusal(carl.client.open_upload(message))).code is Code.BAD_CONTRIBUTION
-    await anna.send(asked, attempt)
-    changed = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"), attempt.digest)
+    await anna.send(round_query, attempt)
+    changed = anna.client.contribution(round_query, anna.rows[:1, 0].astype("<i8"), attempt.digest)
     assert "differently before" in str(await refusal(anna.client.stub.Contribute(changed)))
     assert audited(rig.config.state) == [
         ("answer-refused", "site/anna"), ("different-second-answer", "site/anna"),
     ]  # fmt: skip
-    assert (await bert.send(asked, attempt)).repeated is False
+    assert (await bert.send(round_query, attempt)).repeated is False
 
 
 async def test_one_that_is_in_no_set_waits_for_the_next(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,17 +118,17 @@ async def test_one_that_is_in_no_set_waits_for_the_next(rig: Rig, monkeypatch: p
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     await ada.submit(masked_toml())
     anna, bert, carl = sites.values()
-    asked, attempt = await fixed({"anna": anna, "bert": bert})
+    round_query, attempt = await fixed({"anna": anna, "bert": bert})
     assert attempt.sites == ("anna", "bert")
-    query, none = await carl.asked()
-    assert (query.digest, none) == (asked.digest, None)
-    outside = carl.client.contribution(asked, carl.rows[:1, 0].astype("<i8"), attempt.digest)
+    query, none = await carl.round_query()
+    assert (query.digest, none) == (round_query.digest, None)
+    outside = carl.client.contribution(round_query, carl.rows[:1, 0].astype("<i8"), attempt.digest)
     refused = await refusal(carl.client.stub.Contribute(outside))
     assert (refused.code, "is not in the set" in str(refused)) == (Code.BAD_CONTRIBUTION, True)
-    await carl.ready(asked)
-    await anna.send(asked, attempt)
-    await bert.send(asked, attempt)
-    following, members = await carl.asked()
+    await carl.ready(round_query)
+    await anna.send(round_query, attempt)
+    await bert.send(round_query, attempt)
+    following, members = await carl.round_query()
     assert following.round == 1
     assert members is not None
     assert members.sites == ("anna", "bert", "carl")
@@ -143,21 +145,21 @@ async def test_an_upload_is_for_one_attempt(rig: Rig) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     digest = await ada.submit(masked_toml())
     anna, bert, carl = sites.values()
-    asked, first = await fixed(sites)
-    old = await announced(bert.client, bert.answer(asked, first))
-    await carl.decline(asked)
-    _, second = await bert.asked()
+    round_query, first = await fixed(sites)
+    old = await announced(bert.client, bert.answer(round_query, first))
+    await carl.decline(round_query)
+    _, second = await bert.round_query()
     assert second is not None
     assert rig.daemon.engine.uploads._in_memory() == [], "the set of another attempt is fixed"
     gone = await refusal(bert.client.stub.Commit(pb.CommitRequest(upload=old.upload)))
     assert gone.code is Code.NOT_FOUND
-    again = await refusal(bert.client.open_upload(bert.answer(asked, first)))
+    again = await refusal(bert.client.open_upload(bert.answer(round_query, first)))
     assert (again.code, "poll for new work" in str(again)) == (Code.CONFLICT, True)
-    new = await announced(bert.client, bert.answer(asked, second))
+    new = await announced(bert.client, bert.answer(round_query, second))
     assert new.upload != old.upload
     await bert.client.stub.Commit(pb.CommitRequest(upload=new.upload))
-    await anna.send(asked, second)
-    assert (await anna.asked())[0].round == 1
+    await anna.send(round_query, second)
+    assert (await anna.round_query())[0].round == 1
     assert rig.repository.studies.answers(digest, 0, 2).macs.keys() == {"anna", "bert"}
 
 
@@ -168,11 +170,11 @@ async def test_a_member_that_says_it_answers_an_attempt_is_asked_for_the_next(
     async with serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         await ada.submit(masked_toml())
-        asked, _, second = await tried_again(sites)
+        round_query, _, second = await tried_again(sites)
         bert = sites["bert"]
-        plan = bytes.fromhex(asked.plan_digest)
+        plan = bytes.fromhex(round_query.plan_digest)
         bert.client.answered = [pb.Answered(plan_digest=plan, round=0, attempt=number)]
         found = await bert.client.stub.NextWork(bert.client.wish())
         assert found.HasField("attempt") == (number == 1)
         if number == 1:
-            assert bert.attempt_of(asked, found) == second
+            assert bert.attempt_of(round_query, found) == second

@@ -29,15 +29,15 @@ from tests.support import changed_query
 CARDS = {site: card_of(site) for site in SITES}
 
 
-def tried(repository: Repository, asked: RoundQuery, times: int) -> None:
+def tried(repository: Repository, round_query: RoundQuery, times: int) -> None:
     """Open a question, and charge so many attempts at it."""
     with repository.store.writer.transaction() as change:
-        study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), 0)
+        study_writes.open_round(change, round_query, query_to_proto(round_query).SerializeToString(), 0)
     for number in range(1, times + 1):
-        attempt = Attempt.at(asked, number, CARDS)
+        attempt = Attempt.at(round_query, number, CARDS)
         repository.ledger.attempt(
-            asked,
-            cost_of_attempt(asked, number, repository),
+            round_query,
+            cost_of_attempt(round_query, number, repository),
             lambda change, tip, attempt=attempt: study_writes.store_attempt(change, attempt, 0),  # type: ignore[misc]
         )
 
@@ -49,17 +49,17 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
         await rig.credentials(Role.SITE, site)
     digest, repository = await ada.submit(toml, agreed=False), rig.repository
     plan = repository.studies.plan_of(repository.studies.get(digest))
-    (way,) = possible_rehearsals(plan)
-    batches = [one for one in way if batch_of(one.query) is not None]
+    (path,) = possible_rehearsals(plan)
+    batches = [one for one in path if batch_of(one.query) is not None]
     assert len(batches) == 4
-    (price,) = {one.priced.cost for one in batches}
-    for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
-        tried(repository, asked, times)
+    (charge,) = {one.priced.cost for one in batches}
+    for round_query, times in zip(batches, (1, 2, 3, 2), strict=True):
+        tried(repository, round_query, times)
     first = batches[0].round
-    paid = [(round - first, rho // price.micro_rho) for round, _, rho in charges_of(rig, digest)]
+    paid = [(round - first, rho // charge.micro_rho) for round, _, rho in charges_of(rig, digest)]
     assert paid == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 0), (2, 1), (3, 0), (3, 0)]
     ledger = repository.ledger.ledger
-    assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
+    assert ledger.spent == Cost(micro_rho=3 * charge.micro_rho, atto_delta=3 * charge.atto_delta)
     assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
     await rig.daemon.checkpoints.refresh()
     signed, entries = rig.daemon.checkpoints.checkpoint_if_newer(b""), repository.ledger.entries()
@@ -72,8 +72,8 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
         (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
     )
     cheaper = changed_query(batches[3], micro_rho=1)
-    assert cost_of_attempt(cheaper, 4, repository) == price, "whichever batch is first to need that number"
-    assert cost_of_attempt(way[0], 2, repository) == way[0].priced.cost
+    assert cost_of_attempt(cheaper, 4, repository) == charge, "whichever batch is first to need that number"
+    assert cost_of_attempt(path[0], 2, repository) == path[0].priced.cost
 
 
 async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:

@@ -38,10 +38,10 @@ class End:
                 raise Died
 
 
-def taken_up(rig: Rig, sites: dict[str, MaskedSite], held: Mapping[str, Credentials]) -> None:
+def taken_up(rig: Rig, sites: dict[str, MaskedSite], stored: Mapping[str, Credentials]) -> None:
     """The sites call the coordinator that serves now; what they have sent they hold."""
     for name, site in sites.items():
-        site.client = rig.connect(held[name])
+        site.client = rig.connect(stored[name])
 
 
 # Before, between and after what decides about an attempt; the others are slow.
@@ -76,9 +76,9 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(
     pass_without(monkeypatch, loses)
     try:
         async with serving(config) as rig:
-            held = {site: await rig.credentials(Role.SITE, site) for site in SITES}
+            stored = {site: await rig.credentials(Role.SITE, site) for site in SITES}
             ada = await rig.credentials(Role.ANALYST, "ada")
-            sites = {site: site_of(rig, rig.connect(held[site]), loses) for site in SITES}
+            sites = {site: site_of(rig, rig.connect(stored[site]), loses) for site in SITES}
             end = End(name, passage, raises=not at_calls)
             async with serving_sites(sites):
                 digest = await rig.connect(ada).submit(toml)
@@ -86,7 +86,7 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(
         disarm()
         async with serving(config) as rig:
             before = attempts_of(rig, digest), charges_of(rig, digest)
-            taken_up(rig, sites, held)
+            taken_up(rig, sites, stored)
             client = rig.connect(ada)
             async with serving_sites(sites):
                 await client.submit(toml)
@@ -98,8 +98,8 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(
             sealed = rig.repository.studies.sealed_rounds(digest)
             once = {one.release.round: one.release.micro_rho for one in sealed}
             assert charged == [(round, "attempt", once[round]) for round, _ in sorted(after)]
-            told = {place: sites for (_, place), sites in sites["anna"].sets.items()}
-            assert set(told) == set(after), "no set was told that is not charged, and each that is was told"
+            result = {place: sites for (_, place), sites in sites["anna"].sets.items()}
+            assert set(result) == set(after), "no set was told that is not charged, and each that is was told"
             load_release(await client.release(digest))
     finally:
         disarm()

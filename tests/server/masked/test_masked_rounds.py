@@ -80,8 +80,8 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(rig: Rig) -> No
     assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta
     assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
     assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
-    told = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]
-    assert set(told) == {(round, 1) for round in range(ROUNDS)}
+    result = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]
+    assert set(result) == {(round, 1) for round in range(ROUNDS)}
     document = load_release(await ada.release(digest)).document
     assert [one["present"] for one in document["rounds"]] == [list(SITES)] * ROUNDS
     assert {one.attempts for one in repository.studies.records(digest)} == {1}
@@ -155,15 +155,15 @@ async def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
 
 
 async def test_too_few_that_are_ready_cost_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = asyncio.Event()
-    pass_when(monkeypatch, lambda opened: told.is_set())
+    result = asyncio.Event()
+    pass_when(monkeypatch, lambda opened: result.is_set())
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     async with serving_sites({"anna": sites["anna"]}):
         digest = await ada.submit(masked_toml())
         async for event in ada.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))):
-            said = {one.site: one.status for one in event.sites}
-            if said == {"anna": "ready", "bert": "waiting", "carl": "waiting"}:
-                told.set()
+            message = {one.site: one.status for one in event.sites}
+            if message == {"anna": "ready", "bert": "waiting", "carl": "waiting"}:
+                result.set()
     assert "1 of the 2 sites needed answered; nothing was charged" in event.failure
     assert "anna" not in event.failure.partition("(")[2]
     assert charges_of(rig, digest) == []
@@ -175,17 +175,17 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(rig: Rig, how: s
     carl = sites.pop("carl")
     async with serving_sites(sites):
         digest = await ada.submit(masked_toml(deadline_seconds=60.0))
-        asked, attempt = await carl.asked()
+        round_query, attempt = await carl.round_query()
         assert attempt is None
-        await carl.ready(asked)
-        asked, attempt = await carl.asked()
+        await carl.ready(round_query)
+        round_query, attempt = await carl.round_query()
         assert attempt is not None
         if how == "denied":
             rig.daemon.registry.deny(Role.SITE, "carl")
             await rig.daemon.engine.sweep()
         else:
-            await carl.decline(asked)
-            refused = await refusal(carl.ready(asked))
+            await carl.decline(round_query)
+            refused = await refusal(carl.ready(round_query))
             assert (refused.code, "a decline is final" in str(refused)) == (Code.CONFLICT, True)
             carl.loses = lambda site, place: place[0] < 2
             sites["carl"] = carl
@@ -204,9 +204,9 @@ async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(rig: Rig
     for site in (carl, *(sites.values() if after == "answer" else ())):
         await site.ready((await site.asked())[0])
     if after == "answer":
-        asked, attempt = await carl.asked()
+        round_query, attempt = await carl.round_query()
         assert attempt is not None
-        await carl.send(asked, attempt)
+        await carl.send(round_query, attempt)
     rig.daemon.registry.deny(Role.SITE, "carl")  # and no sweep has seen it
     async with serving_sites(sites):
         last = (await ada.events(digest))[-1]
@@ -218,18 +218,18 @@ async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(rig: Rig
 async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
     """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""
     plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
-    asked = rehearse(plan)[0]
+    round_query = rehearse(plan)[0]
     cards = {site: card_of(site) for site in SITES}
-    first = Attempt.at(asked, 1, cards)
-    few = Attempt.at(asked, 2, {site: cards[site] for site in SITES[1:]})
+    first = Attempt.at(round_query, 1, cards)
+    few = Attempt.at(round_query, 2, {site: cards[site] for site in SITES[1:]})
     nothing = RoundAnswers(macs={}, declined={})
-    without = Round(asked, plan.study.federation, nothing, masked=True, attempts=[few])
+    without = Round(round_query, plan.study.federation, nothing, masked=True, attempts=[few])
     assert without.statuses() == {"anna": "absent", "bert": "waiting", "carl": "waiting"}
-    last = Round(asked, plan.study.federation, nothing, masked=True, attempts=[first])
+    last = Round(round_query, plan.study.federation, nothing, masked=True, attempts=[first])
     await last.freeze()
     last.decline("anna", "policy")
     assert last.eligible() == {site: card for site, card in cards.items() if site != "anna"}
-    stage = last.next_attempt(Attempt.at(asked, 2, last.eligible()))
+    stage = last.next_attempt(Attempt.at(round_query, 2, last.eligible()))
     last.decline("bert", "policy")
     stage.take_over(last)
     assert (stage.awaits("bert"), stage.awaits("carl"), stage.ready.is_set()) == (False, True, True)
@@ -255,8 +255,8 @@ async def test_what_the_reservation_does_not_hold_is_not_attempted(
         digest, last = await ends(rig, ada, masked_toml())
     assert last.state == pb.STUDY_STATE_FAILED
     assert "of the study's reservation would exceed it" in last.failure
-    places = sorted(attempts_of(rig, digest))
-    assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
+    slots = sorted(attempts_of(rig, digest))
+    assert [round for round, _ in slots] == [round for round, _, _ in charges_of(rig, digest)]
     ledger = rig.repository.ledger.ledger
     assert last.spent_micro_rho == ledger.spent.micro_rho
 
@@ -279,34 +279,34 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     anna, carl = sites["anna"], sites.pop("carl")
     await ada.submit(masked_toml(sites=list(PAIR)))
-    asked, attempt = await anna.asked()
+    round_query, attempt = await anna.round_query()
     assert attempt is None
-    assert (await refusal(carl.ready(asked))).code is Code.NOT_FOUND
+    assert (await refusal(carl.ready(round_query))).code is Code.NOT_FOUND
     other = pb.ReadyRequest(
-        plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), key_card_digest=bytes(32)
+        plan_digest=bytes.fromhex(round_query.plan_digest), query_digest=bytes(32), key_card_digest=bytes(32)
     )
     assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
     other.round = 1
     assert (await refusal(anna.client.stub.Ready(other))).code is Code.NOT_FOUND
-    exact = anna.client.contribution(asked, frozen([60]))
+    exact = anna.client.contribution(round_query, frozen([60]))
     assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
-    await anna.ready(asked)
+    await anna.ready(round_query)
     events = rig.repository.studies.events
-    told = len(events(asked.plan_digest, 0))
+    result = len(events(round_query.plan_digest, 0))
     for _ in range(5):  # harmless, and no news: else the disk fills with it
-        await anna.ready(asked, digest("another-card", "anna"))
+        await anna.ready(round_query, digest("another-card", "anna"))
         await asyncio.sleep(0.05)
-    await anna.ready(asked)
-    assert len(events(asked.plan_digest, 0)) - told <= 1
-    await sites["bert"].asked()
-    await sites["bert"].ready(asked)
-    _, attempt = await anna.asked()
+    await anna.ready(round_query)
+    assert len(events(round_query.plan_digest, 0)) - result <= 1
+    await sites["bert"].round_query()
+    await sites["bert"].ready(round_query)
+    _, attempt = await anna.round_query()
     assert attempt is not None
-    await anna.ready(asked)  # of a member it is known
-    await anna.send(asked, attempt)
-    await sites["bert"].send(asked, (await sites["bert"].asked())[1])  # type: ignore[arg-type]
+    await anna.ready(round_query)  # of a member it is known
+    await anna.send(round_query, attempt)
+    await sites["bert"].send(round_query, (await sites["bert"].round_query())[1])  # type: ignore[arg-type]
     async with asyncio.timeout(60):
-        while (again := await refused_if_over(anna.ready(asked))) is None:
+        while (again := await refused_if_over(anna.ready(round_query))) is None:
             await asyncio.sleep(0.01)  # from its release to the next question the round is the latest one
     assert again.code is Code.CONFLICT
     assert "was closed before" in str(again)
@@ -318,10 +318,10 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
 
 def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:
     plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
-    asked = rehearse(plan)[0]
+    round_query = rehearse(plan)[0]
     cards = dict.fromkeys(SITES, "ab" * 32)
-    attempts = [Attempt.at(asked, number, cards) for number in (1, 2, 3)]
-    stage = Round(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), masked=True)
+    attempts = [Attempt.at(round_query, number, cards) for number in (1, 2, 3)]
+    stage = Round(round_query, plan.study.federation, RoundAnswers(macs={}, declined={}), masked=True)
     for number, attempt in enumerate(attempts):
         stage = stage.next_attempt(attempt)
         assert [stage.is_earlier_attempt(one.digest) for one in attempts] == [at < number for at in range(3)]

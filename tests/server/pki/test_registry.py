@@ -27,14 +27,14 @@ DAY_MS = 86_400_000
 
 async def test_a_new_token_and_a_denial_void_the_unused_ones(rig: Rig) -> None:
     first = rig.token(Role.SITE, "anna")
-    kept = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
+    remaining = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
     second = rig.token(Role.SITE, "anna")
     assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
     rig.daemon.registry.deny(Role.SITE, "anna")
     third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
     for stolen in (first, second):
         assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
-    for token in (*kept, third):
+    for token in (*remaining, third):
         await rig.enrol(token, request_for(new_key()))
 
 
@@ -56,7 +56,7 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
             registry.enrol(token, request_for(new_key()), authority, lambda role: life)
             look()
             ((_, fingerprints),) = seen[-1].certificates.items()
-            return next(print for print, held in fingerprints.items() if not held.superseded)
+            return next(print for print, stored in fingerprints.items() if not stored.superseded)
 
         anna, shown = Identity(federation=config.federation, role=Role.SITE, name="anna"), enrolled()
         shown = enrolled()  # anew: the first one is superseded
@@ -65,7 +65,9 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
             registry.renew(anna, shown, request_for(new_key()), authority, life)
             look()
         (_, fingerprints), *_ = seen[-1].certificates.items()
-        registry.mark_used(anna, next(print for print, held in fingerprints.items() if held.renewal_unused))
+        registry.mark_used(
+            anna, next(print for print, stored in fingerprints.items() if stored.renewal_unused)
+        )
         look()
         registry.deny(Role.SITE, "anna")
         look()
@@ -119,8 +121,8 @@ def test_token_says_how_to_lift_a_denial(tmp_path: Path) -> None:
     assert command("token", *who, "--lift-denial")[0] == 0
     assert command("token", *who)[0] == 0
     with closing(open_store(folder / "state.db")) as store:
-        told = [row["kind"] for row in store.reader.rows("SELECT kind FROM audit ORDER BY id")]
-    assert told == ["token", "denied", "denial-lifted", "token", "token"], "every act, however often"
+        result = [row["kind"] for row in store.reader.rows("SELECT kind FROM audit ORDER BY id")]
+    assert result == ["token", "denied", "denial-lifted", "token", "token"], "every act, however often"
 
 
 async def opened(rig: Rig) -> str:
@@ -148,8 +150,8 @@ async def test_a_denied_analyst_watches_nothing_more(tmp_path: Path) -> None:
         rig.daemon.registry.deny(Role.ANALYST, "eve")
         await anna.contribute(query, frozen([60]))
         assert (await refusal(watching)).code is Code.IDENTITY
-        told = {(event.round, site.status) for event in seen for site in event.sites}
-        assert told <= {(0, "waiting")}, "news of before the denial"
+        result = {(event.round, site.status) for event in seen for site in event.sites}
+        assert result <= {(0, "waiting")}, "news of before the denial"
 
 
 async def test_a_denial_by_another_process_ends_calls_under_way(tmp_path: Path) -> None:

@@ -87,22 +87,22 @@ def test_the_oldest_plans_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_submission_runs_the_plan_that_was_explained_and_plans_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    ask = PlanningPool.ask
+    query: list[str] = []
+    request = PlanningPool.ask
 
     async def counting(self: PlanningPool, analyst: str, work: str, /, **words: Any) -> Any:
-        asked.append(work)
-        return await ask(self, analyst, work, **words)
+        query.append(work)
+        return await request(self, analyst, work, **words)
 
     monkeypatch.setattr(PlanningPool, "ask", counting)
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        wish = pb.ExplainStudyRequest(study_toml=study_toml(), submission="one")
-        explained = await ada.stub.ExplainStudy(wish)
+        task = pb.ExplainStudyRequest(study_toml=study_toml(), submission="one")
+        explained = await ada.stub.ExplainStudy(task)
         plan = plan_from_json(explained.plan_json)
         assert (plan.submission, plan.analyst) == ("one", "ada")
         assert await ada.submit(study_toml(), "one", agreed=False) == plan.digest
-        assert "planned" not in asked
+        assert "planned" not in query
         draft = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(name="other")))
         assert plan_from_json(draft.plan_json).submission == "draft"

@@ -53,9 +53,9 @@ async def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
     wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
     await asyncio.sleep(0.1)
     assert await ask(here, "ada", SMALL)
-    assert not any(wish.done() for wish in wide)
-    for wish in wide:
-        wish.cancel()
+    assert not any(request.done() for request in wide)
+    for request in wide:
+        request.cancel()
     await asyncio.gather(*wide, return_exceptions=True)
     assert await ask(here, "ada", SMALL + "\n" * pool.SMALL_BYTES), "the wide lane is free again"
     here.close()
@@ -74,9 +74,9 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
     assert process.stdin is not None
     assert process.stdout is not None
     answers = []
-    for wish in (wide, words | {"study_toml": SMALL}):
-        asked = {"work": "explained", "inputs": wish, "seconds": 60, "memory": LITTLE, "nice": 0}
-        planner.write(process.stdin, asked)
+    for request in (wide, words | {"study_toml": SMALL}):
+        query = {"work": "explained", "inputs": request, "seconds": 60, "memory": LITTLE, "nice": 0}
+        planner.write(process.stdin, query)
         answers.append(planner.read(process.stdout))
     most = peak(process.pid)
     kill_process(process)
@@ -89,11 +89,11 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
 async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[int] = []
+    query: list[int] = []
 
-    def plan(self: object, wish: dict[str, Any]) -> dict[str, Any]:
-        asked.append(wish["memory"])
-        enough = wish["memory"] >= int(wish["inputs"]["study_toml"])
+    def plan(self: object, request: dict[str, Any]) -> dict[str, Any]:
+        query.append(request["memory"])
+        enough = request["memory"] >= int(request["inputs"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
 
     in_this_process(monkeypatch, plan, serves=False)
@@ -110,21 +110,21 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
     monkeypatch.setattr(time, "monotonic", lambda: now)
     assert await ask(here, "eve", "1") == "planned"
     here.close()
-    assert asked == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
+    assert query == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
 
 
 def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.Worker, "idle", [])
 
-    async def kept(most: int) -> int:
+    async def remaining(most: int) -> int:
         monkeypatch.setattr(pool, "IDLE_BYTES", most)
         here = PlanningPool(4096)
         assert await ask(here, "ada", SMALL)
         here.close()
         return len(pool.Worker.idle)
 
-    assert asyncio.run(kept(pool.IDLE_BYTES)) == 1
-    assert asyncio.run(kept(2**20)) == 0, "the one that was idle has ended"
+    assert asyncio.run(remaining(pool.IDLE_BYTES)) == 1
+    assert asyncio.run(remaining(2**20)) == 0, "the one that was idle has ended"
 
 
 @pytest.mark.parametrize("deep", ["a" + ".a" * 50_000, "a" + ".a" * 14_000], ids=["wide", "small"])
@@ -188,9 +188,9 @@ async def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pyt
 async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[str] = []
 
-    def plan(self: object, wish: dict[str, dict[str, str]]) -> dict[str, str]:
+    def plan(self: object, request: dict[str, dict[str, str]]) -> dict[str, str]:
         time.sleep(0.05)
-        planned.append(wish["inputs"]["study_toml"])
+        planned.append(request["inputs"]["study_toml"])
         return {"done": ""}
 
     in_this_process(monkeypatch, plan, serves=True)
@@ -206,9 +206,9 @@ def test_who_goes_away_ends_no_work_but_their_own() -> None:
     """What is given up may have been answered meanwhile, or have waited behind another's."""
     exceeded = list[str]()
     lane = pool.Lane("lane", seconds=1, memory=2**20, nice=0, exceeded=exceeded.append)
-    worker, wish, others = mock.Mock(), dict[str, str](), dict[str, str]()
+    worker, request, others = mock.Mock(), dict[str, str](), dict[str, str]()
     lane._busy = others, worker
-    lane._give_up("ada", wish)
+    lane._give_up("ada", request)
     assert not worker.end.mock_calls
     assert not exceeded
     lane._give_up("eve", others)
@@ -252,10 +252,10 @@ async def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -
     async def scenario() -> tuple[EigenveilError, EigenveilError]:
         async with serving(made(tmp_path / "c", max_columns=5)) as rig:
             ada = await rig.client(Role.ANALYST, "ada")
-            asked = [study_toml(columns=6), "#" * (pool.MAX_STUDY_BYTES + 1)]
+            query = [study_toml(columns=6), "#" * (pool.MAX_STUDY_BYTES + 1)]
             wide, long = [
                 await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
-                for toml in asked
+                for toml in query
             ]
             return wide, long
 
@@ -272,8 +272,8 @@ def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.Monk
 
 def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has planned for others is not ended for what they took."""
-    wish = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
-    wishes, timer = iter([wish | {"seconds": 3.0}, wish | {"seconds": 5.0}, None]), mock.Mock()
+    request = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
+    wishes, timer = iter([request | {"seconds": 3.0}, request | {"seconds": 5.0}, None]), mock.Mock()
     monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
     monkeypatch.setattr(planner, "write", mock.Mock())
     monkeypatch.setattr(signal, "signal", mock.Mock())
@@ -292,11 +292,11 @@ async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_o
     taken = list[str]()
     plain = pool.Worker.ask
 
-    def ask_of(self: pool.Worker, wish: dict[str, Any]) -> dict[str, Any] | None:
+    def ask_of(self: pool.Worker, request: dict[str, Any]) -> dict[str, Any] | None:
         taken.append(self.lane)
         if len(taken) == 1:
             self.end()
-        return plain(self, wish)
+        return plain(self, request)
 
     monkeypatch.setattr(pool.Worker, "ask", ask_of)
 

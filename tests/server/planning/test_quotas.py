@@ -81,8 +81,8 @@ async def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
             assert (await ada.events(large))[-1].state == pb.STUDY_STATE_RELEASED
         end = (await ada.events(other))[-1]
         assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
-    told = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
-    events = [line.split()[0] for line in told if "analyst=ada" in line]
+    result = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
+    events = [line.split()[0] for line in result if "analyst=ada" in line]
     assert events[:2] == ["study-awaits-approval", "study-approved"], "it was submitted once"
 
 
@@ -183,8 +183,8 @@ async def test_of_submissions_at_once_one_is_the_last_of_the_day(
         await rig.sites()
         eve = await rig.client(Role.ANALYST, "eve")
         studies = [study_toml(name=f"s{n}", epsilon=0.5) for n in range(6)]
-        asked = [eve.submit(one, str(n), agreed=False) for n, one in enumerate(studies)]
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        query = [eve.submit(one, str(n), agreed=False) for n, one in enumerate(studies)]
+        found = await asyncio.gather(*query, return_exceptions=True)
         assert sum(isinstance(one, str) for one in found) == 1
         reader = rig.repository.store.reader
         assert len(reader.rows("SELECT name FROM studies")) == 1, "what is refused is not stored"

@@ -91,8 +91,8 @@ async def test_sites_are_given_the_head_with_their_work(rig: Rig, ada: Client) -
     checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
     (price,) = rig.rows("SELECT micro_rho FROM ledger")
     assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
-    held = bytes.fromhex(checkpoint.digest)
-    again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+    cached = bytes.fromhex(checkpoint.digest)
+    again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=cached))
     assert again.HasField("query")
     assert not again.HasField("checkpoint")
     await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
@@ -118,10 +118,10 @@ async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_
         accept_loss(config)
     async with serving(config) as rig:
         anna = await greeted(rig, later)  # known by now
-        held = bytes.fromhex(accepted.checkpoint.digest)
-        told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-        assert (told.HasField("checkpoint"), told.ledger_diverged) == (True, True)
-        assert not told.HasField("query")
+        cached = bytes.fromhex(accepted.checkpoint.digest)
+        result = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=cached))
+        assert (result.HasField("checkpoint"), result.ledger_diverged) == (True, True)
+        assert not result.HasField("query")
     assert spent(config) == owed
     budget = report(config)["budget"]
     assert budget["exact"], "that all of it was Gaussian is not lost with the rows"
@@ -140,9 +140,9 @@ async def test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any(
     async with serving(config) as rig:
         await refusal(greeted(rig, later))
     assert not accept_loss(config).checkpoint.gaussian
-    told = report(replace(config, noise=NoiseRule.GAUSSIAN))["budget"]
-    assert not told["exact"]
-    assert told["micro_rho"] == config.budget.mixed.micro_rho
+    result = report(replace(config, noise=NoiseRule.GAUSSIAN))["budget"]
+    assert not result["exact"]
+    assert result["micro_rho"] == config.budget.mixed.micro_rho
 
 
 async def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(
@@ -194,9 +194,9 @@ async def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp
     later = await behind(config)
     async with serving(config) as rig:
         await refusal(greeted(rig, later))
-    poor = Config(federation=config.federation, state=config.state, budget_epsilon=0.01)
+    low_quality = Config(federation=config.federation, state=config.state, budget_epsilon=0.01)
     with pytest.raises(RequestError, match="restore a newer backup, or raise budget_epsilon") as problem:
-        accept_loss(poor)
+        accept_loss(low_quality)
     assert problem.value.code is Code.BUDGET
     with refused(Code.STORAGE, "accept-loss"):
         Daemon(config, fatal=no_fatal)
@@ -244,8 +244,8 @@ def checkpoint(entries: list[LedgerEntry]) -> Checkpoint:
         of_study = [entry for entry in entries if entry.study == study]
         settled = any(entry.kind.value == "settle" for entry in of_study)
         kinds = ("charge", "attempt") if settled else ("reserve",)
-        kept = [entry for entry in of_study if entry.kind.value in kinds]
-        committed += sum((entry.cost for entry in kept), Cost(micro_rho=0))
+        remaining = [entry for entry in of_study if entry.kind.value in kinds]
+        committed += sum((entry.cost for entry in remaining), Cost(micro_rho=0))
     return checkpoint_of("fed", [entry.digest for entry in entries], [committed], gaussian=False)
 
 

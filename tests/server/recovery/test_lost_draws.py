@@ -23,18 +23,18 @@ from tests.server.rig import SITES, Credentials, answering, made, serving, study
 async def lives_until_its_death(config: Config) -> tuple[str, dict[str, Credentials]]:
     """Every site answers until the process ends; the study's digest and what its callers hold."""
     async with serving(config) as rig:
-        held = await enrolled_at(rig)
-        digest = await rig.connect(held["ada"]).submit(study_toml())
-        async with answering({name: rig.connect(held[name]) for name in SITES}):
+        stored = await enrolled_at(rig)
+        digest = await rig.connect(stored["ada"]).submit(study_toml())
+        async with answering({name: rig.connect(stored[name]) for name in SITES}):
             with pytest.raises(Died):
                 await rig.daemon.engine._tasks[digest]
-    return digest, held
+    return digest, stored
 
 
-async def last_event(config: Config, digest: str, held: dict[str, Credentials]) -> pb.StudyEvent:
+async def last_event(config: Config, digest: str, stored: dict[str, Credentials]) -> pb.StudyEvent:
     """How the study ends in the next life."""
-    async with serving(config) as rig, answering({name: rig.connect(held[name]) for name in SITES}):
-        return (await rig.connect(held["ada"]).events(digest))[-1]
+    async with serving(config) as rig, answering({name: rig.connect(stored[name]) for name in SITES}):
+        return (await rig.connect(stored["ada"]).events(digest))[-1]
 
 
 async def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_no_draw(
@@ -43,11 +43,11 @@ async def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_no_draw(
     config = made(tmp_path / "c")
     with monkeypatch.context() as patched:
         patched.setattr(Session, "feed", dying)
-        digest, held = await lives_until_its_death(config)
-    kept = sealed(config.state)
-    assert (list(charges(config)), list(kept)) == ([(digest, 0)], [0])
-    assert (await last_event(config, digest, held)).state == pb.STUDY_STATE_RELEASED
-    assert sealed(config.state)[0] == kept[0]
+        digest, stored = await lives_until_its_death(config)
+    remaining = sealed(config.state)
+    assert (list(charges(config)), list(remaining)) == ([(digest, 0)], [0])
+    assert (await last_event(config, digest, stored)).state == pb.STUDY_STATE_RELEASED
+    assert sealed(config.state)[0] == remaining[0]
 
 
 @pytest.mark.parametrize("place", ["round-sealed", "round-released", "round-followed", "round-opening"])
@@ -63,15 +63,15 @@ async def test_a_release_without_the_next_query_leads_to_it_after_a_restart(
 
     try:
         arm(place, dies)
-        digest, held = await lives_until_its_death(config)
+        digest, stored = await lives_until_its_death(config)
     finally:
         disarm()
-    kept = sealed(config.state)
-    assert (list(charges(config)), list(kept)) == ([(digest, 0)], [0])
+    remaining = sealed(config.state)
+    assert (list(charges(config)), list(remaining)) == ([(digest, 0)], [0])
     with closing(sqlite3.connect(config.state / "state.db")) as database:
         assert database.execute("SELECT round FROM rounds").fetchall() == [(0,)]
-    assert (await last_event(config, digest, held)).state == pb.STUDY_STATE_RELEASED
-    assert sealed(config.state)[0] == kept[0]
+    assert (await last_event(config, digest, stored)).state == pb.STUDY_STATE_RELEASED
+    assert sealed(config.state)[0] == remaining[0]
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
 
 
@@ -84,10 +84,10 @@ async def test_a_draw_that_failed_and_was_paid_is_not_drawn_again(
         with monkeypatch.context() as patched:
             patched.setattr(barrier, "apply_mechanism", failing)
             arm("failure-charged", dying)
-            digest, held = await lives_until_its_death(config)
+            digest, stored = await lives_until_its_death(config)
     finally:
         disarm()
-    last = await last_event(config, digest, held)
+    last = await last_event(config, digest, stored)
     assert last.state == pb.STUDY_STATE_FAILED
     assert "failed earlier and is charged" in last.failure
     assert (list(charges(config)), sealed(config.state)) == ([(digest, 0)], {})

@@ -58,8 +58,8 @@ async def enrolled(config: Config) -> dict[str, Credentials]:
 
 
 async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
-    held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-    return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
+    stored = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+    return stored | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
 async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(
@@ -68,8 +68,8 @@ async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_n
     config = made(tmp_path / "c")
 
     async with serving(config) as rig:
-        held = await enrolled_at(rig)
-        digest = await rig.connect(held["ada"]).submit(study_toml())
+        stored = await enrolled_at(rig)
+        digest = await rig.connect(stored["ada"]).submit(study_toml())
     newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
     monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
     async with serving(config) as rig:
@@ -79,7 +79,7 @@ async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_n
             rig.repository.ledger.ledger.committed().micro_rho == rig.repository.ledger.ledger.spent.micro_rho
         )
         monkeypatch.undo()
-        assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
+        assert await rig.connect(stored["ada"]).submit(study_toml(), submission="another") != digest
 
 
 class Died(BaseException):
@@ -109,17 +109,17 @@ async def test_a_death_between_draw_and_seal_costs_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(study_writes, "release_round", dying)
         async with serving(config) as rig:
-            held = await enrolled_at(rig)
-            digest = await rig.connect(held["ada"]).submit(study_toml())
+            stored = await enrolled_at(rig)
+            digest = await rig.connect(stored["ada"]).submit(study_toml())
             task = rig.daemon.engine._tasks[digest]
-            for site in [rig.connect(held[name]) for name in SITES]:
+            for site in [rig.connect(stored[name]) for name in SITES]:
                 await site.contribute(await site.query(), frozen([60]))
             with pytest.raises(Died):
                 await task
     assert charges(config).keys() == set()
     assert sealed(config.state) == {}
     async with serving(config) as rig:
-        sites = {name: rig.connect(held[name]) for name in SITES}
+        sites = {name: rig.connect(stored[name]) for name in SITES}
         query = await sites["anna"].query()
         assert query.round == 0
         refused = await refusal(sites["anna"].contribute(query, frozen([61])))
@@ -127,7 +127,7 @@ async def test_a_death_between_draw_and_seal_costs_nothing(
         repeated = [(await site.contribute(query, frozen([60]))).repeated for site in sites.values()]
         assert repeated == [True, True, True]
         async with answering(sites):
-            last = (await rig.connect(held["ada"]).events(digest))[-1]
+            last = (await rig.connect(stored["ada"]).events(digest))[-1]
         assert last.state == pb.STUDY_STATE_RELEASED
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
 
@@ -145,13 +145,13 @@ async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
     with monkeypatch.context() as patched:
         patched.setattr(study_writes, "end_study", dying_at_the_end)
         async with serving(config) as rig:
-            held = await rig.credentials(Role.ANALYST, "ada")
+            stored = await rig.credentials(Role.ANALYST, "ada")
             async with answering(await rig.sites()):
-                digest = await rig.connect(held).submit(study_toml())
+                digest = await rig.connect(stored).submit(study_toml())
                 with pytest.raises(Died):
                     await rig.daemon.engine._tasks[digest]
     async with serving(config) as rig:
-        ada = rig.connect(held)
+        ada = rig.connect(stored)
         last = (await ada.events(digest))[-1]
         assert (last.state, last.round_state) == (pb.STUDY_STATE_RELEASED, "released")
         assert await ada.release(digest) == built[0]
@@ -160,9 +160,9 @@ async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
 async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
     config, noise = made(tmp_path / "c"), CountingNoise()
     async with serving(config, noise=noise) as rig:
-        held = await enrolled_at(rig)
-        await rig.connect(held["ada"]).submit(study_toml())
-        sites = [rig.connect(held[name]) for name in SITES]
+        stored = await enrolled_at(rig)
+        await rig.connect(stored["ada"]).submit(study_toml())
+        sites = [rig.connect(stored[name]) for name in SITES]
         for site in sites:
             await site.contribute(await site.query(), frozen([60]))
         while (await sites[0].query()).round == 0:
@@ -170,7 +170,7 @@ async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
     before = sealed(config.state)
     assert list(before) == [0]
     async with serving(config, noise=noise) as rig:
-        assignment = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
+        assignment = await rig.connect(stored["anna"]).stub.NextWork(pb.NextWorkRequest())
         # With the words of its question, which a site that missed it may have otherwise.
         assert (
             query_from_proto(assignment.release.query).digest
@@ -185,15 +185,15 @@ async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
 async def test_declines_survive_a_restart(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.3)
     async with serving(config) as rig:
-        held = await enrolled_at(rig)
-        anna = rig.connect(held["anna"])
-        plan = bytes.fromhex(await rig.connect(held["ada"]).submit(study_toml(quorum=1)))
+        stored = await enrolled_at(rig)
+        anna = rig.connect(stored["anna"])
+        plan = bytes.fromhex(await rig.connect(stored["ada"]).submit(study_toml(quorum=1)))
         query = await anna.query()
         reason = pb.DECLINE_REASON_FAILURE
         await anna.stub.Decline(pb.DeclineRequest(plan_digest=plan, round=0, reason=reason))
     async with serving(config) as rig:
-        assert (await rig.connect(held["bert"]).query()).digest == query.digest
-        assert await rig.connect(held["anna"]).work() is None
+        assert (await rig.connect(stored["bert"]).query()).digest == query.digest
+        assert await rig.connect(stored["anna"]).work() is None
 
 
 def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> None:
@@ -242,9 +242,9 @@ async def test_a_budget_below_what_is_reserved_is_refused_at_the_start(tmp_path:
 async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    held = await enrolled(config)
+    stored = await enrolled(config)
     async with process(config.state / "coordinator.toml") as coordinator:
-        ada = coordinator.connect(held["ada"])
+        ada = coordinator.connect(stored["ada"])
         # From here on, no file of the process may grow.
         resource.prlimit(coordinator.process.pid, resource.RLIMIT_FSIZE, (0, 0))
         await refusal(ada.submit(study_toml()))

@@ -121,8 +121,8 @@ async def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refus
     assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
     monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
     toml = study_toml(columns=60, algorithm="dp-pca")
-    told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
-    wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
+    result = {"submission": "x", "analyst": "ada", "directory": a_directory()}
+    wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **result})
     assert (wide["code"], "a message with its plan" in wide["why"]) == (Code.OVERFLOW.value, True)
 
 
@@ -178,12 +178,12 @@ async def test_the_rows_of_ones_own_studies_tell_which_are_the_same(rig: Rig) ->
     await ada.submit(study_toml() + "\n# the same\n", "s-2")
     await ada.submit(study_toml(epsilon=0.5), "s-3")
     rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-    told = {row.submission: row.study_digest.hex() for row in rows}
+    result = {row.submission: row.study_digest.hex() for row in rows}
     same, other = (
         study_digest(parse_study(study_toml())),
         study_digest(parse_study(study_toml(epsilon=0.5))),
     )
-    assert told == {"s-1": same, "s-2": same, "s-3": other}
+    assert result == {"s-1": same, "s-2": same, "s-3": other}
     rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
     assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
 
@@ -217,10 +217,10 @@ async def test_what_is_left_is_what_the_list_of_studies_adds_up_to(rig: Rig, sit
     async with answering(sites):
         await ada.events(await ada.submit(study_toml(), "released"))
     await ada.submit(study_toml(epsilon=0.5), "running")
-    told = await eve.stub.ListStudies(pb.ListStudiesRequest())
-    done, running = told.studies
-    held = done.spent_micro_rho + running.micro_rho
-    assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
+    result = await eve.stub.ListStudies(pb.ListStudiesRequest())
+    done, running = result.studies
+    stored = done.spent_micro_rho + running.micro_rho
+    assert 0 < stored == result.budget.committed_micro_rho < result.budget.micro_rho
 
 
 async def test_watching_resumes_from_a_sequence_number(sites: Sites, ada: Client) -> None:
@@ -297,10 +297,10 @@ async def test_a_large_release_comes_in_parts(
         await ada.events(digest)
     whole = await ada.release(digest)
     monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
-    asked = [
+    round_query = [
         pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
         for offset in range(0, len(whole), 1000)
     ]
-    parts = [await ada.stub.GetRelease(one) for one in asked]
+    parts = [await ada.stub.GetRelease(one) for one in round_query]
     assert b"".join(one.release_json for one in parts) == whole
     assert {one.total_bytes for one in parts} == {len(whole)}

@@ -36,19 +36,19 @@ def test_many_calls_write_once_in_a_while(tmp_path: Path, monkeypatch: pytest.Mo
     written: list[Path] = []
     monkeypatch.setattr(os, "replace", lambda half, path: written.append(path))
     now = [10 * EVERY_MS]
-    kept = Presence(tmp_path / "presence.json", lambda: now[0])
+    remaining = Presence(tmp_path / "presence.json", lambda: now[0])
     for _ in range(10):
-        kept.note_call("anna")
+        remaining.note_call("anna")
         now[0] += EVERY_MS // 5
     assert len(written) == 2
 
 
-@pytest.mark.parametrize("held", [b"", b"[]", b'{"anna": "soon"}', b"\xff"])
+@pytest.mark.parametrize("stored", [b"", b"[]", b'{"anna": "soon"}', b"\xff"])
 def test_a_file_that_is_not_whole_is_as_none_and_one_that_cannot_be_written_stops_nothing(
-    tmp_path: Path, held: bytes
+    tmp_path: Path, stored: bytes
 ) -> None:
     path = tmp_path / "presence.json"
-    path.write_bytes(held)
+    path.write_bytes(stored)
     assert last_call_times(path) == {}
     Presence(tmp_path / "gone" / "presence.json", lambda: 10 * EVERY_MS).note_call("anna")
 

@@ -53,9 +53,9 @@ async def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
     sites: Sites, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk()
-    asked = await signed_request(ada.stub, study_toml())
+    round_query = await signed_request(ada.stub, study_toml())
     monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-    await disk.outlasts(ada.stub.SubmitStudy(asked))
+    await disk.outlasts(ada.stub.SubmitStudy(round_query))
     other = await refusal(ada.submit(study_toml(name="other"), "one"))
     assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
     async with answering(sites):

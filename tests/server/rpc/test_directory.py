@@ -38,8 +38,8 @@ COLUMNS = tuple(f"c{i}" for i in range(4))
 async def state(site: Client, statement: SiteStatement | None, shown: bytes = b"") -> bytes:
     """Greet as a daemon does; what the next greeting must show."""
     following = os.urandom(32)
-    said = None if statement is None else statement.to_proto()
-    await site.stub.Hello(a_hello(generation=shown, next_generation=following, statement=said))
+    message = None if statement is None else statement.to_proto()
+    await site.stub.Hello(a_hello(generation=shown, next_generation=following, statement=message))
     return following
 
 
@@ -87,11 +87,11 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
 
 
 async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
-    said = stated(("c0",)).to_proto()
+    message = stated(("c0",)).to_proto()
     ada, anna = await rig.client(Role.ANALYST, "ada"), await rig.client(Role.SITE, "anna")
     olga = await rig.client(Role.OPERATOR, "olga")
     for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
-        refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
+        refused = await refusal(caller.stub.Hello(a_hello(statement=message, **more)))
         assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
     hostile = pb.SiteStatement(columns_stated=True, columns=["\x1b[2J"])
     large = pb.SiteStatement(columns_stated=True, columns=["x" * 200] * 400)
@@ -125,8 +125,8 @@ async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_pat
             ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml())),
         ):
             refused = await refusal(call)
-            told = (Code.BAD_STUDY, "anna does not offer 'c3'")
-            assert (refused.code, str(refused)) == told
+            result = (Code.BAD_STUDY, "anna does not offer 'c3'")
+            assert (refused.code, str(refused)) == result
         await ada.submit(study_toml(columns=3), "three")
         await state(sites["bert"], stated(asks=True))
         slow = study_toml(columns=3, name="slow")
@@ -149,18 +149,18 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
     async with serving(config) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        asked = pb.GetDictionaryRequest()
-        assert not (await ada.stub.GetDictionary(asked)).HasField("dictionary")
+        query = pb.GetDictionaryRequest()
+        assert not (await ada.stub.GetDictionary(query)).HasField("dictionary")
         assert "No dictionary" in command("dictionary", "history", *where)[1]
         assert command("dictionary", "show", *where)[0] == 8
         await ada.submit(study_toml(), "before")  # no dictionary, no rule
         assert published(example("dictionary"), 2)[0] == 0
-        code, _, said = published(example("dictionary"), 2)
-        assert (code, "raise it to 3" in said) == (9, True)
-        code, _, said = published(example("dictionary").replace("upper = 120", 'upper = "fill in"', 1), 3)
-        assert (code, "filled in, for 'age'" in said) == (2, True)
+        code, _, message = published(example("dictionary"), 2)
+        assert (code, "raise it to 3" in message) == (9, True)
+        code, _, message = published(example("dictionary").replace("upper = 120", 'upper = "fill in"', 1), 3)
+        assert (code, "filled in, for 'age'" in message) == (2, True)
         for caller in (ada, await rig.client(Role.SITE, "anna"), await rig.client(Role.OPERATOR, "olga")):
-            sent = (await caller.stub.GetDictionary(asked)).dictionary
+            sent = (await caller.stub.GetDictionary(query)).dictionary
             signed = SignedDictionary(signed_json=sent.signed_json, signature=sent.signature)
             found = signed.check(rig.daemon.runtime.keys.release_public, FEDERATION)
             assert (found.name, found.version) == ("clinical", 2)
@@ -191,9 +191,9 @@ async def test_a_release_says_which_rules_each_site_had_stated(ada: Client, site
         await ada.events(digest)
     document = load_release(await ada.release(digest)).document
     rules = stated().thresholds
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "anna": {"approval": "auto", "thresholds": rules},
         "bert": {"approval": "manual", "thresholds": rules},
         "carl": None,
     }
-    assert document["sites"] == said
+    assert document["sites"] == message

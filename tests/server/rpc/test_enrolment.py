@@ -87,8 +87,8 @@ async def test_the_database_holds_no_token(tmp_path: Path) -> None:
             return rig.token(Role.SITE, "anna")
 
     token = await scenario()
-    held = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
-    assert token.encode() not in held
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
+    assert token.encode() not in stored
 
 
 @pytest.mark.parametrize(

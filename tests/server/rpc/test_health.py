@@ -25,9 +25,9 @@ async def test_sockets_beyond_the_share_are_closed_at_once(monkeypatch: pytest.M
     health = Health("127.0.0.1:0")
     await health.start()
     before = len(os.listdir("/proc/self/fd"))
-    with ExitStack() as held:
+    with ExitStack() as stored:
         for _ in range(SOCKETS):
-            held.enter_context(socket.create_connection(("127.0.0.1", health.port)))
+            stored.enter_context(socket.create_connection(("127.0.0.1", health.port)))
             await asyncio.sleep(0)
         async with asyncio.timeout(60):
             while len(os.listdir("/proc/self/fd")) - before - SOCKETS > CONNECTIONS + OURS:

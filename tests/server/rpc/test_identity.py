@@ -30,8 +30,8 @@ def test_every_method_has_a_row_in_the_role_table() -> None:
 
 async def test_hello_tells_version_and_limits(rig: Rig) -> None:
     site = await rig.client(Role.SITE, "anna")
-    asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
-    hello = await site.stub.Hello(asked)
+    query = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
+    hello = await site.stub.Hello(query)
     assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
     assert abs(hello.unix_time_ms - unix_ms()) < 60_000
     newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
@@ -68,13 +68,13 @@ async def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
 
 
 async def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(rig: Rig) -> None:
-    foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
-    for held in (
-        rig.forged(foreign),
+    external = Authority.create(FEDERATION, as_datetime(unix_ms()))
+    for stored in (
+        rig.forged(external),
         rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
         rig.forged(role=Role.COORDINATOR),
     ):
-        refused = await refusal(rig.connect(held).stub.Hello(HELLO))
+        refused = await refusal(rig.connect(stored).stub.Hello(HELLO))
         assert refused.code is Code.UNREACHABLE
 
 
@@ -94,11 +94,11 @@ async def test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_befor
     age = [4 * 24 * HOUR]
     config = made(tmp_path / "c", analyst_certificate_days=7.0)
     async with serving(config, clock=lambda: unix_ms() - age[0]) as rig:
-        held, key, nothing = await rig.credentials(Role.ANALYST, "ada"), new_key(), pb.ListStudiesRequest()
-        age[0], old = 0, rig.connect(held)
+        stored, key, nothing = await rig.credentials(Role.ANALYST, "ada"), new_key(), pb.ListStudiesRequest()
+        age[0], old = 0, rig.connect(stored)
         answer = await old.stub.Renew(pb.RenewRequest(csr_der=request_for(key)))
         await old.stub.ListStudies(nothing)  # the answer may have been lost
-        new = rig.connect(replace(held, key=key_to_pem(key), certificate=answer.certificate_pem))
+        new = rig.connect(replace(stored, key=key_to_pem(key), certificate=answer.certificate_pem))
         await new.stub.ListStudies(nothing)
         assert (await refusal(old.stub.ListStudies(nothing))).code is Code.IDENTITY
 
@@ -114,11 +114,11 @@ async def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path
 
     config = made(tmp_path / "c")
     async with serving(config, clock=lambda: unix_ms() - behind[0]) as rig:
-        held = await rig.credentials(Role.SITE, "anna")
-        await rig.connect(held).stub.Hello(HELLO)
+        stored = await rig.credentials(Role.SITE, "anna")
+        await rig.connect(stored).stub.Hello(HELLO)
         first = config.files.server.read_bytes()
         behind[0] = 0
-        await rig.connect(held).stub.Hello(HELLO)
+        await rig.connect(stored).stub.Hello(HELLO)
         assert config.files.server.read_bytes() != first
 
 

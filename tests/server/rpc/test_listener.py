@@ -24,9 +24,9 @@ async def say(rig: Rig, port: int, name: str, site: Client | None = None) -> Non
     tls.load_verify_locations(cadata=rig.ca.decode())
     tls.set_alpn_protocols(["h2"])
     if site is not None:
-        held = rig.forged(name=site.name)
+        stored = rig.forged(name=site.name)
         pair = rig.config.state / "pair.pem"
-        pair.write_bytes(held.key + held.certificate)
+        pair.write_bytes(stored.key + stored.certificate)
         tls.load_cert_chain(pair)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     writer.write(HELLO + frame(HEADERS, END_HEADERS, 1, head(name)) + data(1, message(b"")))

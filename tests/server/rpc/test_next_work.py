@@ -21,10 +21,12 @@ from tests.server.studies.test_contributions import FULL, first_round
 SOON = 0.5  # seconds in which an answer that is taken would be told of, and is not
 
 
-def along(site: Client, asked: RoundQuery, wish: pb.NextWorkRequest | None = None) -> pb.ContributeRequest:
+def along(
+    site: Client, round_query: RoundQuery, request: pb.NextWorkRequest | None = None
+) -> pb.ContributeRequest:
     """An answer to the first round, and what the site would ask next."""
-    message = site.contribution(asked, FULL)
-    message.next.CopyFrom(wish or site.wish())
+    message = site.contribution(round_query, FULL)
+    message.next.CopyFrom(request or site.wish())
     return message
 
 
@@ -44,8 +46,8 @@ async def test_the_reply_to_an_answer_is_the_next_question_and_comes_no_sooner(t
         assert not any(call.done() for call in calls.values())
         calls["carl"] = asyncio.ensure_future(sites["carl"].stub.Contribute(along(sites["carl"], query)))
         for name, taken in zip(calls, await asyncio.gather(*calls.values()), strict=True):
-            asked = sites[name].receive(taken.next)
-            assert (taken.repeated, asked and asked.round) == (False, 1)
+            round_query = sites[name].receive(taken.next)
+            assert (taken.repeated, round_query and round_query.round) == (False, 1)
 
 
 async def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_told(tmp_path: Path) -> None:
@@ -62,11 +64,11 @@ async def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_t
         for name in ("bert", "carl"):
             await sites[name].contribute(query, FULL)
         for taken in (await second, await anna.stub.Contribute(message)):
-            asked = anna.receive(taken.next)
-            assert (taken.repeated, asked and asked.round) == (True, 1)
+            round_query = anna.receive(taken.next)
+            assert (taken.repeated, round_query and round_query.round) == (True, 1)
 
 
-@pytest.mark.parametrize("wrong", ["answer", "wish", "size"])
+@pytest.mark.parametrize("wrong", ["answer", "request", "size"])
 async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
     tmp_path: Path, wrong: str
 ) -> None:
@@ -74,8 +76,8 @@ async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
         anna = sites["anna"]
         other = await analyst.submit(study_toml(name="other"), "two", agreed=False)
         plan = bytes.fromhex(other)
-        wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
-        message = along(anna, query, wish)
+        request = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
+        message = along(anna, query, request)
         if wrong == "answer":
             message.values = bytes(8)
         elif wrong == "wish":
@@ -98,8 +100,8 @@ async def test_what_is_said_counts_once_the_answer_is_durable(
     async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
         anna, studies = sites["anna"], rig.repository.studies
         plan = bytes.fromhex(await analyst.submit(study_toml(name="other"), "two", agreed=False))
-        wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
-        call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, wish)))
+        request = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
+        call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, request)))
         consent = rig.daemon.engine._runs[plan.hex()].consent
         while consent.consent_of_site("anna") == NO_CONSENT:
             await asyncio.sleep(0.01)

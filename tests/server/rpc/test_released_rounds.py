@@ -32,7 +32,7 @@ async def test_whoever_may_fetches_each_released_round_as_it_was_sealed(
     for stub in (ada.stub, sites["anna"].stub):
         for one in sealed:
             found = await fetch_round(
-                lambda asked, stub=stub: call(stub.GetRound, asked),  # type: ignore[misc]
+                lambda round_query, stub=stub: call(stub.GetRound, round_query),  # type: ignore[misc]
                 plan,
                 one.release.round,
             )
@@ -45,8 +45,8 @@ async def test_whoever_may_fetches_each_released_round_as_it_was_sealed(
     assert (await refusal(dora.stub.GetRound(pb.GetRoundRequest(plan_digest=plan)))).code is Code.NOT_FOUND
 
 
-@pytest.mark.parametrize("asked", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])
-def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(asked: int) -> None:
+@pytest.mark.parametrize("round_query", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])
+def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(round_query: int) -> None:
     """[R21] A plan is accepted where its questions fit a message beside it, and it has some bytes."""
     values, joined, pieces = bytes(range(256)) * 5 * 2**12, b"", 0
     long = Release(
@@ -59,17 +59,17 @@ def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(
         present=(),
     )
     sealed = SealedRelease(release=long, signed_round=SignedRound(signed_json=b"{}", signature=b""))
-    gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(asked)))
+    gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(round_query)))
     question = pb.Query(gradient=gradient).SerializeToString()
     while len(joined) < len(values):
         tracemalloc.start()
-        said = service.release_part(sealed, question, len(joined))
+        text = service.release_part(sealed, question, len(joined))
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most < len(values)  # a long release is not copied for each part of it
-        assert said.ByteSize() < MESSAGE_BYTES
-        assert said.total_bytes == len(values)
-        piece = said.release
+        assert text.ByteSize() < MESSAGE_BYTES
+        assert text.total_bytes == len(values)
+        piece = text.release
         assert piece.HasField("query") is (pieces == 0)
         joined, pieces = joined + piece.values, pieces + 1
         assert piece.values

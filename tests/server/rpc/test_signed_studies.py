@@ -23,8 +23,8 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
     """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
     await rig.sites()
     request = await signed_request(ada.stub, study_toml(), "s")
-    wish = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
-    plan = plan_from_json((await ada.stub.ExplainStudy(wish)).plan_json)
+    task = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
+    plan = plan_from_json((await ada.stub.ExplainStudy(task)).plan_json)
     ended = signed_by_analyst(plan, expires=int(time.time())).to_proto()
     spoiled = pb.SignedAuthorization.FromString(request.authorization.SerializeToString())
     spoiled.signature = bytes(64)
@@ -37,8 +37,8 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
         (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
         (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(signed_json=bytes(5000))}),
     ):
-        asked = {"study_toml": study_toml(), "submission": "s"} | change
-        refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**asked)))
+        query = {"study_toml": study_toml(), "submission": "s"} | change
+        refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**query)))
         assert refused.code is code
     assert not rig.repository.studies.all()
     changed = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(submission="s", **other)))
@@ -63,8 +63,8 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(rig
         request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
         same = await ada.stub.SubmitStudy(request)
         assert same.plan == answer.plan
-        told = [sentence for sentence in same.warnings if "which still counts" in sentence]
-        assert len(told) == warned, "a later end is not dropped without a word"
+        result = [sentence for sentence in same.warnings if "which still counts" in sentence]
+        assert len(result) == warned, "a later end is not dropped without a word"
     again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
     assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
     other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")

@@ -21,12 +21,12 @@ async def test_calls_at_once_share_a_look_that_begins_after_they_came(
     looks: list[StudyList] = []
     go, part = asyncio.Event(), StudyList._part
 
-    async def held(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
+    async def stored(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
         looks.append(self)
         await go.wait()
         return await part(self, caller, after)
 
-    monkeypatch.setattr(StudyList, "_part", held)
+    monkeypatch.setattr(StudyList, "_part", stored)
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
@@ -70,14 +70,14 @@ async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn
     """Each asks behind a study of its own invention, while another call of the caller waits, or none does."""
     go, at_once = asyncio.Event(), [0, 0]
 
-    async def held(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
+    async def stored(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
         at_once[0] += 1
         at_once[1] = max(at_once)
         await go.wait()
         at_once[0] -= 1
         return pb.ListStudiesResponse()
 
-    monkeypatch.setattr(StudyList, "_part", held)
+    monkeypatch.setattr(StudyList, "_part", stored)
     monkeypatch.setattr(responses, "BURST", 3.0)
     monkeypatch.setattr(responses, "RATE", 1e-9)
     monkeypatch.setattr(responses, "LEAST_PAUSE", 3600.0)

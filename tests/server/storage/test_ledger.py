@@ -33,9 +33,9 @@ class OnBooks(MemoryStore):
         super().__init__()
         self.books = books
 
-    def charge(self, asked: RoundQuery) -> None:
+    def charge(self, round_query: RoundQuery) -> None:
         """Durable."""
-        self.books.charge_round(asked, lambda change, tip: None)
+        self.books.charge_round(round_query, lambda change, tip: None)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -43,10 +43,10 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
-    asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
+    round_query, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
     books = LedgerStore(store.writer, PrivacyBudget(mixed=PLENTY), lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
-    for query in asked:
+    for query in round_query:
         zeros = frozen([0] * total_length(query.query, 1))
         barrier.release(
             query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
@@ -55,7 +55,7 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     store.close()
     assert [(e.round, e.cost) for e in entries[1:]] == [
         (query.round, Cost(micro_rho=500_000, atto_delta=10**12) if query in paid else Cost(micro_rho=0))
-        for query in asked
+        for query in round_query
     ]
     assert books.spent(plan.digest) == 500_000
 
@@ -69,8 +69,8 @@ def test_what_is_told_of_the_budget_reads_no_ledger_that_another_thread_may_chan
         books.reserve("a" * 64, Cost(micro_rho=7), lambda change: None)
         books.charge("a" * 64, 0, "b" * 64, Cost(micro_rho=3))
         monkeypatch.setattr(books, "ledger", None)
-        told = federation_budget(SimpleNamespace(ledger=books), 1e-6)  # type: ignore[arg-type]
-        assert told.committed_micro_rho == 7
+        result = federation_budget(SimpleNamespace(ledger=books), 1e-6)  # type: ignore[arg-type]
+        assert result.committed_micro_rho == 7
         (budget, *_) = _StateCollector(config, store, books).collect()
         parts = {one.labels["part"]: one.value for one in budget.samples}
-        assert (parts["spent"], parts["reserved"], parts["total"]) == (3, 4, told.micro_rho)
+        assert (parts["spent"], parts["reserved"], parts["total"]) == (3, 4, result.micro_rho)

@@ -137,9 +137,9 @@ def test_no_day_holds_more_than_the_quota_and_at_the_time_that_is_told_there_is_
             quota.check(rows, wanted)
         except RequestError:
             free = quota._free_at(rows, wanted)
-            kept = [row for row in rows if row["at"] > free - DAY_MS]
-            assert len(kept) < studies
-            assert sum(row["bytes"] for row in kept) + wanted <= size
+            remaining = [row for row in rows if row["at"] > free - DAY_MS]
+            assert len(remaining) < studies
+            assert sum(row["bytes"] for row in remaining) + wanted <= size
             return False
         return True
 
@@ -174,6 +174,6 @@ def test_what_each_analyst_submitted_is_told(store: Store) -> None:
     rest = a_study(0, 0, b"").size
     add(store, a_study(0, 0, bytes(100 - rest)))
     add(store, a_study(1, 2 * DAY_MS, bytes(200 - rest)))
-    (told,) = analyst_usage(store.reader, 2 * DAY_MS + 1)
-    assert (told.analyst, told.studies, told.bytes, told.unstarted_bytes) == ("ada", 2, 300, 300)
-    assert (told.studies_today, told.bytes_today) == (1, 200)
+    (result,) = analyst_usage(store.reader, 2 * DAY_MS + 1)
+    assert (result.analyst, result.studies, result.bytes, result.unstarted_bytes) == ("ada", 2, 300, 300)
+    assert (result.studies_today, result.bytes_today) == (1, 200)

@@ -30,18 +30,18 @@ def test_a_coordinator_refuses_files_that_others_can_change(tmp_path: Path, name
 def test_serve_refuses_a_coordinator_toml_that_others_can_change(tmp_path: Path) -> None:
     path = made(tmp_path / "c").files.folder / "coordinator.toml"
     path.chmod(0o666)
-    code, _, said = command("serve", "--config", str(path))
-    assert (code, f"others can change {path}; run: chmod go-w {path}" in said) == (4, True), said
+    code, _, message = command("serve", "--config", str(path))
+    assert (code, f"others can change {path}; run: chmod go-w {path}" in message) == (4, True), message
 
 
 def test_doctor_names_each(tmp_path: Path) -> None:
     folder = made(tmp_path / "c").files.folder
     for name in ("authorities.json", "ca.pem", "coordinator.toml"):
         (folder / name).chmod(0o622)
-    code, said, _ = command("doctor", "--config", str(folder / "coordinator.toml"))
+    code, message, _ = command("doctor", "--config", str(folder / "coordinator.toml"))
     assert code == 1
     (folder / "coordinator.toml").chmod(0o600)
-    code, said, _ = command("doctor", "--config", str(folder / "coordinator.toml"))
+    code, message, _ = command("doctor", "--config", str(folder / "coordinator.toml"))
     for name in ("authorities.json", "ca.pem"):
-        assert f"others can change {folder / name}" in said
-        assert f"chmod go-w {folder / name}" in said
+        assert f"others can change {folder / name}" in message
+        assert f"chmod go-w {folder / name}" in message

@@ -144,7 +144,7 @@ def test_after_a_person_agreed_the_whole_window_passes_whatever_restarts(tmp_pat
 def test_the_start_is_a_whole_minute_and_never_earlier_than_the_window(tmp_path: Path) -> None:
     """Analysts read it, and are not told at which moment a person at a site was at work."""
 
-    async def told(life: Life) -> int:
+    async def result(life: Life) -> int:
         await asyncio.sleep(12.345)
         await said(life, anna=RULES, bert=RULES, carl=PERSON)
         row = pb.StudyRow()
@@ -152,7 +152,7 @@ def test_the_start_is_a_whole_minute_and_never_earlier_than_the_window(tmp_path:
         assert await life.started() == pytest.approx(row.starts_unix_ms / 1000, abs=0.1)
         return row.starts_unix_ms
 
-    assert lived(tmp_path, told) == [1000 * 11 * MINUTE]
+    assert lived(tmp_path, result) == [1000 * 11 * MINUTE]
 
 
 def test_who_withdraws_in_the_window_is_not_asked_and_who_is_required_ends_the_study(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tm
     async def script(life: Life) -> None:
         await life.phase.note("bert", replace(REFUSED, reason="policy"))
         await life.phase.note("carl", REFUSED)
-        told = "bert: declined: policy; carl: declined: purpose; no query was sent to any site"
-        with refused(Code.STUDY_FAILED, f"{told}; not decided yet: anna; the rules of bert do not allow"):
+        result = "bert: declined: policy; carl: declined: purpose; no query was sent to any site"
+        with refused(Code.STUDY_FAILED, f"{result}; not decided yet: anna; the rules of bert do not allow"):
             await life.started()
 
     lived(tmp_path, script)
@@ -247,17 +247,17 @@ def test_a_study_that_is_cancelled_waits_for_nobody(tmp_path: Path) -> None:
 def test_a_site_that_only_stated_that_a_person_decides_is_waited_for_while_it_calls(tmp_path: Path) -> None:
     """Its machine may be gone; an hour after the last call it is like any that never comes."""
 
-    async def silent(life: Life) -> float:
+    async def quiet_site(life: Life) -> float:
         await said(life, anna=RULES, bert=RULES)
         return await life.started()
 
     async def calling(life: Life) -> float:
-        started = asyncio.create_task(silent(life))
+        started = asyncio.create_task(quiet_site(life))
         await asyncio.sleep(HOUR / 2)
         await said(life, carl=says(known=False))
         return await started
 
-    assert lived(tmp_path, silent, quorum=2) == [pytest.approx(HOUR, abs=0.1)]
+    assert lived(tmp_path, quiet_site, quorum=2) == [pytest.approx(HOUR, abs=0.1)]
     (tmp_path / "calls").mkdir()
     assert lived(tmp_path / "calls", calling, quorum=2) == [pytest.approx(1.5 * HOUR, abs=0.1)]
 

@@ -91,9 +91,9 @@ async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothi
         async with answering(sites):
             events = await ada.events(digest)
         assert events[-1].state == pb.STUDY_STATE_RELEASED
-        told = [words(await one.events(digest))["carl"] for one in (ada, bea)]
+        result = [words(await one.events(digest))["carl"] for one in (ada, bea)]
         mine, theirs = ("declined: purpose", "ask our board"), ("declined: purpose", "")
-        assert (listed, told) == ([mine, theirs, theirs], [mine, theirs]), "to its analyst alone"
+        assert (listed, result) == ([mine, theirs, theirs], [mine, theirs]), "to its analyst alone"
         assert (await carl.work()) is None
         assert carl.plans == {}, "no question, no plan"
         (line,) = rig.rows("SELECT detail FROM audit WHERE kind = 'declined'")

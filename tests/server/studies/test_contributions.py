@@ -122,10 +122,10 @@ async def test_a_round_is_offered_again_while_its_answer_has_not_come(tmp_path: 
         assert 0.9 < loop.time() - start < 4
 
 
-def decline(asked: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
+def decline(round_query: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
     return pb.DeclineRequest(
-        plan_digest=bytes.fromhex(asked.plan_digest),
-        round=asked.round,
+        plan_digest=bytes.fromhex(round_query.plan_digest),
+        round=round_query.round,
         reason=reason,  # type: ignore[arg-type]
     )
 
@@ -151,19 +151,19 @@ async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client]
     """A study at a round whose answers need an upload."""
     toml = study_toml(columns=WIDE, components=1)
     # Seeded noise is drawn at once; the exact sampler takes seconds for a vector of this length.
-    async with first_round(folder, toml, SeededNoise(1)) as (rig, sites, _, asked):
-        while 8 * asked.query.length <= CHUNK_BYTES:
-            values = np.zeros(asked.query.length, dtype=np.int64)
+    async with first_round(folder, toml, SeededNoise(1)) as (rig, sites, _, round_query):
+        while 8 * round_query.query.length <= CHUNK_BYTES:
+            values = np.zeros(round_query.query.length, dtype=np.int64)
             values[0] = 60
-            await asyncio.gather(*(site.contribute(asked, frozen(values)) for site in sites.values()))
-            asked = await sites["anna"].query()
-        yield rig, sites, asked
+            await asyncio.gather(*(site.contribute(round_query, frozen(values)) for site in sites.values()))
+            round_query = await sites["anna"].query()
+        yield rig, sites, round_query
 
 
 async def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) -> None:
-    async with wide_round(tmp_path / "c") as (_, sites, asked):
+    async with wide_round(tmp_path / "c") as (_, sites, round_query):
         anna = sites["anna"]
-        message = anna.contribution(asked, frozen(np.zeros(asked.query.length, dtype=np.int64)))
+        message = anna.contribution(round_query, frozen(np.zeros(round_query.query.length, dtype=np.int64)))
         opened = await anna.open_upload(message)
         assert list(opened.received_chunks) == []
         chunk = pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values[:CHUNK_BYTES])
@@ -176,14 +176,14 @@ async def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) 
 
 
 async def test_bad_uploads_are_refused(tmp_path: Path) -> None:
-    async with wide_round(tmp_path / "c") as (_, sites, asked):
+    async with wide_round(tmp_path / "c") as (_, sites, round_query):
         anna, bert = sites["anna"], sites["bert"]
-        zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
-        message = anna.contribution(asked, zeros)
-        short = anna.contribution(asked, frozen(zeros[1:]))
+        zeros = frozen(np.zeros(round_query.query.length, dtype=np.int64))
+        message = anna.contribution(round_query, zeros)
+        short = anna.contribution(round_query, frozen(zeros[1:]))
         assert "bytes instead of" in str(await refusal(anna.open_upload(short)))
         opened = await anna.open_upload(message)
-        other = anna.contribution(asked, frozen(zeros + 1))
+        other = anna.contribution(round_query, frozen(zeros + 1))
         assert (await refusal(anna.open_upload(other))).code is Code.CONFLICT
         for index, size, text in ((9, 8, "does not exist"), (0, 8, "8 bytes instead of")):
             chunk = pb.PutChunkRequest(upload=opened.upload, index=index, data=b"\x00" * size)
@@ -193,15 +193,15 @@ async def test_bad_uploads_are_refused(tmp_path: Path) -> None:
         message.values = other.values
         wrong = await refusal(anna.upload(message))
         assert (wrong.code, "does not match its digest" in str(wrong)) == (Code.BAD_CONTRIBUTION, True)
-        assert not (await anna.contribute(asked, zeros)).repeated
+        assert not (await anna.contribute(round_query, zeros)).repeated
 
 
 async def test_open_uploads_are_limited(tmp_path: Path) -> None:
-    async with wide_round(tmp_path / "c") as (rig, sites, asked):
+    async with wide_round(tmp_path / "c") as (rig, sites, round_query):
         rig.daemon.engine.uploads._limit = 1
-        zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
-        await sites["anna"].open_upload(sites["anna"].contribution(asked, zeros))
-        refused = await refusal(sites["bert"].open_upload(sites["bert"].contribution(asked, zeros)))
+        zeros = frozen(np.zeros(round_query.query.length, dtype=np.int64))
+        await sites["anna"].open_upload(sites["anna"].contribution(round_query, zeros))
+        refused = await refusal(sites["bert"].open_upload(sites["bert"].contribution(round_query, zeros)))
         assert refused.code is Code.NOT_READY
 
 
@@ -211,13 +211,13 @@ async def test_a_large_answer_that_is_added_makes_room_before_it_is_durable(
     monkeypatch.setattr(uploads, "SLOT_WAIT_SECONDS", 1.0)
     monkeypatch.setattr(contributions, "GATHER_SECONDS", 10.0)
 
-    async with wide_round(tmp_path / "c") as (rig, sites, asked):
+    async with wide_round(tmp_path / "c") as (rig, sites, round_query):
         rig.daemon.engine.uploads._queue.slot_bytes = 1
-        zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
+        zeros = frozen(np.zeros(round_query.query.length, dtype=np.int64))
         sending = []
         for site in sites.values():
-            sending.append(asyncio.create_task(site.upload(site.contribution(asked, zeros))))
-            run = await rig.daemon.engine.run(asked.plan_digest)
+            sending.append(asyncio.create_task(site.upload(site.contribution(round_query, zeros))))
+            run = await rig.daemon.engine.run(round_query.plan_digest)
             while run.opened is not None and run.opened.awaits(site.name) and not sending[-1].done():
                 await asyncio.sleep(0.01)
         await asyncio.gather(*sending)
@@ -252,6 +252,6 @@ async def test_an_answer_that_contradicts_its_own_count_is_refused_and_alarmed(
         # a whole word: the log also shows digests and ports, which may hold the figures
         assert re.search(r"\b61\b", f"{refused} {caplog.text}") is None
         assert f"answer-refused study={second.plan_digest[:12]} round=1 site=anna" in caplog.text
-        told = rig.rows("SELECT kind, subject FROM audit")
-        assert ("answer-refused", "site/anna") in [tuple(row) for row in told]
+        result = rig.rows("SELECT kind, subject FROM audit")
+        assert ("answer-refused", "site/anna") in [tuple(row) for row in result]
         await anna.contribute(second, frozen([60] + [0] * (second.query.length - 1)))

@@ -44,9 +44,9 @@ class Busy:
         assert self.go.wait(60)
 
 
-def mac_of(rig: Rig, client: Client, asked: RoundQuery, count: int) -> str:
+def mac_of(rig: Rig, client: Client, round_query: RoundQuery, count: int) -> str:
     """What may be kept of this answer."""
-    digest = client.contribution(asked, frozen([count])).contribution_digest
+    digest = client.contribution(round_query, frozen([count])).contribution_digest
     return rig.daemon.runtime.keys.mac(digest.hex()).hex()
 
 
@@ -198,17 +198,17 @@ async def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_cl
     await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
     repository = rig.repository
     run = await rig.daemon.engine.run(digest)
-    contributions, said = (
+    contributions, message = (
         Contributions(rig.daemon.runtime),
         SiteDeclineReason(reason="policy", person=False, text=""),
     )
     holding = asyncio.create_task(repository.writer.write(busy))
     assert await asyncio.to_thread(busy.writes.wait, 60)
-    first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+    first = asyncio.create_task(contributions.decline(run, "carl", 0, message))
     await asyncio.sleep(0)
     late.set()
     await tick.due()
-    again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+    again = asyncio.create_task(contributions.decline(run, "carl", 0, message))
     await asyncio.sleep(0.05)
     busy.go.set()
     await asyncio.gather(holding, first, again)

@@ -86,13 +86,13 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
         monkeypatch.setattr(contributions, limit, 60.0)  # answers are stored with the release
     step = Held("round-followed")
     digest = await ada.submit(study_toml())
-    asked = {name: await site.query() for name, site in sites.items()}
-    await asyncio.gather(*(site.contribute(asked[name], frozen([60])) for name, site in sites.items()))
+    round_query = {name: await site.query() for name, site in sites.items()}
+    await asyncio.gather(*(site.contribute(round_query[name], frozen([60])) for name, site in sites.items()))
     await step.here()
     assert books(rig, digest) == ([0], [0], [0])
     last = rig.repository.studies.events(digest, 0)[-1]
     assert (last.round, last.round_state) == (0, "released")
-    assert last.spent_micro_rho == asked["anna"].priced.micro_rho
+    assert last.spent_micro_rho == round_query["anna"].priced.micro_rho
     step.go()
     assert (await sites["anna"].query()).round == 1
 
@@ -100,13 +100,13 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
 async def test_a_stored_release_is_as_long_whatever_was_drawn(rig: Rig, ada: Client, sites: Sites) -> None:
     """So what its transaction takes, of a disk or of memory, depends on the question alone."""
     digest = await ada.submit(study_toml())
-    asked, store = await sites["anna"].query(), rig.repository.store
+    round_query, store = await sites["anna"].query(), rig.repository.store
     lengths = set()
     for drawn in (0, -1, 2**62, -(2**63) + 1):
-        release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
-        said = round_statement(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
+        release = Release.of(round_query, frozen([drawn]), 3.5, ("anna", "bert"))
+        message = round_statement(round_query, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
         with suppress(Undone), store.writer.transaction() as change:
-            add_release(change, digest, release, said)
+            add_release(change, digest, release, message)
             (row,) = change.execute("SELECT * FROM releases")
             lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
             raise Undone
@@ -119,11 +119,11 @@ class Undone(Exception):
 
 async def test_a_round_is_never_opened_in_other_words(rig: Rig, ada: Client, sites: Sites) -> None:
     await ada.submit(study_toml())
-    asked, studies = await sites["anna"].query(), rig.repository.studies
-    check_same_query(studies, asked)
-    check_same_query(studies, replace(asked, round=1))  # which is not open
+    round_query, studies = await sites["anna"].query(), rig.repository.studies
+    check_same_query(studies, round_query)
+    check_same_query(studies, replace(round_query, round=1))  # which is not open
     with pytest.raises(InternalError, match="opened with another query before"):
-        check_same_query(studies, changed_query(asked, micro_rho=asked.priced.micro_rho + 1))
+        check_same_query(studies, changed_query(round_query, micro_rho=round_query.priced.micro_rho + 1))
 
 
 async def test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled(

@@ -34,10 +34,10 @@ class Here:
     def __init__(self, lane: str) -> None:
         self.lane = lane
 
-    def ask(self, wish: dict[str, Any]) -> Any:
+    def query(self, request: dict[str, Any]) -> Any:
         """The answer, in the messages that go between processes."""
-        heard = _passed(wish)
-        return _passed(planner.answer(heard["work"], heard["inputs"]))
+        received = _passed(request)
+        return _passed(planner.answer(received["work"], received["inputs"]))
 
     def end(self) -> None:
         """Nothing to end."""

@@ -41,7 +41,7 @@ async def test_a_release_is_one_transaction_with_its_charge_and_the_next_questio
         monkeypatch.setattr(contributions, limit, 60.0)
     seen: dict[str, object] = {}
     digest = await ada.submit(study_toml())
-    asked = {name: await site.query() for name, site in sites.items()}
+    round_query = {name: await site.query() for name, site in sites.items()}
 
     def look(place: str) -> None:
         seen[place] = books(rig, digest)
@@ -55,7 +55,7 @@ async def test_a_release_is_one_transaction_with_its_charge_and_the_next_questio
         async with asyncio.timeout(30):
             with commits as counted:
                 await asyncio.gather(
-                    *(one.contribute(asked[name], frozen([60])) for name, one in sites.items())
+                    *(one.contribute(round_query[name], frozen([60])) for name, one in sites.items())
                 )
                 assert (await sites["anna"].query()).round == 1
     finally:
@@ -87,19 +87,19 @@ async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_an
         )
         with commits as counted:
             await asyncio.gather(*(rig.daemon.engine.receive(site, poll) for site in sites))
-            asked = {name: await site.query() for name, site in sites.items()}
+            round_query = {name: await site.query() for name, site in sites.items()}
             assert counted.call_count == 2  # and the first question
         before = studies.events(digest, 0)
         assert [len(one.consent) for one in before] == [0, 3, 0]
         with commits as counted:
             early = ("anna", "bert")
-            await asyncio.gather(*(sites[one].contribute(asked[one], frozen([60])) for one in early))
+            await asyncio.gather(*(sites[one].contribute(round_query[one], frozen([60])) for one in early))
             assert counted.call_count == 1
-        (told,) = studies.events(digest, before[-1].sequence)
-        assert [one.status for one in told.sites] == ["answered", "answered", "waiting"]
+        (result,) = studies.events(digest, before[-1].sequence)
+        assert [one.status for one in result.sites] == ["answered", "answered", "waiting"]
         assert studies.answers(digest, 0).macs.keys() == set(early)
-        said = [line.message for line in caplog.records if line.message.startswith("answered")]
-        assert said == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
+        text = [line.message for line in caplog.records if line.message.startswith("answered")]
+        assert text == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
 
 
 def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
@@ -116,16 +116,16 @@ def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
 async def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept(
     rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
-    heard: list[set[int]] = []
+    received: list[set[int]] = []
     # A draw ahead that nobody waits for any more fails as well, and asyncio reports that to the loop.
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     failing = mock.Mock(side_effect=RequestError(Code.OVERFLOW, "the noised sum does not fit"))
     monkeypatch.setattr(*place, failing)
     digest = await ada.submit(study_toml())
-    asked = {name: await site.query() for name, site in sites.items()}
+    round_query = {name: await site.query() for name, site in sites.items()}
     studies = rig.repository.studies
-    arm("failure-charged", lambda: heard.append({one.state for one in studies.events(digest, 0)}))
-    answers = [site.contribute(asked[name], frozen([60])) for name, site in sites.items()]
+    arm("failure-charged", lambda: received.append({one.state for one in studies.events(digest, 0)}))
+    answers = [site.contribute(round_query[name], frozen([60])) for name, site in sites.items()]
     try:
         assert [one.repeated for one in await asyncio.gather(*answers)] == [False] * 3
         last = (await ada.events(digest))[-1]
@@ -133,9 +133,9 @@ async def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answ
         disarm()
     assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "failed")
     assert books(rig, digest) == ([0], [], [0])
-    assert (await sites["anna"].contribute(asked["anna"], frozen([60]))).repeated
-    assert "differently" in str(await refusal(sites["bert"].contribute(asked["bert"], frozen([61]))))
-    assert heard == [{pb.STUDY_STATE_RUNNING}]
+    assert (await sites["anna"].contribute(round_query["anna"], frozen([60]))).repeated
+    assert "differently" in str(await refusal(sites["bert"].contribute(round_query["bert"], frozen([61]))))
+    assert received == [{pb.STUDY_STATE_RUNNING}]
 
 
 async def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(

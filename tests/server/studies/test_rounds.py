@@ -67,7 +67,7 @@ async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
 
     sites = dict(await rig.sites())
     analyst = await rig.client(Role.ANALYST, "ada")
-    silent = sites.pop("carl")
+    quiet_site = sites.pop("carl")
     async with answering(sites):
         digest = await analyst.submit(study_toml(quorum=2))
         assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
@@ -75,7 +75,7 @@ async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
     for one in rounds:
         assert one["present"] == ["anna", "bert"]
         assert one["absent"] == {"carl": "did not answer"}
-    assert await silent.release(digest)
+    assert await quiet_site.release(digest)
 
 
 async def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(rig: Rig) -> None:
@@ -155,8 +155,8 @@ async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(r
     task.cancel()
     absent = load_release(await ada.release(digest)).document["rounds"][0]["absent"]
     assert absent == {"carl": "declined"}
-    said = {one.status for event in events for one in event.sites if one.site == "carl"}
-    assert said == {"waiting", "declined"}
+    message = {one.status for event in events for one in event.sites if one.site == "carl"}
+    assert message == {"waiting", "declined"}
     assert "carl: declined" in needed.failure  # the others may not have answered by then
     assert "failure" not in needed.failure
     rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
@@ -204,8 +204,8 @@ async def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
     # They are not kept waiting for it, and what is stored for them names nobody.
     assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
     events = rig.repository.studies.events(digest, 0)
-    said = {one.status for event in events for one in event.sites}
-    assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
+    message = {one.status for event in events for one in event.sites}
+    assert ({event.round_state for event in events}, message) == ({"planned", "open"}, {"waiting"})
     tick.go.set()
     assert (await sites["anna"].query()).round == 1
     (released,) = rig.repository.studies.sealed_rounds(digest)
@@ -214,8 +214,8 @@ async def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
 
 async def test_sites_are_told_of_studies_that_nobody_here_knows(sites: Sites, ada: Client) -> None:
     running, lost = bytes.fromhex(await ada.submit(study_toml())), b"\x07" * 32
-    told = await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=[running, lost]))
-    ended = [(one.plan_digest, one.state) for one in told.ended]
+    result = await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=[running, lost]))
+    ended = [(one.plan_digest, one.state) for one in result.ended]
     assert ended == [(lost, pb.STUDY_STATE_UNSPECIFIED)]
 
 

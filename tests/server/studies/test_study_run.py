@@ -58,13 +58,13 @@ def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
         assert ahead.private is False
         ahead.prepare(SPEC)
         assert ahead.draw(SPEC).tolist() == [1, 1, 1]
-        for prepared, asked in ((None, SPEC), (SPEC, OTHER), (OTHER, SPEC)):
+        for prepared, round_query in ((None, SPEC), (SPEC, OTHER), (OTHER, SPEC)):
             if prepared is not None:
                 ahead.prepare(prepared)
             with pytest.raises(InternalError, match="not the prepared noise"):
-                ahead.draw(asked)
+                ahead.draw(round_query)
             with pytest.raises(InternalError):
-                ahead.draw(asked)
+                ahead.draw(round_query)
         ahead.prepare(SPEC)
         ahead.discard()
         with pytest.raises(InternalError):
@@ -214,10 +214,10 @@ def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
 async def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) -> None:
     box = inbox(quorum=2)
     declines(box, "a", reason)
-    told = {"policy", "budget", "protocol"} & {reason}
-    assert box.statuses()["a"] == ":".join(["declined", *told])
+    result = {"policy", "budget", "protocol"} & {reason}
+    assert box.statuses()["a"] == ":".join(["declined", *result])
     await box.freeze()
-    assert box.absent()["a"] == ": ".join(["declined", *told])
+    assert box.absent()["a"] == ": ".join(["declined", *result])
 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:

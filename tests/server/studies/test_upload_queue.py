@@ -48,7 +48,7 @@ class Hall:
             total_bytes=chunks * CHUNK,
         )  # fmt: skip
 
-    def asks(self, site: str, chunks: int, round: int = 0) -> Upload | None:
+    def queries(self, site: str, chunks: int, round: int = 0) -> Upload | None:
         """Open an upload of so many chunks; None if it has to wait."""
         wanted = self.upload(site, chunks, round)
         try:
@@ -78,7 +78,7 @@ def done(hall: Hall, upload: Upload) -> None:
 
 
 def taken(hall: Hall, site: str, chunks: int) -> Upload:
-    upload = hall.asks(site, chunks)
+    upload = hall.queries(site, chunks)
     assert upload is not None
     return upload
 
@@ -86,9 +86,9 @@ def taken(hall: Hall, site: str, chunks: int) -> Upload:
 def test_small_answers_come_side_by_side_and_a_large_one_alone() -> None:
     hall = Hall()
     first, _ = taken(hall, "a", 2), taken(hall, "b", 2)
-    assert hall.asks("c", 9) is None
+    assert hall.queries("c", 9) is None
     done(hall, first)
-    assert hall.asks("c", 9) is None
+    assert hall.queries("c", 9) is None
     assert list(hall.open()) == ["b"]
 
 
@@ -97,17 +97,17 @@ def test_any_number_of_answers_come_in_one_after_the_other() -> None:
     for site in "abcd":
         done(hall, taken(hall, site, 1))
     taken(hall, "e", 1), taken(hall, "f", 1)
-    assert hall.asks("g", 1) is None
+    assert hall.queries("g", 1) is None
 
 
 def test_whoever_asked_first_is_next_and_nobody_overtakes() -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
-    assert [hall.asks(site, size) for site, size in (("b", 9), ("c", 1), ("b", 9))] == [None, None, None]
+    assert [hall.queries(site, size) for site, size in (("b", 9), ("c", 1), ("b", 9))] == [None, None, None]
     done(hall, first)
-    assert hall.asks("c", 1) is None  # it would fit; b was before it
+    assert hall.queries("c", 1) is None  # it would fit; b was before it
     second = taken(hall, "b", 9)
-    assert hall.asks("c", 1) is None
+    assert hall.queries("c", 1) is None
     done(hall, second)
     taken(hall, "c", 1)
 
@@ -136,22 +136,22 @@ def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch
 def test_whoever_waits_and_goes_away_keeps_nobody_waiting_and_may_come_back_in_its_turn() -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
-    assert [hall.asks(site, 4) for site in "bcd"] == [None, None, None]
+    assert [hall.queries(site, 4) for site in "bcd"] == [None, None, None]
     done(hall, first)
-    assert hall.asks("c", 4) is None  # b may ask again at once
+    assert hall.queries("c", 4) is None  # b may ask again at once
     hall.now += PRESENT_SECONDS + 0.1
     second = taken(hall, "c", 4)
     hall.now += PRESENT_SECONDS + 0.1
-    assert [hall.asks(site, 4) for site in "db"] == [None, None]
+    assert [hall.queries(site, 4) for site in "db"] == [None, None]
     done(hall, second)
-    assert hall.asks("d", 4) is None
+    assert hall.queries("d", 4) is None
     done(hall, taken(hall, "b", 4))
-    assert hall.asks("e", 4) is None  # d is there
+    assert hall.queries("e", 4) is None  # d is there
     hall.now += AWAY_SECONDS + 0.1
     third = taken(hall, "e", 4)
-    assert [hall.asks(site, 4) for site in "fd"] == [None, None]
+    assert [hall.queries(site, 4) for site in "fd"] == [None, None]
     done(hall, third)
-    assert hall.asks("d", 4) is None  # it was away too long
+    assert hall.queries("d", 4) is None  # it was away too long
     taken(hall, "f", 4)
 
 
@@ -161,7 +161,7 @@ def test_a_stalled_upload_makes_room_for_others_and_for_nobody_else() -> None:
     hall.puts(stalled, 0)
     hall.now += 100 * GRACE_SECONDS
     assert taken(hall, "a", 4).received_chunks() == [0]  # nobody waited: what came is still there
-    assert hall.asks("b", 4) is not None
+    assert hall.queries("b", 4) is not None
     assert list(hall.open()) == ["b"]
     with pytest.raises(RequestError, match="this upload is not open"):
         hall.uploads.get(stalled.id, "a")
@@ -172,7 +172,7 @@ def test_a_place_is_not_held_by_sending_as_little_as_possible_now_and_then(chunk
     hall = Hall()
     hostile = taken(hall, "a", chunks)
     for index in range(chunks):
-        if hall.asks("b", 4) is not None:
+        if hall.queries("b", 4) is not None:
             break
         hall.now += GRACE_SECONDS * 0.9
         hall.puts(hostile, index)
@@ -188,7 +188,7 @@ def test_whoever_keeps_the_pace_or_is_in_nobodys_way_keeps_its_place(monkeypatch
     for index in range(99):
         hall.now += 1
         hall.puts(steady, index)
-        assert hall.asks("b", 4) is None
+        assert hall.queries("b", 4) is None
     taken(idle, "a", 2)
     idle.now += 100 * GRACE_SECONDS
     taken(idle, "b", 2)
@@ -203,20 +203,20 @@ def test_the_time_in_which_one_waits_is_not_taken_off_its_turn() -> None:
     done(hall, first)
     hall.uploads.open(wanted)
     assert hall.uploads.is_in_progress(wanted.key)
-    assert hall.asks("c", 4) is None
+    assert hall.queries("c", 4) is None
 
 
 def test_slow_lines_that_wait_for_each_other_get_through_in_the_end() -> None:
     hall, through = Hall(), list[str]()
-    pace, held = 3 * GRACE_SECONDS, dict[str, Upload | None](a=None, b=None)
+    pace, stored = 3 * GRACE_SECONDS, dict[str, Upload | None](a=None, b=None)
     for _ in range(300):
         hall.now += pace / 10
-        for site in [site for site in held if site not in through]:
-            upload = hall.asks(site, 3)
+        for site in [site for site in stored if site not in through]:
+            upload = hall.queries(site, 3)
             if upload is None:
                 continue
-            if upload is not held[site]:
-                held[site] = upload
+            if upload is not stored[site]:
+                stored[site] = upload
             elif hall.now - upload.moved_at >= pace:
                 hall.puts(upload, len(upload.received))
                 if len(upload.received) == upload.count:
@@ -242,9 +242,9 @@ def test_one_that_is_being_decided_on_is_not_taken_for_stalled() -> None:
 def test_nothing_is_kept_of_a_round_that_is_over() -> None:
     hall = Hall()
     taken(hall, "a", 4)
-    assert hall.asks("b", 4) is None
+    assert hall.queries("b", 4) is None
     hall.over.add(0)
-    assert hall.asks("c", 4, round=1) is not None
+    assert hall.queries("c", 4, round=1) is not None
     assert list(hall.open()) == ["c"]
     assert not len(hall.turns)
 

@@ -94,11 +94,11 @@ class Command:
         process.start()
         return process
 
-    def told(self) -> dict[str, Any] | None:
+    def result(self) -> dict[str, Any] | None:
         """The line that it has printed, if it has."""
-        if not self.out.exists() or b"\n" not in (said := self.out.read_bytes()):
+        if not self.out.exists() or b"\n" not in (message := self.out.read_bytes()):
             return None
-        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        found: dict[str, Any] = json.loads(message.splitlines()[-1])
         return found
 
 
@@ -172,9 +172,9 @@ def publish_before_charging() -> None:
             also(change, self.ledger_position)
         threading.Timer(LATE, late, (self, round_query)).start()
 
-    def late(ledger: LedgerStore, asked: RoundQuery) -> None:
+    def late(ledger: LedgerStore, requested: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            honest(ledger, asked, lambda change, ledger_position: None)
+            honest(ledger, requested, lambda change, ledger_position: None)
 
     LedgerStore.charge_round = charge  # type: ignore[method-assign]
 

@@ -97,7 +97,7 @@ def spend(kind: str, where: Path | str, tries: int, budget: int) -> tuple[int, i
         store.reserve(SHARED, Cost(micro_rho=budget // 2))
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         lines = [(kind, where, process, tries, budget) for process in range(PROCESSES)]
-        told = sum(pool.starmap(_process, lines))
+        result = sum(pool.starmap(_process, lines))
     if kind == "exact":
         stored = LedgerStore(
             database, PrivacyBudget(mixed=Cost(micro_rho=budget)), lambda: 0
@@ -105,7 +105,7 @@ def spend(kind: str, where: Path | str, tries: int, budget: int) -> tuple[int, i
     else:
         stored = database.rows("SELECT COUNT(*) FROM ledger WHERE kind = 'charge'")[0][0]
     place.close()
-    return told, stored
+    return result, stored
 
 
 @contextmanager
@@ -128,9 +128,9 @@ def run(scale: float) -> Line:
     found, passed = [], True
     with places() as empty:
         for name, new in empty.items():
-            told, stored = spend("exact", new(), tries, budget)
+            result, stored = spend("exact", new(), tries, budget)
             over, _ = spend("careless", new(), 20, 20)
-            passed = passed and told == stored == budget and over > 20
+            passed = passed and result == stored == budget and over > 20
             found.append(f"{name} {stored} of {budget} (control: {over} of 20)")
     detail = f"{CLIENTS} x {tries} charges: {', '.join(found)}"
     return Line(number=3, title=title, passed=passed, detail=detail)

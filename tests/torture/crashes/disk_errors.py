@@ -128,7 +128,7 @@ def _went_on(process: ForkServerProcess, fault: Fault, who: str) -> list[str]:
     return [f"{who}, {fault.kind.name} {fault.at}: {seen}"]
 
 
-async def _studies(analyst: Client, told: Told) -> None:
+async def _studies(analyst: Client, result: Told) -> None:
     """Submit and watch, one study after the other, until the coordinator is gone."""
     with suppress(grpc.aio.AioRpcError):
         for number in range(1000):
@@ -136,20 +136,20 @@ async def _studies(analyst: Client, told: Told) -> None:
             watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(study))
             async for event in analyst.stub.WatchStudy(watch):
                 if event.round_state == "released":
-                    told.sealed.add((study, event.round))
-            told.bundles[study] = await analyst.release(study)
+                    result.sealed.add((study, event.round))
+            result.bundles[study] = await analyst.release(study)
 
 
-async def _calls(command: Command, ended: asyncio.Task[None], made: Template, told: Told) -> None:
+async def _calls(command: Command, ended: asyncio.Task[None], made: Template, result: Told) -> None:
     """Be the sites and the analyst until the process has ended."""
-    while command.told() is None and not ended.done():
+    while command.result() is None and not ended.done():
         await asyncio.sleep(GLANCE)
-    serving = command.told()
+    serving = command.result()
     if serving is None:
         return await ended
-    sites = {name: _connect(serving["port"], held) for name, held in made.sites.items()}
+    sites = {name: _connect(serving["port"], stored) for name, stored in made.sites.items()}
     analyst = _connect(serving["port"], made.analyst)
-    studies = asyncio.create_task(_studies(analyst, told))
+    studies = asyncio.create_task(_studies(analyst, result))
     try:
         async with answering(sites):
             await ended
@@ -160,9 +160,9 @@ async def _calls(command: Command, ended: asyncio.Task[None], made: Template, to
             await client.channel.close()
 
 
-def _connect(port: int, held: Credentials) -> Client:
-    channel = channel_of(port, held, OPTIONS)
-    return Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
+def _connect(port: int, stored: Credentials) -> Client:
+    channel = channel_of(port, stored, OPTIONS)
+    return Client(name=stored.name, stub=CoordinatorStub(channel), channel=channel)
 
 
 async def coordinator(made: Template, folder: Path, fault: Fault, planted: Planted | None) -> list[str]:
@@ -171,17 +171,17 @@ async def coordinator(made: Template, folder: Path, fault: Fault, planted: Plant
     out, log = folder / "out", folder / "log"
     arguments = ("serve", "--config", str(folder / CONFIG))
     command = Command(program="eigenveil-coordinator", arguments=arguments, out=out, log=log)
-    process, told = Stricken(command=command, fault=fault, planted=planted).start(), Told()
+    process, result = Stricken(command=command, fault=fault, planted=planted).start(), Told()
     ended = asyncio.create_task(_ended(process, fault))
     try:
         async with asyncio.timeout(END_SECONDS):
-            await _calls(command, ended, made, told)
+            await _calls(command, ended, made, result)
     except TimeoutError:
         return _went_on(process, fault, "coordinator")
     finally:
         ended.cancel()
     process.join()
-    return _judged(fault, process, told.lost(load(folder / CONFIG, Config)), "coordinator")
+    return _judged(fault, process, result.lost(load(folder / CONFIG, Config)), "coordinator")
 
 
 class Sink(sites.Coordinator):
@@ -246,7 +246,7 @@ def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str
 
 async def _all(chosen: Sequence[Choice]) -> list[str]:
     """Every fault, a few at once; what is wrong."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    attempts = asyncio.Semaphore(AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
         root = Path(name)
         made = await template(root / "template")
@@ -254,7 +254,7 @@ async def _all(chosen: Sequence[Choice]) -> list[str]:
         async def one(number: int, choice: Choice) -> list[str]:
             folder = root / str(number)
             fault = Fault(choice.kind, choice.at, folder.with_suffix(".met"))
-            async with turns:
+            async with attempts:
                 if choice.who == "site":
                     found = await site(folder, fault, choice.planted)
                 else:

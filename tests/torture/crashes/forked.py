@@ -129,7 +129,7 @@ class Federation:
     async def serves(self, command: Command, name: str) -> bool:
         """Wait until a daemon has said that it serves; False if it ended before."""
         deadline = time.monotonic() + START_SECONDS
-        while command.told() is None:
+        while command.result() is None:
             if not self.processes[name].is_alive():
                 return False
             assert time.monotonic() < deadline, f"{name}: {command.log.read_text()[-500:]}"
@@ -154,9 +154,9 @@ class Federation:
     async def make_site(self, name: str, seed: int) -> None:
         """A site with records of its own, not enrolled."""
         table = self.folder / f"{name}.csv"
-        kept = COLUMNS if name == SITES[0] else LACKING
+        remaining = COLUMNS if name == SITES[0] else LACKING
         rows = [
-            ",".join([*(f"{value:.6f}" for value in row[:kept]), *[""] * (LACKING - kept)])
+            ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (LACKING - remaining)])
             for row in records(ROWS, LACKING, seed)
         ]
         table.write_text("\n".join([",".join(f"c{index}" for index in range(LACKING)), *rows]) + "\n")
@@ -167,9 +167,9 @@ class Federation:
             "--algorithm", "private-oja", "--algorithm", "gauss-cov", "--algorithm", "dp-pca",
         )  # fmt: skip
         config = Path(self.config(name))
-        said = config.read_text()
-        assert "\ntrust = []\n" in said  # else nothing but masked studies once its peers are known
-        config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+        message = config.read_text()
+        assert "\ntrust = []\n" in message  # else nothing but masked studies once its peers are known
+        config.write_text(message.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
 
     async def join(self, name: str, role: str = "site") -> str:
         self.serial += 1

@@ -183,12 +183,12 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
 
 async def all_studies(here: Federation, toll: Toll) -> None:
     """Study after study, while there is somebody to kill."""
-    quiet, kinds = 0, cycle(STUDIES)
+    weak, kinds = 0, cycle(STUDIES)
     while toll.left and not toll.failed:
         before = toll.done.total()
         await one_study(here, toll, next(kinds))
-        quiet = 0 if toll.done.total() > before else quiet + 1
-        if quiet > PATIENCE:
+        weak = 0 if toll.done.total() > before else weak + 1
+        if weak > PATIENCE:
             toll.failed.append(f"nobody passes {sorted(kill.name for kill in toll.armed.values())}")
 
 
@@ -289,8 +289,8 @@ def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
     """Who is killed where, for every federation, in an order drawn from `seed`."""
     chance = random.Random(seed)
     plans: list[dict[str, list[Kill]]] = [{} for _ in range(FEDERATIONS)]
-    places = {COORDINATOR: AT_COORDINATOR, VICTIM: AT_SITE, NEWCOMER: AT_ENROLMENT, OPERATOR: AT_OPERATOR}
-    for victim, points in places.items():
+    positions = {COORDINATOR: AT_COORDINATOR, VICTIM: AT_SITE, NEWCOMER: AT_ENROLMENT, OPERATOR: AT_OPERATOR}
+    for victim, points in positions.items():
         kills = [
             Kill(name=name, passage=chance.randint(1, highest))
             for name, highest in points.items()
@@ -317,11 +317,11 @@ def verdict(tolls: list[Toll]) -> Line:
     faults = [fault for toll in tolls for fault in toll.faults]
     open_most = max(toll.witness.most_open for toll in tolls)
     sealed = sum(len(toll.witness.digests) for toll in tolls)
-    told = (
+    response = (
         f"{done.total()} kills at {len(done)} failpoints in {sum(toll.studies for toll in tolls)} studies, "
         f"{sealed} releases: 0 under-charges, {open_most} unsealed charges, one digest a release"
     )
-    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or told)
+    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or response)
 
 
 def run(scale: float) -> Line:

@@ -130,10 +130,10 @@ class Outside:
             if sealed is None or sealed.release.digest != release:
                 found.append("a release")
         paid = Counter((one.study, one.round) for one in entries if one.kind is EntryKind.ATTEMPT)
-        for (study, round), told in self.fixed.items():
-            if [one.digest for one in studies.attempts(study, round)][: len(told)] != told:
+        for (study, round), result in self.fixed.items():
+            if [one.digest for one in studies.attempts(study, round)][: len(result)] != result:
                 found.append("a set of sites")
-            if paid[study, round] < len(told):
+            if paid[study, round] < len(result):
                 found.append("the charge of an attempt")
         return found
 
@@ -184,8 +184,8 @@ class Work:
         for round in range(ROUNDS):
             if round == len(releases):
                 releases.append(self._round(study, round, releases[-1].digest if round else ""))
-            told = (_asked(study, round).digest, releases[round].digest)
-            self._outside.published.setdefault((study, round), told)
+            result = (_asked(study, round).digest, releases[round].digest)
+            self._outside.published.setdefault((study, round), result)
 
         def end(change: Connection) -> None:
             study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
@@ -195,44 +195,44 @@ class Work:
         self._outside.ended.add(study)
 
     def _round(self, study: str, round: int, after: str) -> Release:
-        asked, ledger = _asked(study, round), self._repository.ledger
+        round_query, ledger = _asked(study, round), self._repository.ledger
         masked = bool(int(study, 16) % 2)
-        self._open(asked)
-        attempts = self._fix(asked) if masked else []
+        self._open(round_query)
+        attempts = self._fix(round_query) if masked else []
         journal = RoundJournal(
-            opened=_answered(asked, masked, attempts),
+            opened=_answered(round_query, masked, attempts),
             after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), repository=self._repository,
-            book=lambda asked, also: (
-                ledger.write_alongside(also) if masked else ledger.charge_round(asked, also)
+            book=lambda round_query, also: (
+                ledger.write_alongside(also) if masked else ledger.charge_round(round_query, also)
             ),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
-            round=round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
-            micro_rho=asked.priced.micro_rho, atto_delta=0,
+            round=round, query=round_query.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
+            micro_rho=round_query.priced.micro_rho, atto_delta=0,
         )  # fmt: skip
-        journal.seal(asked, release)
+        journal.seal(round_query, release)
         return release
 
-    def _open(self, asked: RoundQuery) -> None:
+    def _open(self, round_query: RoundQuery) -> None:
         """The question, and that an answer to it is in is told once it is durable."""
-        place = asked.plan_digest, asked.round
+        place = round_query.plan_digest, round_query.round
         if not self._repository.studies.attempts(*place):
             with self._database.transaction() as change:
-                query, event = query_to_proto(asked), pb.StudyEvent()
-                write_dispatch(change, opened=_round_of(asked), query=query, at=0, event=event)
-        self._outside.opened[place] = asked.digest
+                query, event = query_to_proto(round_query), pb.StudyEvent()
+                write_dispatch(change, opened=_round_of(round_query), query=query, at=0, event=event)
+        self._outside.opened[place] = round_query.digest
 
-    def _fix(self, asked: RoundQuery) -> list[Attempt]:
+    def _fix(self, round_query: RoundQuery) -> list[Attempt]:
         """Both attempts at a round, each told once it is durable and charged."""
-        place = asked.plan_digest, asked.round
+        place = round_query.plan_digest, round_query.round
         stored = self._repository.studies.attempts(*place)
         for number in range(1, TRIES + 1):
             if number > len(stored):
                 card = digest("torture", {"card": self._random.getrandbits(50)})
-                stored.append(Attempt.at(asked, number, {"anna": card, "bert": card}))
+                stored.append(Attempt.at(round_query, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
-                    asked, PRICE, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
+                    round_query, PRICE, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
         return stored
@@ -242,14 +242,14 @@ def _asked(study: str, round: int) -> RoundQuery:
     return RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE.micro_rho), study, round)
 
 
-def _round_of(asked: RoundQuery, masked: bool = False, attempts: Sequence[Attempt] = ()) -> Round:
+def _round_of(round_query: RoundQuery, masked: bool = False, attempts: Sequence[Attempt] = ()) -> Round:
     nothing = RoundAnswers(macs={}, declined={})
-    return Round(asked, Federation(sites=("anna", "bert")), nothing, masked=masked, attempts=attempts)
+    return Round(round_query, Federation(sites=("anna", "bert")), nothing, masked=masked, attempts=attempts)
 
 
-def _answered(asked: RoundQuery, masked: bool, attempts: Sequence[Attempt]) -> Round:
+def _answered(round_query: RoundQuery, masked: bool, attempts: Sequence[Attempt]) -> Round:
     """The round with both answers, whose values are not looked at."""
-    opened = _round_of(asked, masked, attempts)
+    opened = _round_of(round_query, masked, attempts)
     opened._macs = {"anna": bytes(32), "bert": bytes(32)}
     opened._answered |= opened._macs.keys()
     return opened
@@ -340,9 +340,9 @@ def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
     lost = [losses for losses in found.lost if losses]
     fell = ", ".join(f"{step} {times}" for step, times in sorted(found.fell.items()))
     what = f" {sorted(lost[0])}" if lost and mode.safe else ""
-    told = f"a masked site's {mode} {len(lost)} of {count} lose{what}"
+    result = f"a masked site's {mode} {len(lost)} of {count} lose{what}"
     more = f" (at {fell}; {found.unsent} answers stored and not sent)" if mode.safe else ""
-    return (not lost) is mode.safe, told + more
+    return (not lost) is mode.safe, result + more
 
 
 def run(scale: float) -> Line:

@@ -12,5 +12,5 @@ def test_a_budget_admits_what_it_admits(tmp_path: Path) -> None:
 
 
 def test_a_decision_outside_the_transaction_is_found(tmp_path: Path) -> None:
-    told, stored = spend("careless", tmp_path / "state.db", 20, 20)
-    assert told == stored > 20
+    result, stored = spend("careless", tmp_path / "state.db", 20, 20)
+    assert result == stored > 20

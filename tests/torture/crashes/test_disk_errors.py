@@ -42,8 +42,8 @@ def test_a_process_that_does_not_end_as_it_should_is_found(monkeypatch: pytest.M
 
 
 def test_what_was_published_and_is_not_on_the_disk_is_found(tmp_path: Path) -> None:
-    told = Told(sealed={("a" * 64, 0)}, bundles={"a" * 64: b"release"})
-    assert told.lost(made(tmp_path)) == [
+    result = Told(sealed={("a" * 64, 0)}, bundles={"a" * 64: b"release"})
+    assert result.lost(made(tmp_path)) == [
         "round 0 was published and is not charged",
         "round 0 was published and is not sealed",
         "a release that was handed out is not there",

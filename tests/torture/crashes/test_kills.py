@@ -123,16 +123,16 @@ async def test_cancelling_and_late_answers_pass_theirs(
 
     try:
         async with serving(config) as rig:
-            held = await rig.credentials(Role.ANALYST, "ada")
+            stored = await rig.credentials(Role.ANALYST, "ada")
             sites = await rig.sites()
-            digest = await rig.connect(held).submit(study_toml(quorum=1))
+            digest = await rig.connect(stored).submit(study_toml(quorum=1))
             queries = {name: await site.query() for name, site in sites.items()}
             await sites["anna"].contribute(queries["anna"], frozen([60]))
             assert (await sites["anna"].query()).round == 1
             await refusal(sites["bert"].contribute(queries["bert"], frozen([60])))
-            other = await rig.connect(held).submit(study_toml(name="other"), "other")
+            other = await rig.connect(stored).submit(study_toml(name="other"), "other")
         async with serving(config) as rig:
-            ada: Client = rig.connect(held)
+            ada: Client = rig.connect(stored)
             async with answering({}):
                 for one in (other, digest):
                     cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(one))
@@ -210,7 +210,7 @@ def test_the_witness_sees(planted: Snapshot, fault: str) -> None:
     witness.look(GOOD)
     assert witness.faults == []
     witness.look(planted)
-    assert any(fault in told for told in witness.faults), witness.faults
+    assert any(fault in result for result in witness.faults), witness.faults
 
 
 def test_the_witness_sees_what_was_published_too_early() -> None:
@@ -219,4 +219,4 @@ def test_the_witness_sees_what_was_published_too_early() -> None:
     assert witness.faults == []
     witness.published(STUDY, 2, GOOD)
     witness.published(STUDY, 1, books(ROUNDS, {0: PAID[0]}, PAID))
-    assert [told.rsplit(" ", 2)[-1] for told in witness.faults] == ["sealed", "charged"]
+    assert [result.rsplit(" ", 2)[-1] for result in witness.faults] == ["sealed", "charged"]

@@ -40,8 +40,8 @@ def test_a_gap_holds_zeros_or_rubbish() -> None:
 
 def test_names_are_certain_only_with_their_folder() -> None:
     disk = Disk()
-    kept, _ = disk.content("kept", exists=False)
-    kept.sync()
+    remaining, _ = disk.content("kept", exists=False)
+    remaining.sync()
     disk.sync_folder()
     disk.content("new", exists=False)
     disk.remove("kept")

@@ -62,10 +62,10 @@ class Content:
 
     def survived(self, random: Random) -> bytes:
         left, likely = bytearray(self.durable), random.choice(LIKELIHOODS)
-        kept = [piece for change in self.pending for piece in _pieces(change, likely, random)]
+        remaining = [piece for change in self.pending for piece in _pieces(change, likely, random)]
         if random.random() < 0.5:
-            random.shuffle(kept)
-        for piece in kept:
+            random.shuffle(remaining)
+        for piece in remaining:
             if isinstance(piece, Write) and piece.offset > len(left):
                 gap = piece.offset - len(left)
                 left += bytes(gap) if random.random() < 0.5 else random.randbytes(gap)

@@ -46,9 +46,9 @@ HALF_SENT = 3  # of one certificate, which may send four
 HELD_SECONDS = 600
 
 
-def crowd(held: Mapping[str, Credentials]) -> list[Credentials]:
+def crowd(stored: Mapping[str, Credentials]) -> list[Credentials]:
     """The certificates of those who only attack."""
-    return [one for name, one in held.items() if name.startswith("crowd")]
+    return [one for name, one in stored.items() if name.startswith("crowd")]
 
 
 @contextmanager
@@ -72,11 +72,11 @@ async def _stay(seconds: float, acts: Sequence[Callable[[], Awaitable[None]]]) -
             await asyncio.gather(*map(again, acts))
 
 
-async def _sit(port: int, said: bytes, address: str, tls: ssl.SSLContext | None) -> None:
+async def _sit(port: int, message: bytes, address: str, tls: ssl.SSLContext | None) -> None:
     """Connect from an address, say it, and stay until the other end has had enough."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, local_addr=(address, 0))
     try:
-        writer.write(said)
+        writer.write(message)
         while await reader.read(65_536):
             pass
     finally:
@@ -84,51 +84,51 @@ async def _sit(port: int, said: bytes, address: str, tls: ssl.SSLContext | None)
 
 
 @asynccontextmanager
-async def _stub(port: int, held: Credentials) -> AsyncIterator[Client]:
-    async with channel_of(port, held, [("grpc.max_send_message_length", 2 * MESSAGE_BYTES)]) as channel:
-        yield Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
+async def _stub(port: int, stored: Credentials) -> AsyncIterator[Client]:
+    async with channel_of(port, stored, [("grpc.max_send_message_length", 2 * MESSAGE_BYTES)]) as channel:
+        yield Client(name=stored.name, stub=CoordinatorStub(channel), channel=channel)
 
 
-async def strangers(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Sockets that say nothing, or half of a ClientHello, or all of it."""
     hello = client_hello()
-    said, count = (b"", hello[:100], hello), STRANGERS
+    message, count = (b"", hello[:100], hello), STRANGERS
     await _stay(
         seconds,
-        [partial(_sit, port, said[n % 3], f"127.0.1.{1 + n % 200}", None) for n in range(count)],
+        [partial(_sit, port, message[n % 3], f"127.0.1.{1 + n % 200}", None) for n in range(count)],
     )
 
 
-async def connections(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def connections(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """As many connections as each certificate may have."""
     acts = []
-    for place, one in enumerate(crowd(held)):
+    for place, one in enumerate(crowd(stored)):
         tls, address = attackers_tls(one, folder), f"127.0.2.{1 + place % 200}"
         acts += [partial(_sit, port, OPENING, address, tls)] * 12
     await _stay(seconds, acts)
 
 
-async def requests(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def requests(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Messages of 4 MiB but for their last byte: one certificate less than it may, all more than there is."""
     acts = [
         partial(half_sent.hold, port, attackers_tls(one, folder), HALF_SENT, HELD_SECONDS)
-        for one in crowd(held)
+        for one in crowd(stored)
     ]
     await _stay(seconds, acts)
 
 
-async def large(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def large(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Whole messages of 4 MiB that are refused when they have come."""
-    async with _stub(port, held["trudy"]) as trudy:
-        said = pb.SubmitStudyRequest(study_toml="#" * (MESSAGE_BYTES - 100), submission="large")
+    async with _stub(port, stored["trudy"]) as trudy:
+        message = pb.SubmitStudyRequest(study_toml="#" * (MESSAGE_BYTES - 100), submission="large")
 
         async def send() -> None:
-            await trudy.stub.SubmitStudy(said)
+            await trudy.stub.SubmitStudy(message)
 
         await _stay(seconds, [send] * LARGE)
 
 
-async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def plans(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Studies that take all the memory of each lane of planning."""
     rows = ",".join(f'{{name="c{n}",unit="",lower=0,upper=1}}' for n in range(700))
     narrow = study_toml(columns=0, components=690, algorithm="dp-pca", sites=UPLOADERS)
@@ -136,7 +136,7 @@ async def plans(port: int, held: Mapping[str, Credentials], folder: Path, second
     assert len(small) <= SMALL_BYTES
     wide = study_toml(columns=WIDE, components=1900, algorithm="dp-pca", sites=UPLOADERS)
     deep = f"{narrow}\n{'a.' * 10_000}a = 1"
-    async with _stub(port, held["eve"]) as eve, _stub(port, held["mallory"]) as mallory:
+    async with _stub(port, stored["eve"]) as eve, _stub(port, stored["mallory"]) as mallory:
 
         async def explain(analyst: Client, toml: str) -> None:
             await analyst.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml))
@@ -145,51 +145,51 @@ async def plans(port: int, held: Mapping[str, Credentials], folder: Path, second
         await _stay(seconds, [partial(explain, *act) for act in acts])
 
 
-async def uploads(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def uploads(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Answers of 16 MB of as many sites as there are places, all but the last chunk of each."""
-    await _stay(seconds, [partial(_upload, port, held[name]) for name in UPLOADERS])
+    await _stay(seconds, [partial(_upload, port, stored[name]) for name in UPLOADERS])
 
 
-async def invite(port: int, held: Mapping[str, Credentials]) -> None:
+async def invite(port: int, stored: Mapping[str, Credentials]) -> None:
     """Have a wide study ask its first question of all who will upload."""
     toml = study_toml(
         name="wide", columns=WIDE, components=2, epsilon=1.0, sites=UPLOADERS, deadline_seconds=HELD_SECONDS
     )
 
     async def agree(name: str) -> None:
-        async with _stub(port, held[name]) as site:
+        async with _stub(port, stored[name]) as site:
             await site.stub.Hello(HELLO)
             await site.query()
 
-    async with _stub(port, held["trudy"]) as trudy:
+    async with _stub(port, stored["trudy"]) as trudy:
         await trudy.submit(toml, "wide")
     await asyncio.gather(*map(agree, UPLOADERS))
 
 
-async def _upload(port: int, held: Credentials) -> None:
-    async with _stub(port, held) as site:
+async def _upload(port: int, stored: Credentials) -> None:
+    async with _stub(port, stored) as site:
         await site.stub.Hello(HELLO)
-        asked = await site.query()
-        values = np.zeros(asked.query.length, dtype=np.int64)
-        said = site.contribution(asked, values)
-        opened = await site.open_upload(said)
-        for index, start in enumerate(range(0, len(said.values) - CHUNK_BYTES, CHUNK_BYTES)):
-            piece = said.values[start : start + CHUNK_BYTES]
+        round_query = await site.query()
+        values = np.zeros(round_query.query.length, dtype=np.int64)
+        message = site.contribution(round_query, values)
+        opened = await site.open_upload(message)
+        for index, start in enumerate(range(0, len(message.values) - CHUNK_BYTES, CHUNK_BYTES)):
+            piece = message.values[start : start + CHUNK_BYTES]
             await site.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=index, data=piece))
         await asyncio.sleep(HELD_SECONDS)
 
 
-async def polls(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def polls(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
 
     async def wait(one: Credentials) -> None:
         async with _stub(port, one) as site:
-            asked = [site.stub.NextWork(pb.NextWorkRequest()) for _ in range(POLLS)]
-            await asyncio.gather(*asked, return_exceptions=True)
+            round_query = [site.stub.NextWork(pb.NextWorkRequest()) for _ in range(POLLS)]
+            await asyncio.gather(*round_query, return_exceptions=True)
 
-    await _stay(seconds, [partial(wait, one) for one in crowd(held)])
+    await _stay(seconds, [partial(wait, one) for one in crowd(stored)])
 
 
-async def readers(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def readers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Watches of studies, and lists of everything."""
 
     async def look(analyst: Client) -> None:
@@ -201,23 +201,23 @@ async def readers(port: int, held: Mapping[str, Credentials], folder: Path, seco
         async for _ in analyst.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=first.plan_digest)):
             pass
 
-    async with _stub(port, held["eve"]) as eve, _stub(port, held["trudy"]) as trudy:
+    async with _stub(port, stored["eve"]) as eve, _stub(port, stored["trudy"]) as trudy:
         acts = [partial(look, one) for one in (eve, trudy) for _ in range(LISTS)]
         acts += [partial(watch, one) for one in (eve, trudy) for _ in range(WATCHES // 2)]
         await _stay(seconds, acts)
 
 
-async def unread(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def unread(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Dictionaries that are asked for and not read, on the connections of three certificates."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await unread_replies.hold("no window", port, held, folder)
+            await unread_replies.hold("no window", port, stored, folder)
 
 
-async def submissions(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def submissions(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Signed studies as fast as they are taken, and lists of them."""
     wide, small = (study_toml(columns=columns, sites=("anna",), epsilon=0.3) for columns in (WIDE, 4))
-    await declined_floods.submit_and_list(port, held["ruth"], seconds, wide, small)
+    await declined_floods.submit_and_list(port, stored["ruth"], seconds, wide, small)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -267,14 +267,14 @@ def started_by(pid: int) -> list[int]:
 
 
 def attack(
-    port: int, held: Mapping[str, Credentials], folder: Path, seconds: float, names: Sequence[str]
+    port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float, names: Sequence[str]
 ) -> None:
     """Run the named attacks at once, to their end."""
     os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
 
     async def all_of_them() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
-        await asyncio.gather(*(ATTACKS[name](port, held, folder, seconds) for name in names))
+        await asyncio.gather(*(ATTACKS[name](port, stored, folder, seconds) for name in names))
 
     asyncio.run(all_of_them())
 
@@ -309,12 +309,12 @@ async def besiege(folder: Path, names: Sequence[str], scale: float) -> Line:
             honest = await here.under(begin(attack, here.siege.port, here.held, folder, seconds, names))
         watching.cancel()
         found = faults(memory, honest, here.siege.fate)
-    told = (
+    result = (
         f"the coordinator at most {memory.daemon / 2**20:.0f} MiB, its processes "
         f"{memory.children / 2**20:.0f}, together {memory.group / 2**20:.0f} of {MOST_BYTES / 2**20:.0f}; "
         f"{len(honest.waits)} honest calls, p99 {1000 * honest.p99:.0f} ms, {len(honest.studies)} studies"
     )
-    detail = "; ".join([*found, told])
+    detail = "; ".join([*found, result])
     return Line(
         number=6, title="all limits at once", passed=not found, detail=detail,
     )  # fmt: skip

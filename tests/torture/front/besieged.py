@@ -236,10 +236,10 @@ async def besieged(
     assert process.stdout is not None
     line = await process.stdout.readline()
     assert line, errors.read_bytes()
-    said = json.loads(line)
+    message = json.loads(line)
     siege = Siege(
-        process=process, port=said["port"], enrol_port=said["enrol_port"],
-        console_port=said.get("console_port", 0), held=held, folder=folder, errors=errors,
+        process=process, port=message["port"], enrol_port=message["enrol_port"],
+        console_port=message.get("console_port", 0), held=held, folder=folder, errors=errors,
     )  # fmt: skip
     try:
         yield siege

@@ -85,16 +85,16 @@ def crowd(port: int, sockets: int, seconds: float) -> int:
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    until, closed, made, held = time.monotonic() + seconds, 0, 0, set[socket.socket]()
+    until, closed, made, stored = time.monotonic() + seconds, 0, 0, set[socket.socket]()
     with selectors.DefaultSelector() as ends:
         while time.monotonic() < until:
-            for _ in range(min(64, sockets - len(held))):
+            for _ in range(min(64, sockets - len(stored))):
                 with suppress(OSError):
                     one = socket.create_connection(
                         ("127.0.0.1", port), 0.5, (ADDRESSES[made % len(ADDRESSES)], 0)
                     )
                     made += 1
-                    held.add(one)
+                    stored.add(one)
                     ends.register(one, selectors.EVENT_READ)
                     one.sendall(SAID[made // len(ADDRESSES) % len(SAID)])
             for key, _ in ends.select(0.02):
@@ -103,10 +103,10 @@ def crowd(port: int, sockets: int, seconds: float) -> int:
                     if one.recv(65_536):
                         continue
                 ends.unregister(one)
-                held.discard(one)
+                stored.discard(one)
                 one.close()
                 closed += 1
-    for one in held:
+    for one in stored:
         one.close()
     return closed
 
@@ -115,8 +115,8 @@ def _descriptors(process: int) -> int:
     return len(os.listdir(f"/proc/{process}/fd"))
 
 
-def _visitors_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
-    made = attackers_tls(held, folder)
+def _visitors_tls(stored: Credentials, folder: Path) -> ssl.SSLContext:
+    made = attackers_tls(stored, folder)
     made.set_alpn_protocols(["http/1.1"])
     return made
 
@@ -128,11 +128,11 @@ async def _page(siege: Siege, tls: ssl.SSLContext) -> None:
         try:
             host = f"Host: 127.0.0.1:{siege.console_port}"
             writer.write(f"GET / HTTP/1.1\r\n{host}\r\nConnection: close\r\n\r\n".encode())
-            said = await reader.read(65_536)
+            message = await reader.read(65_536)
         finally:
             writer.transport.abort()
-    if not said.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"the console said {said[:40]!r}")
+    if not message.startswith(b"HTTP/1.1 200 "):
+        raise ConnectionError(f"the console said {message[:40]!r}")
 
 
 async def _call(siege: Siege) -> None:
@@ -178,7 +178,7 @@ def run(scale: float) -> Line:
 
 
 async def besiege(folder: Path, scale: float, command: Sequence[str] = ("eigenveil_server.cli",)) -> Line:
-    found, told, growth = list[str](), list[str](), 0
+    found, result, growth = list[str](), list[str](), 0
     async with besieged(folder, command, MEMBERS, settings=SETTINGS) as siege:
         ports = {"console": siege.console_port, "main": siege.port, "enrolment": siege.enrol_port}
         tls = _visitors_tls(siege.honest, siege.folder)
@@ -188,9 +188,9 @@ async def besiege(folder: Path, scale: float, command: Sequence[str] = ("eigenve
                 seen = await _under(siege, begin(crowd, port, SOCKETS, max(LEAST_SECONDS, SECONDS * scale)))
                 found += seen.faults(name)
                 growth = max(growth, seen.growth)
-                told.append(f"{name}: {seen}")
+                result.append(f"{name}: {seen}")
         if siege.fate:
             found.append(siege.fate)
     return Line(
-        number=6, title="console strangers", passed=not found, detail="; ".join(found or told),
+        number=6, title="console strangers", passed=not found, detail="; ".join(found or result),
     )  # fmt: skip

@@ -85,19 +85,19 @@ def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
     return found
 
 
-def flood(port: int, held: Credentials, seconds: float) -> dict[str, int]:
+def flood(port: int, cached: Credentials, seconds: float) -> dict[str, int]:
     """Submit and list for so long; how many submissions were taken, or refused with which code."""
     os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
     small = study_toml(sites=(SITE,), epsilon=0.3)
-    return asyncio.run(submit_and_list(port, held, seconds, _wide(), small))
+    return asyncio.run(submit_and_list(port, cached, seconds, _wide(), small))
 
 
 async def submit_and_list(
-    port: int, held: Credentials, seconds: float, wide: str, small: str
+    port: int, cached: Credentials, seconds: float, wide: str, small: str
 ) -> dict[str, int]:
     """As `flood`, beside whatever else this process does; every eighth study is the wide one."""
     counted: Counter[str] = Counter()
-    async with channel_of(port, held) as channel:
+    async with channel_of(port, cached) as channel:
         stub = CoordinatorStub(channel)
 
         plans = dict[str, Plan]()
@@ -121,22 +121,22 @@ async def submit_and_list(
             except grpc.aio.AioRpcError as problem:
                 counted[error_from(problem).code.value] += 1
 
-        async def ask() -> None:
+        async def request() -> None:
             with suppress(grpc.aio.AioRpcError):
                 await stub.ListStudies(pb.ListStudiesRequest(), timeout=seconds)
 
         await asyncio.gather(
-            denial.many(SUBMISSIONS, seconds, submit), denial.many(LISTS - SUBMISSIONS, seconds, ask)
+            denial.many(SUBMISSIONS, seconds, submit), denial.many(LISTS - SUBMISSIONS, seconds, request)
         )
     return dict(counted)
 
 
 async def _plan(stub: CoordinatorAsyncStub, toml: str) -> Plan:
     """As the coordinator explains it, as soon as it is reached beside whatever else attacks it."""
-    asked = pb.ExplainStudyRequest(study_toml=toml, submission="one")
+    query = pb.ExplainStudyRequest(study_toml=toml, submission="one")
     while True:
         try:
-            return plan_from_json((await stub.ExplainStudy(asked)).plan_json)
+            return plan_from_json((await stub.ExplainStudy(query)).plan_json)
         except grpc.aio.AioRpcError as problem:
             if problem.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise

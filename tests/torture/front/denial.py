@@ -120,17 +120,17 @@ async def handshakes(port: int, held: Mapping[str, Credentials], folder: Path, s
 async def calls(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """More calls than anybody can answer."""
     greeting = message(HELLO.SerializeToString())
-    said = OPENING + b"".join(call(n, "Hello", greeting) for n in range(1, 2000, 2))
-    await many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 2.0))
+    text = OPENING + b"".join(call(n, "Hello", greeting) for n in range(1, 2000, 2))
+    await many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), text, 2.0))
 
 
 async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Calls of a method that there is not, which wait until gRPC drops them."""
     opened = head(f"{SERVICE}/Nothing")
-    said = OPENING + b"".join(
+    text = OPENING + b"".join(
         frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in range(1, 400, 2)
     )
-    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 0.5))
+    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), text, 0.5))
 
 
 async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -167,7 +167,7 @@ async def many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]])
             await asyncio.gather(*(again() for _ in range(at_once)))
 
 
-async def _say(port: int, tls: ssl.SSLContext, said: bytes, listen: float) -> None:
+async def _say(port: int, tls: ssl.SSLContext, text: bytes, listen: float) -> None:
     """Connect, say it, and stay for so long or until the other end has had enough."""
     try:
         async with asyncio.timeout(listen + 10.0):
@@ -175,7 +175,7 @@ async def _say(port: int, tls: ssl.SSLContext, said: bytes, listen: float) -> No
     except (OSError, TimeoutError):
         await asyncio.sleep(0.01)
         return
-    writer.write(said)
+    writer.write(text)
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(listen):
             while await reader.read(65_536):
@@ -292,7 +292,7 @@ async def deny(
     folder: Path, names: Sequence[str], scale: float, command: Sequence[str] = ("eigenveil_server.cli",)
 ) -> Line:
     """The named attacks on a coordinator that `command` serves."""
-    found, told = [], []
+    found, response = [], []
     async with besieged(folder, command, MEMBERS) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then
         with apart() as begin:
@@ -308,8 +308,8 @@ async def deny(
                         break
                 found += wrong
                 ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
-                told.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")
+                response.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")
         if siege.fate:
             found.append(siege.fate)
-    detail = "; ".join(found) if found else ", ".join(told)
+    detail = "; ".join(found) if found else ", ".join(response)
     return Line(number=6, title="denial by one certificate", passed=not found, detail=detail)

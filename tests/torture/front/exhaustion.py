@@ -79,15 +79,15 @@ async def _open(siege: Siege, tls: ssl.SSLContext | None) -> Pair:
 
 async def _heard(pair: Pair, seconds: float, until: bytes = b"\n never") -> tuple[bytes, bool]:
     """What the coordinator says in that time or until it says this, and whether it ended the connection."""
-    said = b""
+    text = b""
     with suppress(OSError, ssl.SSLError):
         try:
             async with asyncio.timeout(seconds):
-                while until not in said and (piece := await pair[0].read(65_536)):
-                    said += piece
+                while until not in text and (piece := await pair[0].read(65_536)):
+                    text += piece
         except TimeoutError:
-            return said, False
-    return said, until not in said
+            return text, False
+    return text, until not in text
 
 
 def _leave(pairs: Sequence[Pair]) -> None:
@@ -95,12 +95,12 @@ def _leave(pairs: Sequence[Pair]) -> None:
         writer.transport.abort()
 
 
-async def _refused(siege: Siege, said: bytes, wanted: Sequence[str]) -> None:
+async def _refused(siege: Siege, text: bytes, wanted: Sequence[str]) -> None:
     """Say it on a connection that has acknowledged the coordinator's settings."""
     pair = await _open(siege, siege.tls())
     pair[1].write(HELLO + frame(SETTINGS, 1, 0))
     await _heard(pair, 0.2)
-    pair[1].write(window_update(0, 2**24) + said)
+    pair[1].write(window_update(0, 2**24) + text)
     answer, _ = await _heard(pair, 5.0, STATUS)
     pair[1].transport.abort()
     if status(answer) not in wanted:
@@ -146,16 +146,16 @@ async def idle_sockets_of_others(siege: Siege, scale: float) -> str:
     return await _idle(siege, scale, addresses, (SILENT, BROKEN_OFF, CLIENT_HELLO))
 
 
-async def _idle(siege: Siege, scale: float, addresses: Sequence[str], said: Sequence[bytes]) -> str:
+async def _idle(siege: Siege, scale: float, addresses: Sequence[str], text: Sequence[bytes]) -> str:
     began, count = time.monotonic(), max(30, int(IDLE_SOCKETS * scale))
     with apart() as begin:
-        left = await begin(sit, siege.port, count, addresses, said)
+        left = await begin(sit, siege.port, count, addresses, text)
     if left:
         raise NotHeld(f"{left} of {count} idle sockets were still there after {IDLE_SECONDS:.0f} s")
     return f"{count} idle sockets let go in {time.monotonic() - began:.0f} s"
 
 
-def sit(port: int, count: int, addresses: Sequence[str], said: Sequence[bytes]) -> int:
+def sit(port: int, count: int, addresses: Sequence[str], text: Sequence[bytes]) -> int:
     """Open sockets that say this and then nothing more; how many are still open in the end.
 
     In a process of its own and at the lowest priority, as in `denial`.
@@ -166,7 +166,7 @@ def sit(port: int, count: int, addresses: Sequence[str], said: Sequence[bytes]) 
             with suppress(ConnectionError):
                 local = addresses[number % len(addresses)], 0
                 sock = opened.enter_context(socket.create_connection(("127.0.0.1", port), 10.0, local))
-                sock.sendall(said[number % len(said)])
+                sock.sendall(text[number % len(text)])
                 ends.register(sock, selectors.EVENT_READ)
         until = time.monotonic() + IDLE_SECONDS
         while ends.get_map() and (seconds := until - time.monotonic()) > 0:
@@ -187,8 +187,8 @@ async def pings(siege: Siege, scale: float) -> str:
     for _ in range(max(2, int(10 * scale))):
         pair = await _open(siege, siege.tls())
         pair[1].write(HELLO + frame(PING, 0, 0, bytes(8)) * 20_000)
-        said, end = await _heard(pair, 3.0)
-        if not end and GOAWAY not in [kind for kind, *_ in parse(said)]:
+        text, end = await _heard(pair, 3.0)
+        if not end and GOAWAY not in [kind for kind, *_ in parse(text)]:
             raise NotHeld("20,000 pings were answered")
         pair[1].transport.abort()
     return "pings cut off"
@@ -201,10 +201,10 @@ async def streams(siege: Siege, scale: float) -> str:
     numbers = range(1, 2 * STREAMS, 2)
     calls = (frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in numbers)
     pair[1].write(HELLO + b"".join(calls))
-    said, end = await _heard(pair, STREAMS_SECONDS)
+    text, end = await _heard(pair, STREAMS_SECONDS)
     over = {
         n
-        for kind, flags, n, _ in parse(said)
+        for kind, flags, n, _ in parse(text)
         if kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)
     }
     pair[1].transport.abort()
@@ -222,8 +222,8 @@ async def unread(siege: Siege, scale: float) -> str:
     for _, writer in pairs:
         writer.write(PREFACE + settings((INITIAL_WINDOW_SIZE, 0)) + frame(SETTINGS, ACK, 0) + calls)
     for pair in pairs:
-        said, end = await _heard(pair, STREAMS_SECONDS / 4)
-        frames = parse(said)
+        text, end = await _heard(pair, STREAMS_SECONDS / 4)
+        frames = parse(text)
         begun = {stream for kind, _, stream, _ in frames if kind == HEADERS}
         over = {stream for kind, flags, stream, _ in frames if kind == HEADERS and flags & END_STREAM}
         waiting += 0 if end else len(begun - over)
@@ -300,20 +300,20 @@ async def besiege(
     command: Sequence[str] = ("eigenveil_server.cli",),
 ) -> Line:
     """The named attacks on a coordinator that `command` serves."""
-    said, faults, growth, slowest = [], [], 0, 0.0
+    text, faults, growth, slowest = [], [], 0, 0.0
     async with besieged(folder, command) as siege:
         for name, attack in attacks.items():
-            held, watch = await _one(siege, name, attack, scale)
+            stored, watch = await _one(siege, name, attack, scale)
             growth, slowest = max(growth, watch.growth), max(slowest, watch.slowest, watch.slowest_fresh)
-            said.append(held)
+            text.append(stored)
             if watch.growth >= MOST_GROWTH or not watch.answered:
                 faults.append(f"{name}: {watch}")
-            if held.startswith("NOT HELD"):
-                faults.append(f"{name}: {held}")
+            if stored.startswith("NOT HELD"):
+                faults.append(f"{name}: {stored}")
         if siege.fate:
             faults.append(siege.fate)
     figures = f"at most +{growth / 2**20:.1f} MiB, good calls at most {1000 * slowest:.0f} ms"
-    detail = "; ".join(faults) if faults else f"{', '.join(said)}; {figures}"
+    detail = "; ".join(faults) if faults else f"{', '.join(text)}; {figures}"
     return Line(number=6, title="exhaustion", passed=not faults, detail=detail)
 
 

@@ -92,20 +92,20 @@ def bomb(size: int) -> bytes:
     return b"".join([*(packer.compress(piece) for _ in range(size // len(piece))), packer.flush()])
 
 
-def parse(said: bytes) -> list[tuple[int, int, int, bytes]]:
+def parse(text: bytes) -> list[tuple[int, int, int, bytes]]:
     """The whole frames in what a peer said: kind, flags, stream, payload."""
     frames, at = [], 0
-    while at + 9 <= len(said):
-        length = int.from_bytes(said[at : at + 3], "big")
-        stream = int.from_bytes(said[at + 5 : at + 9], "big")
-        if at + 9 + length <= len(said):
-            frames.append((said[at + 3], said[at + 4], stream, said[at + 9 : at + 9 + length]))
+    while at + 9 <= len(text):
+        length = int.from_bytes(text[at : at + 3], "big")
+        stream = int.from_bytes(text[at + 5 : at + 9], "big")
+        if at + 9 + length <= len(text):
+            frames.append((text[at + 3], text[at + 4], stream, text[at + 9 : at + 9 + length]))
         at += 9 + length
     return frames
 
 
-def status(said: bytes) -> str:
+def status(text: bytes) -> str:
     """The first gRPC status in what a coordinator said; empty if there is none."""
-    at = said.find(b"grpc-status")
-    length = said[at + 11] & 127 if at >= 0 else 0
-    return said[at + 12 : at + 12 + length].decode("latin-1")
+    at = text.find(b"grpc-status")
+    length = text[at + 11] & 127 if at >= 0 else 0
+    return text[at + 12 : at + 12 + length].decode("latin-1")

@@ -40,10 +40,10 @@ class HalfSent:
     granted: dict[int, int] = field(default_factory=dict)  # beyond that; 0 is the connection
     sent: dict[int, int] = field(default_factory=dict)
 
-    def hear(self, said: bytes) -> bytes:
+    def receive(self, text: bytes) -> bytes:
         """Take note of windows; what is left is no whole frame yet."""
         at = 0
-        for kind, flags, stream, payload in parse(said):
+        for kind, flags, stream, payload in parse(text):
             at += 9 + len(payload)
             if kind == WINDOW_UPDATE:
                 self.granted[stream] = self.granted.get(stream, 0) + int.from_bytes(payload, "big")
@@ -52,7 +52,7 @@ class HalfSent:
                 values = {int.from_bytes(p[:2], "big"): int.from_bytes(p[2:], "big") for p in pairs}
                 self.first = values.get(INITIAL_WINDOW_SIZE, self.first)
                 self.writer.write(frame(SETTINGS, 1, 0))
-        return said[at:]
+        return text[at:]
 
     def send(self) -> bool:
         """Send a frame of each stream that may; whether any did."""
@@ -80,7 +80,7 @@ async def hold(port: int, tls: ssl.SSLContext, count: int, seconds: float) -> No
     half = HalfSent(writer=writer, streams=tuple(range(1, 2 * count, 2)))
     opened = head(f"{SERVICE}/PutChunk")
     writer.write(HELLO + b"".join(frame(HEADERS, END_HEADERS, n, opened) for n in half.streams))
-    until, said = time.monotonic() + seconds, b""
+    until, text = time.monotonic() + seconds, b""
     with suppress(OSError, ssl.SSLError):
         while time.monotonic() < until:
             with suppress(TimeoutError):
@@ -88,6 +88,6 @@ async def hold(port: int, tls: ssl.SSLContext, count: int, seconds: float) -> No
                     piece = await reader.read(65_536)
                     if not piece:
                         break
-                    said = half.hear(said + piece)
+                    text = half.receive(text + piece)
             await writer.drain()
     writer.transport.abort()

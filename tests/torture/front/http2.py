@@ -37,8 +37,8 @@ async def _run(folder: Path, connections: int) -> Line:
     async with besieged(folder, UNLIMITED) as siege:
         await _attack(siege, connections // 20, SEED)  # what is allocated once is allocated by then
         async with siege.watched() as watch:
-            said = await _attack(siege, connections, SEED + 1)
-        return verdict(connections, said, watch, siege.fate)
+            message = await _attack(siege, connections, SEED + 1)
+        return verdict(connections, message, watch, siege.fate)
 
 
 def verdict(connections: int, closed: int, watch: Watch, fate: str) -> Line:
@@ -58,27 +58,27 @@ async def _attack(siege: Siege, connections: int, seed: int) -> int:
         return ended
 
 
-def attack(port: int, held: Credentials, folder: Path, connections: int, seed: int) -> int:
+def attack(port: int, stored: Credentials, folder: Path, connections: int, seed: int) -> int:
     """Make the connections, several at a time; how many the coordinator ended."""
-    return asyncio.run(_all(port, attackers_tls(held, folder), connections, seed))
+    return asyncio.run(_all(port, attackers_tls(stored, folder), connections, seed))
 
 
 async def _all(port: int, tls: ssl.SSLContext, connections: int, seed: int) -> int:
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
-    turns, rng = iter(range(connections)), random.Random(seed)
+    attempts, rng = iter(range(connections)), random.Random(seed)
 
     async def some() -> int:
-        return sum([await _one(port, tls, SEQUENCES[turn % len(SEQUENCES)](rng)) for turn in turns])
+        return sum([await _one(port, tls, SEQUENCES[turn % len(SEQUENCES)](rng)) for turn in attempts])
 
     return sum(await asyncio.gather(*(some() for _ in range(AT_ONCE))))
 
 
-async def _one(port: int, tls: ssl.SSLContext, said: bytes) -> bool:
+async def _one(port: int, tls: ssl.SSLContext, message: bytes) -> bool:
     """Say it and listen for a moment; whether the coordinator ended the connection."""
     ended = True
     with suppress(OSError, ssl.SSLError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-        writer.write(said)
+        writer.write(message)
         try:
             async with asyncio.timeout(LISTEN_SECONDS):
                 while await reader.read(65_536):

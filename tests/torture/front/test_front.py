@@ -75,9 +75,9 @@ def test_a_coordinator_that_waits_for_handshakes_is_found_out(tmp_path: Path) ->
 
 
 def test_what_the_watch_saw_decides() -> None:
-    quiet = Watch(calls=3, slowest=0.1, before=100, most=200)
-    assert verdict(10, 10, quiet, "").passed
-    assert not verdict(10, 10, quiet, "it ended").passed
+    weak = Watch(calls=3, slowest=0.1, before=100, most=200)
+    assert verdict(10, 10, weak, "").passed
+    assert not verdict(10, 10, weak, "it ended").passed
     grown = Watch(calls=3, slowest=0.1, before=0, most=exhaustion.MOST_GROWTH)
     assert not verdict(10, 10, grown, "").passed
     assert not verdict(10, 10, Watch(calls=3, failures=1), "").passed
@@ -142,10 +142,10 @@ async def test_coordinator_survives_150_malformed_connections(tmp_path: Path) ->
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_same_seed_gives_the_same_bytes(sequence: Sequence) -> None:
-    said = [sequence(random.Random(seed)) for seed in range(20)]
-    assert said == [sequence(random.Random(seed)) for seed in range(20)]
-    assert len(set(said)) > 1
-    assert said.count(GOOD) < 4, "now and then the changed bytes are the old ones"
+    text = [sequence(random.Random(seed)) for seed in range(20)]
+    assert text == [sequence(random.Random(seed)) for seed in range(20)]
+    assert len(set(text)) > 1
+    assert text.count(GOOD) < 4, "now and then the changed bytes are the old ones"
 
 
 def test_frames_are_what_the_standard_says() -> None:

@@ -28,9 +28,9 @@ def main() -> int:
 
 
 def _forget(name: str) -> None:
-    kept = tuple(option for option in rpc.SERVER_OPTIONS if option[0] != name)
-    assert len(kept) < len(rpc.SERVER_OPTIONS), f"{name} is no limit"
-    rpc.SERVER_OPTIONS = kept
+    remaining = tuple(option for option in rpc.SERVER_OPTIONS if option[0] != name)
+    assert len(remaining) < len(rpc.SERVER_OPTIONS), f"{name} is no limit"
+    rpc.SERVER_OPTIONS = remaining
 
 
 if __name__ == "__main__":

@@ -116,24 +116,24 @@ class Seen:
 # ------------------------------------------------------------------ the attackers, in a process of their own
 
 
-def attack(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+def attack(name: str, port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Let three certificates do this until the time is over."""
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
-    asyncio.run(_attack(name, port, held, folder, seconds))
+    asyncio.run(_attack(name, port, stored, folder, seconds))
 
 
 async def _attack(
-    name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float
+    name: str, port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await hold(name, port, held, folder)
+            await hold(name, port, stored, folder)
 
 
-async def hold(name: str, port: int, held: Mapping[str, Credentials], folder: Path) -> None:
+async def hold(name: str, port: int, stored: Mapping[str, Credentials], folder: Path) -> None:
     """One of `ATTACKS` by all connections of three certificates, without end."""
-    ways = [attackers_tls(held[attacker], folder) for attacker in ATTACKERS for _ in range(CONNECTIONS)]
+    ways = [attackers_tls(stored[attacker], folder) for attacker in ATTACKERS for _ in range(CONNECTIONS)]
     await asyncio.gather(*(_again(ATTACKS[name], port, tls) for tls in ways))
 
 
@@ -153,9 +153,9 @@ async def _again(one: Attack, port: int, tls: ssl.SSLContext) -> None:
         await asyncio.sleep(0.1)
 
 
-def _pongs(said: bytes) -> bytes:
+def _pongs(text: bytes) -> bytes:
     """The answers to pings: gRPC itself lets go whoever gives none, after a minute."""
-    pings = [payload for kind, flags, _, payload in parse(said) if kind == PING and not flags & ACK]
+    pings = [payload for kind, flags, _, payload in parse(text) if kind == PING and not flags & ACK]
     return b"".join(frame(PING, ACK, 0, payload) for payload in pings)
 
 
@@ -217,7 +217,7 @@ async def besiege(
     folder: Path, names: Sequence[str], scale: float, command: Sequence[str] = ("eigenveil_server.cli",)
 ) -> Line:
     """The named attacks on a coordinator that `command` serves."""
-    found, told, growth, lasted = list[str](), list[str](), 0, False
+    found, result, growth, lasted = list[str](), list[str](), 0, False
     async with besieged(folder, command, MEMBERS, publish) as siege:
         with apart() as begin:
             for name in names:
@@ -226,12 +226,12 @@ async def besiege(
                 seen = await _ask(siege, begin(attack, name, siege.port, siege.held, folder, seconds))
                 found += seen.faults(name)
                 growth = max(growth, seen.growth)
-                told.append(f"{name} p99 {1000 * seen.p99:.0f} ms, +{seen.growth / 2**20:.0f} MiB")
+                result.append(f"{name} p99 {1000 * seen.p99:.0f} ms, +{seen.growth / 2**20:.0f} MiB")
         if siege.fate:
             found.append(siege.fate)
         if lasted and b"why=unread" not in siege.errors.read_bytes():
             found.append("nobody who did not read was let go")
-    detail = "; ".join(found) if found else ", ".join(told)
+    detail = "; ".join(found) if found else ", ".join(result)
     return Line(
         number=6, title="unread replies", passed=not found, detail=detail,
     )  # fmt: skip

@@ -44,13 +44,13 @@ class Attack:
     study: Mapping[str, object] = field(default_factory=dict)
 
 
-def honest(scene: Scene, places: tuple[Place, ...]) -> Responses:
+def honest(scene: Scene, positions: tuple[Place, ...]) -> Responses:
     """The attempts of an honest coordinator."""
-    said = []
-    for round, number in places:
-        said += [scene.question(round)] if number == 1 else []
-        said.append(scene.fixed(round, number, sites=SETS[number]))
-    return said
+    message = []
+    for round, number in positions:
+        message += [scene.question(round)] if number == 1 else []
+        message.append(scene.fixed(round, number, sites=SETS[number]))
+    return message
 
 
 def shown(round: int = 1, number: int = 1, **changes: Any) -> Evil:
@@ -72,10 +72,10 @@ def written(change: Callable[[bytes], bytes]) -> Evil:
     """What is stated of an honest attempt, changed, and signed with the real key."""
 
     def evil(scene: Scene) -> Responses:
-        said = change(scene.attempt(0).signed_json)
+        message = change(scene.attempt(0).signed_json)
         return [
             scene.beside(
-                0, SignedAttempt(signed_json=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said))
+                0, SignedAttempt(signed_json=message, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + message))
             )
         ]
 
@@ -84,7 +84,7 @@ def written(change: Callable[[bytes], bytes]) -> Evil:
 
 def stating(**changes: Any) -> Evil:
     """The same of single fields, which no constructor would take."""
-    return written(lambda said: dumped(json.loads(said) | changes))
+    return written(lambda message: dumped(json.loads(message) | changes))
 
 
 def dumped(value: Any) -> bytes:
@@ -117,7 +117,9 @@ def of_other_plan(scene: Scene) -> Responses:
 
 def about_nobody(scene: Scene) -> RowNorms:
     """Another question than the second one of the study."""
-    honest = next(asked.query for asked in scene.queries if isinstance(asked.query, RowNorms))
+    honest = next(
+        round_query.query for round_query in scene.queries if isinstance(round_query.query, RowNorms)
+    )
     return replace(honest, edges=honest.edges // 2)
 
 
@@ -132,9 +134,9 @@ def swapped(scene: Scene) -> Responses:
 def central(scene: Scene) -> Responses:
     """An attempt beside the question of a study that is not masked."""
     plan = a_plan(a_study(federation=scene.plan.study.federation), submission="central")
-    asked = rehearse(plan)[0]
-    attempt = scene.attempt(0, plan=plan.digest, query=asked.digest).signed(RELEASE_KEY.sign)
-    response = work(asked, scene.peers.stage.signed(plan))
+    round_query = rehearse(plan)[0]
+    attempt = scene.attempt(0, plan=plan.digest, query=round_query.digest).signed(RELEASE_KEY.sign)
+    response = work(round_query, scene.peers.stage.signed(plan))
     response.attempt.CopyFrom(pb.SignedAttempt(signed_json=attempt.signed_json, signature=attempt.signature))
     return [response]
 
@@ -166,9 +168,9 @@ def many(scene: Scene) -> Responses:
     return cards(**{f"site-{number}": lambda scene: scene.card(STRANGER) for number in crowd})(scene)
 
 
-def doubled(said: bytes) -> bytes:
+def doubled(message: bytes) -> bytes:
     """A key that stands there twice: the reader takes the last."""
-    return said[:-1] + b',"number":1}'
+    return message[:-1] + b',"number":1}'
 
 
 def unread(name: str, evil: Evil, seen: str = REFUSED) -> Attack:
@@ -220,19 +222,20 @@ ATTACKS = (
     *(unread(f"the name {name!r}", stating(members={SITE: NOWHERE, name: NOWHERE}))
       for name in ODD_NAMES),
     unread("a key that stands there twice", written(doubled)),
-    unread("not in canonical form", written(lambda said: said.replace(b":", b": "))),
+    unread("not in canonical form", written(lambda message: message.replace(b":", b": "))),
     unread("a key of its own", stating(honest=True)),
     unread("members as a list", stating(members=list(EVERY))),
-    unread("no JSON", written(lambda said: b"\xff" + said)),
-    unread("nested too deep", written(lambda said: b"[" * 100_000)),
+    unread("no JSON", written(lambda message: b"\xff" + message)),
+    unread("nested too deep", written(lambda message: b"[" * 100_000)),
     unread("a number without end", stating(number=10**4000)),
-    unread("too long", written(lambda said: said + b" " * MOST_BYTES)),
+    unread("too long", written(lambda message: message + b" " * MOST_BYTES)),
     Attack(name="a card in capital letters",
            evil=cards(**{SITE: lambda scene: scene.card(SITE).upper()})),
-    unread("not signed", signed_as(lambda said: b""), "code=identity"),
+    unread("not signed", signed_as(lambda message: b""), "code=identity"),
     unread("signed by another federation",
-           signed_as(lambda said: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + said)), "code=identity"),
-    unread("signed as something else", signed_as(lambda said: RELEASE_KEY.sign(ROUND_SIGNED + said)),
+           signed_as(lambda message: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + message)),
+           "code=identity"),
+    unread("signed as something else", signed_as(lambda message: RELEASE_KEY.sign(ROUND_SIGNED + message)),
            "code=identity"),
     Attack(name="a signature of another attempt", seen="code=identity",
            evil=lambda scene: [scene.beside(1, replace(scene.attempt(1).signed(RELEASE_KEY.sign),

@@ -68,14 +68,14 @@ def watched(spy: Path, dumps: Path) -> Iterator[None]:
     for folder in (spy, dumps):
         folder.mkdir(parents=True)
     path = os.pathsep.join([str(SPY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    said = {"EIGENVEIL_SPY": str(spy), DUMPS: str(dumps), DUMP_ROUND: str(ROUND), "PYTHONPATH": path}
-    with mock.patch.dict(os.environ, said):
+    message = {"EIGENVEIL_SPY": str(spy), DUMPS: str(dumps), DUMP_ROUND: str(ROUND), "PYTHONPATH": path}
+    with mock.patch.dict(os.environ, message):
         yield
 
 
-def needles(asked: RoundQuery, sites: Mapping[str, Site], masked: bool) -> dict[str, list[bytes]]:
+def needles(round_query: RoundQuery, sites: Mapping[str, Site], masked: bool) -> dict[str, list[bytes]]:
     """What would betray an answer or a sum, by whose it is. The released sum is not among them."""
-    answers = {name: site.answer(asked.query) for name, site in sites.items()}
+    answers = {name: site.answer(round_query.query) for name, site in sites.items()}
     found = {}
     for count in range(1, len(sites) + 1):
         for some in combinations(sorted(sites), count):

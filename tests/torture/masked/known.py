@@ -47,16 +47,16 @@ def wrong_round(plan: Plan, document: Mapping[str, Any], records: Mapping[str, F
     """The first round whose release is not, number by number, the exact answers of the sites that it names
     and a share of noise for each; empty if there is none. `records` are the sites' by name."""
     session, sites = Session(plan), {name: Site(to_grid(rows, plan.study)) for name, rows in records.items()}
-    for told in document["rounds"]:
-        asked, present = session.pending, tuple(told["present"])
-        if asked is None:
-            return f"round {told['round']} is one too many"
-        total = np.sum([sites[name].answer(asked.query) for name in present], axis=0, dtype=np.int64)
+    for result in document["rounds"]:
+        round_query, present = session.pending, tuple(result["present"])
+        if round_query is None:
+            return f"round {result['round']} is one too many"
+        total = np.sum([sites[name].answer(round_query.query) for name in present], axis=0, dtype=np.int64)
         outcome = apply_mechanism(
-            asked.priced, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present
+            round_query.priced, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present
         )
-        release = Release.of(asked, outcome.values, outcome.sigma, present)
-        if release.digest != told["release"]:
-            return f"round {told['round']} is not the sum of {', '.join(present)}"
+        release = Release.of(round_query, outcome.values, outcome.sigma, present)
+        if release.digest != result["release"]:
+            return f"round {result['round']} is not the sum of {', '.join(present)}"
         session.feed(release)
     return ""

@@ -88,26 +88,26 @@ class Scene:
 
     def attempt(self, round: int, number: int = 1, sites: Iterable[str] = EVERY, **changes: Any) -> Attempt:
         """An attempt at a question of the study, but for the changes."""
-        asked = self.queries[round]
+        round_query = self.queries[round]
         values: dict[str, Any] = {
-            "plan": asked.plan_digest, "round": round, "query": asked.digest, "number": number,
+            "plan": round_query.plan_digest, "round": round, "query": round_query.digest, "number": number,
             "members": {name: self.card(name) for name in sites},
         }  # fmt: skip
         return Attempt(**(values | changes))
 
-    def question(self, round: int, asked: RoundQuery | None = None) -> pb.NextWorkResponse:
+    def question(self, round: int, round_query: RoundQuery | None = None) -> pb.NextWorkResponse:
         """A question without an attempt."""
-        return work(asked or self.queries[round], self.peers.stage.signed(self.plan))
+        return work(round_query or self.queries[round], self.peers.stage.signed(self.plan))
 
     def fixed(self, round: int, number: int = 1, **changes: Any) -> pb.NextWorkResponse:
         """A question with an attempt at it."""
         return self.beside(round, self.attempt(round, number, **changes).signed(RELEASE_KEY.sign))
 
     def beside(
-        self, round: int, signed: SignedAttempt, asked: RoundQuery | None = None
+        self, round: int, signed: SignedAttempt, round_query: RoundQuery | None = None
     ) -> pb.NextWorkResponse:
         """A question with whatever is said of its set of sites."""
-        response = self.question(round, asked)
+        response = self.question(round, round_query)
         response.attempt.CopyFrom(
             pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         )

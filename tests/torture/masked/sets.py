@@ -69,7 +69,7 @@ class Assault:
     async def _one(self, attack: Attack, scene: Scene) -> Outcome:
         outcome, heard = Outcome(attack.name), self.heard
         sent, declined, wire = len(heard.contributions), len(heard.declines), len(heard.wire)
-        told, evil = len(self.log.read_text()), attack.evil(scene)
+        result, evil = len(self.log.read_text()), attack.evil(scene)
         due = [*attack.before, *attack.again, *attack.after]
         heard.work += [*honest(scene, attack.before), *evil, *honest(scene, attack.after)]
         refused = len(evil) if attack.refused is None else attack.refused
@@ -87,7 +87,7 @@ class Assault:
             heard.work.clear()
         if len(heard.declines) != declined + refused:
             outcome.faults.append(f"{len(heard.declines) - declined} refusals left, {refused} were due")
-        if attack.seen not in self.log.read_text()[told:]:
+        if attack.seen not in self.log.read_text()[result:]:
             outcome.faults.append(f"the log does not say {attack.seen}")
         self._answers(scene, heard.contributions[sent:], due, outcome)
         outcome.faults += leaks(scene, heard.wire[wire:], len(due))
@@ -115,15 +115,17 @@ def books(
     attack: Attack, scene: Scene, entries: Sequence[LedgerEntry], rows: Sequence[EgressRow]
 ) -> list[str]:
     """One charge for each attempt that was answered, and one row for each message that left."""
-    places, found = dict.fromkeys((*attack.before, *attack.after)), []
-    paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
+    positions, found = dict.fromkeys((*attack.before, *attack.after)), []
+    paid = sum(scene.queries[round].cost.micro_rho for round, _ in positions)
     booked = [entry for entry in entries if entry.study == scene.plan.digest]
     kinds = Counter(entry.kind for entry in booked)
     spent = sum(entry.micro_rho for entry in booked if entry.kind is EntryKind.ATTEMPT)
-    if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
-        found.append(f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due")
+    if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(positions), paid, 0):
+        found.append(
+            f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(positions)} at {paid} due"
+        )
     left = [row for row in rows if row.study == scene.plan.digest and row.bytes]
-    if len(left) != len(places) + len(attack.again):
+    if len(left) != len(positions) + len(attack.again):
         found.append(f"the egress ledger has {len(left)} answers")
     return found
 
@@ -139,8 +141,8 @@ def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str
 
 def telling(values: IntArray) -> list[bytes]:
     """Neighbouring numbers of an answer, as bytes, that are nowhere by chance."""
-    loud = np.abs(values) > 2**16
-    return [values[at : at + 2].tobytes() for at in np.flatnonzero(loud[:-1] & loud[1:])]
+    noisy = np.abs(values) > 2**16
+    return [values[at : at + 2].tobytes() for at in np.flatnonzero(noisy[:-1] & noisy[1:])]
 
 
 async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
@@ -153,7 +155,7 @@ async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
         written(peers.stage, 'budget_epsilon = 1000.0\ntrust = ["central", "secure-aggregation"]\n')
         return await Assault(peers=peers, log=log).all(attacks[number::ATTACKERS], process)
 
-    return [one for told in await asyncio.gather(*map(some, range(ATTACKERS))) for one in told]
+    return [one for result in await asyncio.gather(*map(some, range(ATTACKERS))) for one in result]
 
 
 def run(scale: float) -> Line:

@@ -73,19 +73,19 @@ class Coordinator:
             worker.work(self.scene.question(self.round))
         self.doing = "answer"
         first, second = self.random.sample(SETS, 2)
-        if self._told(worker, first) + self._told(worker, second) != 1:
+        if self._notified(worker, first) + self._notified(worker, second) != 1:
             self.wrong.add("an attempt was not answered for one of two sets")
         if self.random.random() < 0.5:
             self.doing = "the same again"
-            self._told(worker, first)
+            self._notified(worker, first)
 
-    def _told(self, worker: SiteWorker, sites: tuple[str, ...]) -> bool:
+    def _notified(self, worker: SiteWorker, sites: tuple[str, ...]) -> bool:
         """State a set; whether that is answered."""
         attempt = self.scene.attempt(self.round, self.number, sites)
         reply = worker.work(self.scene.fixed(self.round, self.number, sites=sites))
         if isinstance(reply, MaskedAnswer):
-            said = attempt.digest, reply.contribution.digest
-            if self.left.setdefault(self._place, said) != said:
+            message = attempt.digest, reply.contribution.digest
+            if self.left.setdefault(self._place, message) != message:
                 self.wrong.add("other bytes, or another set, under one number")
         return isinstance(reply, MaskedAnswer)
 
@@ -106,13 +106,13 @@ class Coordinator:
         with open_site_store(self.peers.stage.config) as store:
             entries = [one for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
             paid = Counter((one.study, one.round, one.micro_rho) for one in entries)
-            told, found = {row.attempt for row in store.egress.rows()}, set()
+            result, found = {row.attempt for row in store.egress.rows()}, set()
             for (plan, round, number), (attempt, _) in self.left.items():
                 answered = store.attempts.answered(plan, round)
-                if answered.get(number) != attempt or attempt not in told:
+                if answered.get(number) != attempt or attempt not in result:
                     found.add("an answer that left")
-                price = self.scene.queries[round].priced.micro_rho
-                if paid[plan, round, price] != len(answered):
+                cost = self.scene.queries[round].priced.micro_rho
+                if paid[plan, round, cost] != len(answered):
                     found.add("the charge of an attempt")
             plan, round, number = self._place
             self.unsent += number in store.attempts.answered(plan, round) and self._place not in self.left

@@ -30,11 +30,11 @@ def released(present: tuple[str, ...], shares: int) -> dict[str, Any]:
     """What is told of a study in which so many shares of noise were added."""
     session, rounds = Session(PLAN), []
     sites = [Site(to_grid(RECORDS[name], PLAN.study)) for name in present]
-    while (asked := session.pending) is not None:
-        total = frozen(np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64))
-        sigma = apply_mechanism(asked.priced, total, PLAN.study, OsNoise(), EVERY).sigma
-        release = Release.of(asked, frozen(total + shares * SHARE), sigma, EVERY)
-        rounds.append({"round": asked.round, "present": list(EVERY), "release": release.digest})
+    while (round_query := session.pending) is not None:
+        total = frozen(np.sum([site.answer(round_query.query) for site in sites], axis=0, dtype=np.int64))
+        sigma = apply_mechanism(round_query.priced, total, PLAN.study, OsNoise(), EVERY).sigma
+        release = Release.of(round_query, frozen(total + shares * SHARE), sigma, EVERY)
+        rounds.append({"round": round_query.round, "present": list(EVERY), "release": release.digest})
         session.feed(release)
     return {"rounds": rounds}
 

@@ -25,13 +25,13 @@ from tests.server.masked.sites import (
 from tests.server.rig import SITES, made, refusal, serving, study_toml
 
 
-def ready(asked: RoundQuery, **changes: object) -> pb.ReadyRequest:
+def ready(round_query: RoundQuery, **changes: object) -> pb.ReadyRequest:
     """What a site says of this question, but for the changes."""
-    said: dict[str, object] = {
-        "plan_digest": bytes.fromhex(asked.plan_digest), "round": asked.round,
-        "query_digest": bytes.fromhex(asked.digest), "card_digest": bytes.fromhex(card_of("dora")),
+    message: dict[str, object] = {
+        "plan_digest": bytes.fromhex(round_query.plan_digest), "round": round_query.round,
+        "query_digest": bytes.fromhex(round_query.digest), "card_digest": bytes.fromhex(card_of("dora")),
     }  # fmt: skip
-    return pb.ReadyRequest(**(said | changes))  # type: ignore[arg-type]
+    return pb.ReadyRequest(**(message | changes))  # type: ignore[arg-type]
 
 
 async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> None:
@@ -40,13 +40,13 @@ async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> N
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         dora = await rig.client(Role.SITE, "dora")
         digest = await ada.submit(masked_toml())
-        asked, _ = await sites["anna"].asked()
-        assert (await refusal(dora.stub.Ready(ready(asked)))).code is Code.NOT_FOUND
+        round_query, _ = await sites["anna"].round_query()
+        assert (await refusal(dora.stub.Ready(ready(round_query)))).code is Code.NOT_FOUND
         for site in sites.values():
-            await site.ready(asked)
-        _, attempt = await sites["anna"].asked()
+            await site.ready(round_query)
+        _, attempt = await sites["anna"].round_query()
         assert attempt is not None
-        answer = dora.contribution(asked, frozen([7]), attempt.digest)
+        answer = dora.contribution(round_query, frozen([7]), attempt.digest)
         for call in (dora.stub.Contribute(answer), dora.open_upload(answer)):
             assert (await refusal(call)).code is Code.NOT_FOUND
         declined = pb.DeclineRequest(plan_digest=answer.plan_digest, round=0, reason=pb.DECLINE_REASON_POLICY)
@@ -61,7 +61,7 @@ async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Pat
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         digest = await ada.submit(masked_toml())
-        asked, _ = await sites["anna"].asked()
+        round_query, _ = await sites["anna"].round_query()
         anna = sites["anna"].client
         for changes, code in (
             ({"query_digest": bytes(32)}, Code.PROTOCOL),
@@ -71,9 +71,9 @@ async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Pat
             ({"card_digest": b""}, Code.PROTOCOL),
             ({"card_digest": bytes(33)}, Code.PROTOCOL),
         ):
-            assert (await refusal(anna.stub.Ready(ready(asked, **changes)))).code is code, changes
+            assert (await refusal(anna.stub.Ready(ready(round_query, **changes)))).code is code, changes
         other = await ada.submit(study_toml(name="exact"), "exact")
-        plain = ready(asked, plan_digest=bytes.fromhex(other))
+        plain = ready(round_query, plan_digest=bytes.fromhex(other))
         assert (await refusal(anna.stub.Ready(plain))).code in (Code.BAD_ARGUMENT, Code.NOT_FOUND)
         assert charges_of(rig, digest) == []
 
@@ -83,11 +83,13 @@ class Spoiler(MaskedSite):
 
     seed = 0
 
-    def answer(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
+    def answer(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
         """Any words at all: what hides numbers hides whether they are any."""
         draw = np.random.default_rng([self.seed, attempt.round])
-        values = draw.integers(-(2**63), 2**63 - 1, asked.query.length, dtype=np.int64, endpoint=True)
-        self.sent.setdefault(attempt.digest, self.client.contribution(asked, frozen(values), attempt.digest))
+        values = draw.integers(-(2**63), 2**63 - 1, round_query.query.length, dtype=np.int64, endpoint=True)
+        self.sent.setdefault(
+            attempt.digest, self.client.contribution(round_query, frozen(values), attempt.digest)
+        )
         return self.sent[attempt.digest]
 
 

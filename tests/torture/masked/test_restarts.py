@@ -39,27 +39,27 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @asynccontextmanager
-async def served(peers: Peers, heard: Heard) -> AsyncIterator[None]:
+async def served(peers: Peers, received: Heard) -> AsyncIterator[None]:
     stage = peers.stage
-    async with stage.serving(heard), here(stage, stage.folder / "log"):
+    async with stage.serving(received), here(stage, stage.folder / "log"):
         yield
 
 
-async def ends(peers: Peers, heard: Heard) -> None:
+async def ends(peers: Peers, received: Heard) -> None:
     """A life of the daemon to its end."""
     stage = peers.stage
-    async with stage.serving(heard):
+    async with stage.serving(received):
         with closing(stage.store()) as store:
             await SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity)).run()
 
 
-async def told(heard: Heard, *said: pb.NextWorkResponse, answers: int = 0, refusals: int = 0) -> None:
+async def told(received: Heard, *message: pb.NextWorkResponse, answers: int = 0, refusals: int = 0) -> None:
     """Say these things, and wait for what is to come of them."""
-    sent, declined = len(heard.contributions) + answers, len(heard.declines) + refusals
-    heard.work += said
-    await until(lambda: not heard.work and len(heard.contributions) >= sent, 30)
-    await until(lambda: len(heard.declines) >= declined, 30)
-    assert (len(heard.contributions), len(heard.declines)) == (sent, declined)
+    sent, declined = len(received.contributions) + answers, len(received.declines) + refusals
+    received.work += message
+    await until(lambda: not received.work and len(received.contributions) >= sent, 30)
+    await until(lambda: len(received.declines) >= declined, 30)
+    assert (len(received.contributions), len(received.declines)) == (sent, declined)
 
 
 def charges(scene: Scene) -> list[int]:
@@ -73,30 +73,30 @@ def log(scene: Scene) -> str:
 
 
 async def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
-    heard = Heard()
+    received = Heard()
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0), scene.fixed(0), answers=1)
-    async with served(scene.peers, heard):
-        await told(heard, scene.fixed(0, sites=SETS[2]), refusals=1)
-        await told(heard, scene.fixed(0), answers=1)
-    async with served(scene.peers, heard):
-        await told(heard, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
-    assert heard.contributions[0].values == heard.contributions[1].values
+    async with served(scene.peers, received):
+        await told(received, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.fixed(0, sites=SETS[2]), refusals=1)
+        await told(received, scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
+    assert received.contributions[0].values == received.contributions[1].values
     assert "second-set" in log(scene)
     assert charges(scene) == [0, 0, 1]
 
 
 async def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) -> None:
     """Else it would answer under a number that it has answered: with new noise, or for another set."""
-    stage, heard = scene.peers.stage, Heard()
+    stage, received = scene.peers.stage, Heard()
     copy = stage.config.state.with_name("copy.db")
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0))
+    async with served(scene.peers, received):
+        await told(received, scene.question(0))
     shutil.copy(stage.config.state, copy)
-    async with served(scene.peers, heard):
-        await told(heard, scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.fixed(0), answers=1)
     shutil.copy(copy, stage.config.state)
     with pytest.raises(InternalError, match="older copy"), open_site_store(stage.config):
         pass
@@ -105,57 +105,57 @@ async def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) 
 async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard = Heard()
+    received = Heard()
     other = keys_of(scene.peers.stage, B, "forged").card.digest
     forged = {name: scene.card(name) for name in EVERY} | {B: other}
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.question(0), scene.fixed(0), answers=1)
     for _ in range(2):  # the second life ends before it says or hears anything
-        calls = len(heard.wire)
-        heard.work[:] = [scene.fixed(1, members=forged)]
+        calls = len(received.wire)
+        received.work[:] = [scene.fixed(1, members=forged)]
         with pytest.raises(RequestError, match=f"another key card of {B}"):
-            await asyncio.wait_for(ends(scene.peers, heard), 30)
-    assert len(heard.wire) == calls
-    assert len(heard.contributions) == 1
-    heard.work.clear()
+            await asyncio.wait_for(ends(scene.peers, received), 30)
+    assert len(received.wire) == calls
+    assert len(received.contributions) == 1
+    received.work.clear()
     Roster(PEERS, scene.peers.stage.config.identity).confirm(B, scene.peers.keys[B].card.fingerprint, "Eva")
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(1), scene.fixed(1), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.question(1), scene.fixed(1), answers=1)
     assert "peer-key-changed" in caplog.text
     assert charges(scene) == [0, 1]
 
 
 async def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -> None:
-    heard = Heard()
+    received = Heard()
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.question(0), scene.fixed(0), answers=1)
         Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
-        await told(heard, scene.fixed(1), refusals=1)
-        await told(heard, scene.fixed(1, 2, sites=SETS[2]), answers=1)
+        await told(received, scene.fixed(1), refusals=1)
+        await told(received, scene.fixed(1, 2, sites=SETS[2]), answers=1)
     assert "unknown-peer" in log(scene)
     assert charges(scene) == [0, 1]
 
 
 async def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
-    heard, stage = Heard(), scene.peers.stage
+    received, stage = Heard(), scene.peers.stage
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.question(0), scene.fixed(0), answers=1)
         (stage.config.identity / NAME).unlink()
         keys_of(stage, SITE)
-        await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
+        await told(received, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
 async def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
-    heard, config = Heard(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
+    received, config = Heard(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
 
-    async with served(scene.peers, heard):
-        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, received):
+        await told(received, scene.question(0), scene.fixed(0), answers=1)
         await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
-        await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
+        await told(received, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
@@ -174,17 +174,17 @@ UNWANTED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", [*UNWANTED, "numbers for the coordinator"])
 async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
-    peers, heard = acquainted(tmp_path, secrecy=STRICT), Heard()
+    peers, received = acquainted(tmp_path, secrecy=STRICT), Heard()
     wanted = Scene.of(peers, "wanted", **AGREED)
     if name in UNWANTED:
-        said = Scene.of(peers, "unwanted", **(AGREED | UNWANTED[name])).fixed(0)
+        message = Scene.of(peers, "unwanted", **(AGREED | UNWANTED[name])).fixed(0)
     else:
         central = a_study(federation=Federation(sites=EVERY))
         unwanted = Scene(peers=peers, plan=a_plan(central, submission="unwanted"))
-        said = work(unwanted.queries[0], peers.stage.signed(unwanted.plan))
+        message = work(unwanted.queries[0], peers.stage.signed(unwanted.plan))
 
-    async with served(peers, heard):
-        await told(heard, said, refusals=1)
-        await told(heard, wanted.question(0), wanted.fixed(0), answers=1)
+    async with served(peers, received):
+        await told(received, message, refusals=1)
+        await told(received, wanted.question(0), wanted.fixed(0), answers=1)
     assert "code=site-policy" in log(wanted)
     assert charges(wanted) == [0]

@@ -43,12 +43,12 @@ class Told:
     sent: dict[tuple[str, int, int], str] = field(default_factory=dict)
     serial: Iterator[int] = field(default_factory=itertools.count)
 
-    def hears(self, *said: pb.NextWorkResponse) -> str:
+    def hears(self, *message: pb.NextWorkResponse) -> str:
         """One life of its process, in short words."""
         with closing(self.peers.stage.store()) as store:
             worker = self.peers.stage.worker(store)
             found = []
-            for one in said:
+            for one in message:
                 reply = worker.work(one)
                 if isinstance(reply, MaskedAnswer):
                     place = reply.plan_digest, reply.round, reply.number

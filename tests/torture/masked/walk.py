@@ -98,13 +98,13 @@ class Walk(RuleBasedStateMachine):
     # ------------------------------------------------------------ what a coordinator says
 
     @rule(ahead=ahead, beyond=beyond, sites=sets)
-    def tell(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
+    def notify(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
         """An attempt, honest or not."""
         attempt = self._attempt(ahead, beyond, sites)
-        self._heard(attempt, self._say(self.scene.fixed, attempt))
+        self._received(attempt, self._state(self.scene.fixed, attempt))
 
     @rule(ahead=ahead)
-    def ask(self, ahead: int) -> None:
+    def request(self, ahead: int) -> None:
         round = self._round(ahead)
         reply, due = self.worker.work(self.scene.question(round)), round >= self.due
         self._follow(round)
@@ -115,7 +115,7 @@ class Walk(RuleBasedStateMachine):
     def again(self, back: int) -> None:
         if len(self.sets) > back:
             attempt = list(self.sets.values())[-1 - back]
-            self._heard(attempt, self._say(self.scene.fixed, attempt))
+            self._received(attempt, self._state(self.scene.fixed, attempt))
 
     @rule(ahead=ahead, beyond=beyond, sites=sets, point=st.sampled_from(POINTS))
     def crash(self, ahead: int, beyond: int, sites: tuple[str, ...], point: str) -> None:
@@ -125,7 +125,7 @@ class Walk(RuleBasedStateMachine):
         reply: Reply | None = None
         with deadly(point):
             try:
-                reply = self._say(self.scene.fixed, attempt)
+                reply = self._state(self.scene.fixed, attempt)
             except Killed:
                 assert wanted
                 if point == STORED:
@@ -133,7 +133,7 @@ class Walk(RuleBasedStateMachine):
                     self.kept = self.due = max(self.due, attempt.round)
             else:
                 assert not wanted
-                self._heard(attempt, reply)
+                self._received(attempt, reply)
         self.restart()
 
     def restart(self) -> None:
@@ -142,7 +142,7 @@ class Walk(RuleBasedStateMachine):
         self.due = self.kept
         self._live()
 
-    def _say(self, fixed: object, attempt: Attempt) -> Reply | None:
+    def _state(self, fixed: object, attempt: Attempt) -> Reply | None:
         return self.worker.work(self.scene.fixed(attempt.round, attempt.number, sites=attempt.sites))
 
     def _round(self, ahead: int) -> int:
@@ -173,7 +173,7 @@ class Walk(RuleBasedStateMachine):
             return attempt.number == latest and self.sets[place] == attempt
         return latest < attempt.number <= ATTEMPTS
 
-    def _heard(self, attempt: Attempt, reply: Reply | None) -> None:
+    def _received(self, attempt: Attempt, reply: Reply | None) -> None:
         wanted, place = self._wanted(attempt), self._place(attempt)
         assert isinstance(reply, MaskedAnswer if wanted else Refusal), (attempt, self.sets, self.due, reply)
         self._follow(attempt.round)
@@ -198,17 +198,19 @@ class Walk(RuleBasedStateMachine):
         due = 0
         for round, times in tried.items():
             priced = self.scene.queries[round].priced
-            batch, price = batch_of(priced.query), priced.micro_rho
+            batch, cost = batch_of(priced.query), priced.micro_rho
             if batch is None:
-                due += times * price
+                due += times * cost
             else:
-                due += max(0, times - passes[batch.first_round]) * price
+                due += max(0, times - passes[batch.first_round]) * cost
                 passes[batch.first_round] = max(passes[batch.first_round], times)
         ledger = self.store.ledger.ledger
         spent = ledger.spent_by_study.get(self.scene.plan.digest)
         assert (spent.micro_rho if spent else 0) == due
-        held = {place: self.store.attempts.answered(self.scene.plan.digest, place[0]) for place in self.sets}
-        assert all(held[place][place[1]] == attempt.digest for place, attempt in self.sets.items())
+        stored = {
+            place: self.store.attempts.answered(self.scene.plan.digest, place[0]) for place in self.sets
+        }
+        assert all(stored[place][place[1]] == attempt.digest for place, attempt in self.sets.items())
 
     def teardown(self) -> None:
         """The study is over: its price is free for the next one."""

@@ -98,8 +98,8 @@ class Net:
 
     def spoil(self, site: str, what: str) -> None:
         """Add an nftables rule to both directions of a site's line; `what` is its verdict part."""
-        for hook, way in (("input", "iifname"), ("output", "oifname")):
-            rule = f'add rule inet spoil {hook} {way} "wan" {what}'
+        for hook, route in (("input", "iifname"), ("output", "oifname")):
+            rule = f'add rule inet spoil {hook} {route} "wan" {what}'
             sh("ip", "netns", "exec", self.space(site), "nft", rule)
 
     def heal(self, site: str) -> int:
@@ -111,8 +111,8 @@ class Net:
 
     def hit(self, site: str) -> int:
         """How many packets the rules of a site's line have hit."""
-        told = sh("ip", "netns", "exec", self.space(site), "nft", "list ruleset")
-        return sum(map(int, re.findall(r"counter packets (\d+)", told)))
+        result = sh("ip", "netns", "exec", self.space(site), "nft", "list ruleset")
+        return sum(map(int, re.findall(r"counter packets (\d+)", result)))
 
     def double(self, site: str) -> None:
         """Send every packet of a site's line twice, both ways."""
@@ -135,8 +135,10 @@ class Net:
 
     def queued(self, site: str) -> int:
         """How often a limited line made a packet wait, both ways."""
-        told = [sh("tc", "-n", space, "-s", "qdisc", "show", "dev", line) for space, line in self._ends(site)]
-        return sum(map(int, re.findall(r"overlimits (\d+)", " ".join(told))))
+        result = [
+            sh("tc", "-n", space, "-s", "qdisc", "show", "dev", line) for space, line in self._ends(site)
+        ]
+        return sum(map(int, re.findall(r"overlimits (\d+)", " ".join(result))))
 
     def _ends(self, site: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Return the namespace and the device of both ends of a site's line."""
@@ -182,20 +184,20 @@ class Running:
             )  # fmt: skip
         return out
 
-    def said(self, name: str, out: Path) -> dict[str, object]:
+    def message(self, name: str, out: Path) -> dict[str, object]:
         """The first line that a process prints, which is one JSON object."""
         deadline = time.monotonic() + START_SECONDS
         while b"\n" not in out.read_bytes():
             if self.jobs[name].poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"{name}: {(self.folder / f'{name}.log').read_text()[-500:]}")
             time.sleep(GLANCE)
-        told: dict[str, object] = json.loads(out.read_text().splitlines()[0])
-        return told
+        result: dict[str, object] = json.loads(out.read_text().splitlines()[0])
+        return result
 
     def serve(self, sites: Sequence[str], coordinator: str) -> None:
         """Start the coordinator and the sites' daemons; `coordinator` is the module that serves."""
         config = self.folder / "coordinator" / "coordinator.toml"
-        self.said("coordinator", self.start("coordinator", "c", coordinator, "serve", "--config", config))
+        self.message("coordinator", self.start("coordinator", "c", coordinator, "serve", "--config", config))
         for site in sites:
             config = self.folder / "sites" / site / "site.toml"
             words = ("eigenveil-site", "serve", "--config", config)
@@ -231,10 +233,10 @@ class Running:
             "torture",
             "--json",
         )
-        told = self.said("submit", self.start("submit", "c", "eigenveil_client.cli", *words))
-        if "study" not in told:
-            raise AssertionError(f"the study was not accepted: {told}")
-        return str(told["study"])
+        result = self.message("submit", self.start("submit", "c", "eigenveil_client.cli", *words))
+        if "study" not in result:
+            raise AssertionError(f"the study was not accepted: {result}")
+        return str(result["study"])
 
     def stop(self) -> None:
         """kill -9: nothing may depend on an orderly end."""

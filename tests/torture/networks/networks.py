@@ -102,7 +102,7 @@ def _narrow(here: Running, port: int) -> None:
 def _delay(seconds: float, here: Running, port: int) -> None:
     """Put a slow line between the far site and its coordinator."""
     words = (str(LINE_PORT), COORDINATOR, str(port), str(seconds))
-    here.said("line", here.start("line", FAR, "tests.torture.networks.slow_line", *words))
+    here.message("line", here.start("line", FAR, "tests.torture.networks.slow_line", *words))
     path = here.folder / "sites" / FAR / "identity" / "identity.json"
     path.write_text(path.read_text().replace(f"{COORDINATOR}:{port}", f"localhost:{LINE_PORT}"))
 
@@ -208,7 +208,7 @@ def _rows(database: Path, statement: str, *values: str) -> list[tuple[object, ..
 def read_outcome(folder: Path, study: str, disturbed: int) -> Outcome:
     """Everything that the coordinator and the sites have written down of a study."""
     state = folder / "coordinator" / "state.db"
-    ((word, failure, ended, said),) = _rows(
+    ((word, failure, ended, message),) = _rows(
         state, "SELECT state, failure, ended_at, plan_json FROM studies WHERE digest = ?", study
     )
     ((opened,),) = _rows(state, "SELECT MAX(opened_at) FROM rounds WHERE study = ?", study)
@@ -218,10 +218,10 @@ def read_outcome(folder: Path, study: str, disturbed: int) -> Outcome:
     sealed = {round: one for (_, round), one in now.sealed.items()}
     wrong = [*witness.faults]
     if now.fixed and now.bundles:
-        assert isinstance(said, bytes)
+        assert isinstance(message, bytes)
         tables = {site: folder / "sites" / f"{site}.csv" for site in SITES}
         records = {site: np.loadtxt(path, delimiter=",", skiprows=1) for site, path in tables.items()}
-        wrong.append(wrong_round(plan_from_json(said), load_release(now.bundles[study]).document, records))
+        wrong.append(wrong_round(plan_from_json(message), load_release(now.bundles[study]).document, records))
     return Outcome(
         state=str(word),
         failure=str(failure),
@@ -287,9 +287,9 @@ def template(root: Path) -> Template:
 
 def _allow_both(config: Path) -> None:
     """A site whose peers are confirmed answers nothing but masked studies, unless it is told otherwise."""
-    said = config.read_text()
-    assert "\ntrust = []\n" in said
-    config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+    message = config.read_text()
+    assert "\ntrust = []\n" in message
+    config.write_text(message.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
 
 
 def play(scenario: Scenario, made: Template, folder: Path) -> Outcome:
@@ -333,19 +333,19 @@ def run(scale: float) -> Line:
     """All scenarios, or at a small scale those that need half a minute."""
     chosen = [scenario for scenario in BAD if scale >= 1.0 or scenario.name in FEW]
     kinds = {scenario.study for scenario in chosen}
-    quiet = [scenario for scenario in UNDISTURBED if scenario.study in kinds]
+    weak = [scenario for scenario in UNDISTURBED if scenario.study in kinds]
     try:
         probe()
         with tempfile.TemporaryDirectory(prefix="eigenveil-networks-") as root:
-            outcomes = play_all([*quiet, *chosen], Path(root))
+            outcomes = play_all([*weak, *chosen], Path(root))
     except NotPermittedError as problem:
         detail = f"no network namespaces could be made here, so nothing was shown: {problem}"
         return Line(number=NUMBER, title=TITLE, passed=False, detail=detail)
     found = []
-    for scenario in (*quiet, *chosen):
+    for scenario in (*weak, *chosen):
         honest = outcomes.get(f"undisturbed {scenario.study}")
-        told = faults(outcomes[scenario.name], honest, scenario)
-        found += [f"{scenario.name}: {fault}" for fault in told]
+        result = faults(outcomes[scenario.name], honest, scenario)
+        found += [f"{scenario.name}: {fault}" for fault in result]
     good = ", ".join(f"{one.name} {outcomes[one.name].state}" for one in chosen)
     tried = sum(outcome.tried for outcome in outcomes.values())
     good += f"; {tried} attempts at masked rounds, one set each, all paid, every sum exact"

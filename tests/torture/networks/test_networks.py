@@ -78,8 +78,8 @@ def test_what_a_machine_lacks_is_said_by_name_before_any_check_runs(
             mock.patch.object(importlib, "import_module", side_effect=AssertionError("a check began")),
         ):
             assert torture.main() == torture.UNFIT
-        said = capsys.readouterr().err
-        assert "networks needs the program nft; on Debian and Ubuntu: sudo apt install nftables" in said
-        assert "not let us make" not in said
+        message = capsys.readouterr().err
+        assert "networks needs the program nft; on Debian and Ubuntu: sudo apt install nftables" in message
+        assert "not let us make" not in message
     with mock.patch.object(shutil, "which", return_value=None):
         assert preflight.lacking(["calls", "messages"]) == []

@@ -95,8 +95,8 @@ async def cell(
     table.allowed += may
     denied_sites = code in (Code.IDENTITY, Code.UNREACHABLE, Code.PROTOCOL) and not entered
     if code in NEVER or (may and (entered != 1 or code is Code.IDENTITY)) or (not may and not denied_sites):
-        said = "an answer" if code is None else code.value
-        table.faults.append(f"{method.name} by {who}: {said}, handler entered {entered} times")
+        message = "an answer" if code is None else code.value
+        table.faults.append(f"{method.name} by {who}: {message}, handler entered {entered} times")
 
 
 async def everybody(rig: Rig) -> dict[str, Client]:
@@ -116,7 +116,7 @@ async def everybody(rig: Rig) -> dict[str, Client]:
 
 async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str, Client]) -> None:
     """Every cell of both listeners."""
-    nobody = grpc.ssl_channel_credentials(rig.ca)
+    no_one = grpc.ssl_channel_credentials(rig.ca)
     main, enrol = f"127.0.0.1:{rig.ports.port}", f"127.0.0.1:{rig.ports.enrol_port}"
     for method in methods():
         roles, main_service = declared(method), method.containing_service.name == "Coordinator"
@@ -127,7 +127,7 @@ async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str,
             await cell(table, entries, client.channel, method, who, may)
         for address in (main, enrol):
             may = address == enrol and not main_service and pb.CALLER_ROLE_UNCERTIFIED in roles
-            async with grpc.aio.secure_channel(address, nobody, options=OPTIONS) as channel:
+            async with grpc.aio.secure_channel(address, no_one, options=OPTIONS) as channel:
                 await cell(table, entries, channel, method, f"{NOBODY} at {address}", may)
 
 
@@ -182,11 +182,11 @@ def verdict(table: Table) -> Line:
     known = {number for number in pb.CallerRole.values() if number}
     unused = known - frozenset().union(*(declared(method) for method in methods()))
     faults = [*table.faults, *(f"nobody may call as {pb.CallerRole.Name(one)}" for one in sorted(unused))]
-    said = (
+    message = (
         f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
         f"{table.foreign} foreign identifiers refused"
     )
-    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or said)
+    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or message)
 
 
 def run(scale: float) -> Line:

@@ -126,8 +126,8 @@ def register(rig: Rig, leaf: x509.Certificate) -> None:
     """Enter a certificate as if enrolment had issued it to the site anna."""
     issuer = fingerprint(rig.daemon.runtime.keys.authority.certificate)
     key = leaf.public_key()
-    held = key_print(key) if isinstance(key, ec.EllipticCurvePublicKey) else fingerprint(leaf)
-    row = (unix_ms(), unix_ms() + 86_400_000, issuer, held, pem(leaf))
+    cached = key_print(key) if isinstance(key, ec.EllipticCurvePublicKey) else fingerprint(leaf)
+    row = (unix_ms(), unix_ms() + 86_400_000, issuer, cached, pem(leaf))
     with rig.daemon.runtime.repository.store.writer.transaction() as change:
         change.execute(
             "INSERT INTO certificates (fingerprint, role, name, unused, issued_at, expires_at, issuer, "
@@ -139,8 +139,8 @@ def register(rig: Rig, leaf: x509.Certificate) -> None:
 
 async def greet(rig: Rig, forged: Forged) -> Code | None:
     """Say Hello with a certificate; the code of the refusal."""
-    held = Credentials(name="anna", key=forged.key, certificate=forged.chain, ca=rig.ca)
-    client = rig.connect(held)
+    cached = Credentials(name="anna", key=forged.key, certificate=forged.chain, ca=rig.ca)
+    client = rig.connect(cached)
     try:
         await client.stub.Hello(HELLO, timeout=20)
     except grpc.aio.AioRpcError as problem:
@@ -173,14 +173,14 @@ async def try_clients(rig: Rig, entries: Counter[str], report: Report) -> None:
 
 async def try_histories(rig: Rig, entries: Counter[str], report: Report, folder: Path) -> None:
     """Certificates that were good once: none shown, replaced, renewed, denied, of a copied daemon."""
-    nobody = grpc.ssl_channel_credentials(rig.ca)
+    no_one = grpc.ssl_channel_credentials(rig.ca)
     first = await rig.client(Role.SITE, "bert")
     await rig.client(Role.SITE, "bert")
     denied = await rig.client(Role.SITE, "carl")
     rig.daemon.registry.deny(Role.SITE, "carl")
     analyst = await rig.client(Role.ANALYST, "ada")
     before = entries.total()
-    async with grpc.aio.secure_channel(f"127.0.0.1:{rig.ports.port}", nobody) as channel:
+    async with grpc.aio.secure_channel(f"127.0.0.1:{rig.ports.port}", no_one) as channel:
         attempts = {
             "none": rpc.CoordinatorStub(channel).Hello(HELLO),
             "superseded by an enrolment": first.stub.Hello(HELLO),
@@ -307,14 +307,14 @@ async def try_servers(authority: Authority, report: Report) -> None:
 # ------------------------------------------------------------------ TLS 1.2
 
 
-async def old_tls(port: object, held: Credentials, folder: Path, version: ssl.TLSVersion) -> str:
+async def old_tls(port: object, cached: Credentials, folder: Path, version: ssl.TLSVersion) -> str:
     """How a client with a good certificate and this version of TLS fares; empty if it is spoken to."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=held.ca.decode())
+    context.load_verify_locations(cadata=cached.ca.decode())
     context.set_alpn_protocols(["h2"])
     context.minimum_version = context.maximum_version = version
     pair = folder / "pair.pem"
-    pair.write_bytes(held.key + held.certificate)
+    pair.write_bytes(cached.key + cached.certificate)
     context.load_cert_chain(pair)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(str(port)), ssl=context)
@@ -326,14 +326,14 @@ async def old_tls(port: object, held: Credentials, folder: Path, version: ssl.TL
         return f"{type(problem).__name__} {problem}"
 
 
-async def try_old_tls(held: Credentials, report: Report, folder: Path) -> None:
+async def try_old_tls(cached: Credentials, report: Report, folder: Path) -> None:
     """1.2 is refused, 1.3 is not; by a process of its own, as gRPC reads its settings when it is loaded."""
     async with process(folder / "c" / "coordinator.toml") as coordinator:
         port = coordinator.serving["port"]
-        if not await old_tls(port, held, folder, ssl.TLSVersion.TLSv1_2):
+        if not await old_tls(port, cached, folder, ssl.TLSVersion.TLSv1_2):
             report.faults.append("TLS 1.2 is served")
-        if said := await old_tls(port, held, folder, ssl.TLSVersion.TLSv1_3):
-            report.faults.append(f"TLS 1.3 is not served: {said}")
+        if message := await old_tls(port, cached, folder, ssl.TLSVersion.TLSv1_3):
+            report.faults.append(f"TLS 1.3 is not served: {message}")
 
 
 # ------------------------------------------------------------------ the check
@@ -346,18 +346,18 @@ async def examine(folder: Path) -> Report:
             await try_clients(rig, entries, report)
             await try_histories(rig, entries, report, folder)
             await try_servers(rig.daemon.runtime.keys.authority, report)
-            held = await rig.credentials(Role.SITE, "fred")
-        await try_old_tls(held, report, folder)
+            cached = await rig.credentials(Role.SITE, "fred")
+        await try_old_tls(cached, report, folder)
     return report
 
 
 def verdict(report: Report) -> Line:
     enough = report.clients >= LEAST_CLIENTS and report.servers >= LEAST_SERVERS
-    said = (
+    message = (
         f"{report.clients} of clients and {report.servers} of servers refused before a handler ran, a clone "
         f"by Hello; TLS 1.2 refused; a denial ended a call under way after {report.denial:.1f} s"
     )
-    detail = "; ".join(report.faults[:5]) or said
+    detail = "; ".join(report.faults[:5]) or message
     return Line(number=NUMBER, title=TITLE, passed=enough and not report.faults, detail=detail)
 
 

@@ -32,8 +32,10 @@ def question(stage: Stage, plan: Plan, signed: SignedAuthorization | None) -> Re
 
 def stated(signed: SignedAuthorization, **changes: object) -> SignedAuthorization:
     """A statement with changed fields, under the analyst's real signature: as if one had ever been made."""
-    said = canonical(parse_json(signed.signed_json) | changes)
-    return replace(signed, signed_json=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+    message = canonical(parse_json(signed.signed_json) | changes)
+    return replace(
+        signed, signed_json=message, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + message)
+    )
 
 
 def by_another_key(stage: Stage) -> Responses:

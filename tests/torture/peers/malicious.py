@@ -267,10 +267,10 @@ async def process(stage: Stage, log: Path) -> AsyncIterator[asyncio.subprocess.P
 
 
 async def _all(attacks: tuple[Attack, ...], folder: Path) -> list[Outcome]:
-    turns = asyncio.Semaphore(ATTACKERS)
+    attempts = asyncio.Semaphore(ATTACKERS)
 
     async def one(number: int, attack: Attack) -> Outcome:
-        async with turns:
+        async with attempts:
             here = folder / str(number)
             here.mkdir()
             return await assault(a_stage(here, approval=attack.approval), attack, process, here / "log")

@@ -63,7 +63,7 @@ def verdict(tallies: list[Tally]) -> Line:
     words = sum((counts for tally in tallies for counts in tally.outcomes.values()), Counter[str]())
     kinds = sum(len(tally.outcomes) for tally in tallies)
     refused = words.total() - words["accepted"] - words["undecodable"] - words["find"]
-    said = (
+    message = (
         f"{words.total()} of {kinds} kinds: {words['undecodable']} undecodable, {refused} refused, "
         f"{words['accepted']} accepted with their meaning, {len(finds)} finds; +{growth / 2**20:.1f} MiB"
     )
@@ -71,5 +71,5 @@ def verdict(tallies: list[Tally]) -> Line:
         number=6,
         title="mutated messages",
         passed=not finds and growth < most and words["accepted"] > 0,
-        detail=said + (f"; see tests/fuzz/found: {', '.join(finds[:5])}" if finds else ""),
+        detail=message + (f"; see tests/fuzz/found: {', '.join(finds[:5])}" if finds else ""),
     )

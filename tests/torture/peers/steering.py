@@ -71,7 +71,9 @@ def stated_otherwise(plan: Plan) -> Evil:
 
 def about_person(plan: Plan) -> RowNorms:
     """The grid's own bins, about one person's place."""
-    honest = next(asked.query for asked in rehearse(plan) if isinstance(asked.query, RowNorms))
+    honest = next(
+        round_query.query for round_query in rehearse(plan) if isinstance(round_query.query, RowNorms)
+    )
     return RowNorms(centre=PERSON, edges=honest.edges)
 
 

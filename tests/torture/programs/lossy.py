@@ -52,10 +52,10 @@ class Caller:
     async def abort(
         self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, str], ...]
     ) -> NoReturn:
-        told = dict(trailing_metadata)[CODE_KEY]
-        if told == Code.BUG.value:
+        response = dict(trailing_metadata)[CODE_KEY]
+        if response == Code.BUG.value:
             self.defects.append(details)
-        raise failure(code, details, told)
+        raise failure(code, details, response)
 
 
 class Entrance:

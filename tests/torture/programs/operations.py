@@ -103,7 +103,7 @@ def _submit(chance: random.Random) -> Op:
 
 def toml_of(name: str, settings: str) -> str:
     """The study that a `submit` means."""
-    said = json.loads(settings)
-    study = masked_toml if "attempts" in said else study_toml
-    text = study(name=name, columns=len(SITES), components=1, minimum_cohort=20, **said)
+    message = json.loads(settings)
+    study = masked_toml if "attempts" in message else study_toml
+    text = study(name=name, columns=len(SITES), components=1, minimum_cohort=20, **message)
     return text.replace("components = 1", "components = 1\nbatches = 2") if "oja" in settings else text

@@ -93,19 +93,19 @@ class Runner:
     async def _submit(self, number: int, settings: str) -> str:
         name = f"study-{number}"
         toml = toml_of(name, settings)
-        asked = pb.ExplainStudyRequest(study_toml=toml, submission=name)
-        plan = plan_from_json((await self.here.ask("ExplainStudy", asked)).plan_json)
+        round_query = pb.ExplainStudyRequest(study_toml=toml, submission=name)
+        plan = plan_from_json((await self.here.query("ExplainStudy", round_query)).plan_json)
         until = self.here.clock("coordinator") // 1000 + 15 * 86_400  # clocks jump
         signed = signed_by_analyst(plan, expires=until).to_proto()
         request = pb.SubmitStudyRequest(study_toml=toml, submission=name, authorization=signed)
-        answer = await self.here.ask("SubmitStudy", request)
+        answer = await self.here.query("SubmitStudy", request)
         return str(answer.plan_digest.hex())
 
     async def _cancel(self, number: int) -> None:
         if number < len(self.submitting):
             digest = bytes.fromhex(await self.submitting[number])
             try:
-                await self.here.ask("CancelStudy", pb.CancelStudyRequest(plan_digest=digest))
+                await self.here.query("CancelStudy", pb.CancelStudyRequest(plan_digest=digest))
             except EigenveilError as problem:
                 if "has ended already" not in str(problem):
                     raise
@@ -136,10 +136,10 @@ def wrong_sums(here: World) -> Iterator[str]:
             plan = plan_from_json(stored.plan_json)
             sites = {name: Site(to_grid(one_hot(name), plan.study)) for name in SITES}
             for release in (one.release for one in studies.sealed_rounds(stored.digest)):
-                asked = store.reader.rows(
+                round_query = store.reader.rows(
                     "SELECT query FROM rounds WHERE (study, round) = (?, ?)", (stored.digest, release.round)
                 )
-                query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
+                query = query_from_proto(pb.Query.FromString(round_query[0]["query"]))
                 answers = [sites[name].answer(query.query) for name in release.present]
                 total = frozen(np.sum(answers, axis=0, dtype=np.int64))
                 due = apply_mechanism(query.priced, total, plan.study, NoNoise(), release.present).values
@@ -174,9 +174,9 @@ def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Count
                 here.close()
                 faults = [*here.faults, *here.network.defects, *here.witness.faults, *wrong_sums(here)]
                 kept, tried = len(here.witness.digests), Counter(place for place, _ in here.witness.sets)
-                told = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
-                told += Counter(masked=len(tried), again=tried.total() - len(tried))
-            return faults, told
+                result = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
+                result += Counter(masked=len(tried), again=tried.total() - len(tried))
+            return faults, result
 
         return play(work, seed)
 
@@ -200,32 +200,32 @@ def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -
     """Write a reproduction; `test_programs.py` runs every one of them."""
     folder.mkdir(exist_ok=True)
     path = folder / f"program-{seed}.json"
-    said = {"seed": seed, "faults": faults, "program": [asdict(op) for op in program]}
-    path.write_text(json.dumps(said, indent=1) + "\n")
+    message = {"seed": seed, "faults": faults, "program": [asdict(op) for op in program]}
+    path.write_text(json.dumps(message, indent=1) + "\n")
     return path
 
 
 def kept(path: Path) -> tuple[Program, int]:
-    said = json.loads(path.read_text())
-    return tuple(Op(**op) for op in said["program"]), said["seed"]
+    message = json.loads(path.read_text())
+    return tuple(Op(**op) for op in message["program"]), message["seed"]
 
 
 def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str], Counter[str]]:
     """Run `programs` programs; each failure is shrunk and kept. What was wrong, and what happened."""
     wrong: list[str] = []
-    told: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     with template() as made:
         for seed in range(first, first + programs):
             faults, happened = faults_of(drawn(seed), seed, made)
-            told += happened
+            result += happened
             if faults:
                 small = shrunk(drawn(seed), seed, made)
                 keep(small, seed, faults_of(small, seed, made)[0], found)
                 wrong.append(f"program {seed}: {faults[0]}")
-    return wrong, told
+    return wrong, result
 
 
-def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
+def verdict(programs: int, wrong: list[str], result: Counter[str]) -> Line:
     """What all of it shows; a run in which nothing happened shows nothing."""
     happened = (
         "deaths",
@@ -238,13 +238,13 @@ def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
         "Renew",
         "released",
     )
-    missing = [f"no {what}" for what in happened if not told[what]]
+    missing = [f"no {what}" for what in happened if not result[what]]
     detail = (
-        f"{programs} programs: {told['deaths']} deaths, {told[LOSE_REQUEST]} requests and "
-        f"{told[LOSE_ANSWER]} answers lost, {told[REPEAT]} repeated, {told['Renew']} renewals; "
-        f"{told['released']} studies released, {told['failed']} failed, {told['cancelled']} cancelled; "
-        f"{told['releases']} sums exact, every one charged; {told['masked']} masked rounds, tried "
-        f"{told['again']} times again"
+        f"{programs} programs: {result['deaths']} deaths, {result[LOSE_REQUEST]} requests and "
+        f"{result[LOSE_ANSWER]} answers lost, {result[REPEAT]} repeated, {result['Renew']} renewals; "
+        f"{result['released']} studies released, {result['failed']} failed, {result['cancelled']} cancelled; "
+        f"{result['releases']} sums exact, every one charged; {result['masked']} masked rounds, tried "
+        f"{result['again']} times again"
     )
     problems = [*wrong, *missing]
     return Line(number=NUMBER, title=TITLE, passed=not problems, detail="; ".join(problems[:5]) or detail)

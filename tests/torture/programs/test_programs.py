@@ -28,8 +28,8 @@ def members() -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_few_programs_end_with_exact_sums(members: Path, tmp_path: Path) -> None:
-    wrong, told = hunt(FEW, found=tmp_path)
-    line = verdict(FEW, wrong, told)
+    wrong, result = hunt(FEW, found=tmp_path)
+    line = verdict(FEW, wrong, result)
     assert line.passed, line.detail
     assert list(tmp_path.iterdir()) == []
 

@@ -152,17 +152,17 @@ class World:
         daemon = SiteDaemon(worker, lambda: self._identity(who))
         self.loop.create_task(self._serve(who, daemon))
 
-    def _records(self, who: str, study: Study, keep: RowSink) -> RecordsSummary:
+    def _records(self, who: str, study: Study, retain: RowSink) -> RecordsSummary:
         rows = one_hot(who)
-        keep(to_grid(rows, study))
+        retain(to_grid(rows, study))
         return RecordsSummary(persons=len(rows), file=who.encode(), quality=())
 
     def _identity(self, who: str) -> StoredIdentity:
-        held = load_identity(self.folder / who / "identity")
+        stored = load_identity(self.folder / who / "identity")
         if who in self.due:
             self.due.remove(who)
-            held = replace(held, renews=datetime.now(UTC) - timedelta(days=1))
-        return held
+            stored = replace(stored, renews=datetime.now(UTC) - timedelta(days=1))
+        return stored
 
     async def _serve(self, who: str, daemon: SiteDaemon) -> None:
         try:
@@ -238,7 +238,7 @@ class World:
 
     # ------------------------------------------------------------ the analyst
 
-    async def ask(self, method: str, message: Any) -> Any:
+    async def query(self, method: str, message: Any) -> Any:
         """Ask the coordinator as the analyst, until there is an answer or a refusal."""
         while True:
             try:

@@ -77,15 +77,15 @@ class Way:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def ask(self, said: RecordsConfig, kind: str) -> Came:
+    def request(self, message: RecordsConfig, kind: str) -> Came:
         """Have a file of this kind read."""
-        return self._told(said, kind)
+        return self._notified(message, kind)
 
     def die(self, cause: str) -> Came:
         """Have a reader die of one of `DEATHS`."""
-        return self._told(None, cause)
+        return self._notified(None, cause)
 
-    def _told(self, *words: object) -> Came:
+    def _notified(self, *words: object) -> Came:
         self._pipe.send(words)
         came: Came = self._pipe.recv()
         return came
@@ -135,21 +135,21 @@ def asker(good: RecordsConfig, ways: int) -> Iterator[Asker]:
 def serve(good: RecordsConfig, control: Connection, *ways: Connection) -> None:
     """Ask for each file that comes, and answer a study until nobody is there."""
     logging.disable()
-    for way in ways:
-        threading.Thread(target=_take, args=(way, good)).start()
+    for path in ways:
+        threading.Thread(target=_take, args=(path, good)).start()
     loading, study = Loading(), study_of("good.csv")
-    asked, held = rehearse(loading.plan(study))[0], loading(good, study)
-    first, seconds, changed = held.answer(asked.query, asked.priced.frame), list[float](), False
+    round_query, stored = rehearse(loading.plan(study))[0], loading(good, study)
+    first, seconds, changed = stored.answer(round_query.query, round_query.priced.frame), list[float](), False
     while True:
         began = time.monotonic()
-        changed |= not (held.answer(asked.query, asked.priced.frame) == first).all()
+        changed |= not (stored.answer(round_query.query, round_query.priced.frame) == first).all()
         seconds.append(time.monotonic() - began)
         if not control.poll(PAUSE_SECONDS):
             continue
         try:
             control.recv()
         except EOFError:
-            return held.close()
+            return stored.close()
         found = tuple(seconds)
         control.send(Taken(asker=resident_bytes(), server=_of_server(), seconds=found, changed=changed))
         seconds.clear()
@@ -159,17 +159,17 @@ def _of_server() -> int:
     return 0 if SERVER._process is None else resident_bytes(SERVER._process.pid)
 
 
-def _take(way: Connection, good: RecordsConfig) -> None:
+def _take(path: Connection, good: RecordsConfig) -> None:
     loading = Loading()
     while True:
         try:
-            said, name = way.recv()
+            message, name = path.recv()
         except EOFError:
             return
-        if said is not None:
-            way.send(_came(partial(loading, said, study_of(name)), name))
+        if message is not None:
+            path.send(_came(partial(loading, message, study_of(name)), name))
         else:
-            way.send(_died(name, partial(loading, good, study_of("good.csv"))))
+            path.send(_died(name, partial(loading, good, study_of("good.csv"))))
 
 
 class Loading:
@@ -180,14 +180,14 @@ class Loading:
         self._engine = LocalEngine(self._read, EngineConfig(), SYSTEM, MOST_RECORDS)
         self._plans: dict[Study, Plan] = {}
 
-    def __call__(self, said: RecordsConfig, study: Study, limits: ReaderLimits = LIMITS) -> LocalRecords:
+    def __call__(self, message: RecordsConfig, study: Study, limits: ReaderLimits = LIMITS) -> LocalRecords:
         """The records of a study, as a daemon holds them."""
-        self._reader = Reader(said, (), NO_RANGES, SYSTEM, limits, MOST_RECORDS)
+        self._reader = Reader(message, (), NO_RANGES, SYSTEM, limits, MOST_RECORDS)
         return self._engine.load(self.plan(study))
 
-    def _read(self, study: Study, keep: RowSink) -> RecordsSummary:
+    def _read(self, study: Study, retain: RowSink) -> RecordsSummary:
         assert self._reader is not None
-        return self._reader(study, keep)
+        return self._reader(study, retain)
 
     def plan(self, study: Study) -> Plan:
         """A plan of a study of as many records as a site has."""

@@ -57,13 +57,13 @@ def make_good(folder: Path, name: str) -> RecordsConfig:
 
 def make_damaged(folder: Path, name: str, number: int) -> RecordsConfig:
     """The damaged file `number` of a kind, in a folder of its own."""
-    said, bites = make_good(folder, name), BITES.get(name, ())
+    message, bites = make_good(folder, name), BITES.get(name, ())
     if number % EVERY_BITE < len(bites):
         shutil.rmtree(folder)
         folder.mkdir()
         return bites[number % EVERY_BITE](folder / name)
     damage(folder, random.Random(f"{name} {number}"))
-    return said
+    return message
 
 
 def damage(folder: Path, rng: random.Random) -> None:

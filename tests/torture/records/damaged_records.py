@@ -80,15 +80,15 @@ def run(scale: float) -> Line:
 def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
     """Read whole files of every kind, then damaged ones on each of its ways, and look at it meanwhile."""
     for kind in kinds():
-        found.count(kind, one.ways[0].ask(make_good(here / "whole", kind), kind))
+        found.count(kind, one.ways[0].request(make_good(here / "whole", kind), kind))
     for cause in DEATHS:
         found.died(one.ways[0].die(cause))
     found.look(one.taken())
     numbered, lock = enumerate(order(files)), threading.Lock()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         tasks = [
-            threads.submit(_read, way, here / f"of-way-{number}", numbered, lock, found)
-            for number, way in enumerate(one.ways)
+            threads.submit(_read, path, here / f"of-way-{number}", numbered, lock, found)
+            for number, path in enumerate(one.ways)
         ]
         while wait(tasks, LOOK_SECONDS).not_done and one.alive:
             found.look(one.taken())
@@ -100,28 +100,28 @@ def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
 
 def order(files: int) -> Iterator[tuple[str, int]]:
     """Kinds and numbers of files, those of slow kinds more seldom."""
-    turns = [kind for turn in range(TIMES) for kind in kinds() if not turn or kind not in SLOW]
+    attempts = [kind for turn in range(TIMES) for kind in kinds() if not turn or kind not in SLOW]
     numbers = Counter[str]()
-    for kind in islice(cycle(turns), files):
+    for kind in islice(cycle(attempts), files):
         yield kind, numbers[kind]
         numbers[kind] += 1
 
 
 def _read(
-    way: Way, folder: Path, numbered: Iterator[tuple[int, tuple[str, int]]], lock: Lock, found: Found
+    path: Way, folder: Path, numbered: Iterator[tuple[int, tuple[str, int]]], lock: Lock, found: Found
 ) -> None:
     while True:
         with lock:
             place, (kind, number) = next(numbered, (0, ("", 0)))
         if not kind:
             return
-        said = make_damaged(folder, kind, number)
+        message = make_damaged(folder, kind, number)
         with perhaps_cut(folder, place):
-            came = way.ask(said, kind)
+            came = path.request(message, kind)
         with lock:
             found.count(kind, came)
         if place % EVERY_DEATH == 0:
-            came = way.die(CAUSES[place // EVERY_DEATH % len(CAUSES)])
+            came = path.die(CAUSES[place // EVERY_DEATH % len(CAUSES)])
             with lock:
                 found.died(came)
 

@@ -41,10 +41,10 @@ class Served:
 
 async def all_served(folder: Path, kinds: Sequence[str], files: int, at_once: int) -> list[Served]:
     """So many files of each kind, under so many daemons at once."""
-    turns = asyncio.Semaphore(at_once)
+    attempts = asyncio.Semaphore(at_once)
 
     async def one(kind: str) -> Served:
-        async with turns:
+        async with attempts:
             here = folder / f"of-{kind}"
             here.mkdir()
             return await Watched(a_stage(here), kind).serve(files)
@@ -110,10 +110,10 @@ class Watched:
             found.append(f"{self.served.kind}: the log tells of a defect")
 
 
-def _write(stage: Stage, said: RecordsConfig) -> None:
+def _write(stage: Stage, message: RecordsConfig) -> None:
     """The site.toml of a site with these records, and a budget for thousands of studies."""
-    assert said.source is not None
-    more = {"source": said.source.relative_to(stage.folder), "table": said.table, "sql": said.sql}
+    assert message.source is not None
+    more = {"source": message.source.relative_to(stage.folder), "table": message.table, "sql": message.sql}
     records = "".join(f'{key} = "{value}"\n' for key, value in more.items() if value)
     (stage.folder / "site.toml").write_text(
         f'name = "{SITE}"\nidentity = "identity"\nstate = "state.db"\napproval = "auto"\nanalysts = ["*"]\n'

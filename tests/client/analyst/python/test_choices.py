@@ -19,11 +19,11 @@ from eigenveil_client.analyst.python.study import draft_of
 from eigenveil_common.examples import example
 
 
-def site(name: str, *offers: str) -> ListedSite:
+def site(name: str, *offered: str) -> ListedSite:
     stated = SiteStatement(
-        columns=offers, needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
+        columns=offered, needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
     )
-    return ListedSite(name=name, statement=stated if offers else None, seen=None)
+    return ListedSite(name=name, statement=stated if offered else None, seen=None)
 
 
 VIEW = FederationView(

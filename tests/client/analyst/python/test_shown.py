@@ -17,9 +17,9 @@ NASTY = "<script>[bold]\x1b[31m"
 
 
 def listed(**changes: float) -> pb.ListStudiesResponse:
-    told = {"delta": 1e-6, "micro_rho": 1000, "committed_micro_rho": 100, "atto_delta": 50, "gaussian": 1}
+    result = {"delta": 1e-6, "micro_rho": 1000, "committed_micro_rho": 100, "atto_delta": 50, "gaussian": 1}
     row = pb.StudyRow(name="latest", micro_rho=300)
-    return pb.ListStudiesResponse(studies=[row], budget=pb.FederationBudget(**(told | changes)))  # type: ignore[arg-type]
+    return pb.ListStudiesResponse(studies=[row], budget=pb.FederationBudget(**(result | changes)))  # type: ignore[arg-type]
 
 
 def test_nothing_that_others_wrote_is_obeyed() -> None:
@@ -45,9 +45,9 @@ def test_what_is_left_is_what_is_not_committed() -> None:
 
 @pytest.mark.parametrize(("own", "left"), [(0, 3), (20, 2), (51, 0)])
 def test_a_study_is_as_many_as_either_part_of_its_price_allows(own: int, left: int) -> None:
-    said = listed()
-    said.studies[0].atto_delta = own
-    assert budget_from(said).rows()[-1] == ("studies like latest left", str(left))
+    message = listed()
+    message.studies[0].atto_delta = own
+    assert budget_from(message).rows()[-1] == ("studies like latest left", str(left))
 
 
 @pytest.mark.parametrize("changes", [{"delta": 0.0}, {"delta": float("nan")}, {"micro_rho": 2**63}])

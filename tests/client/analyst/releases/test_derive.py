@@ -43,7 +43,7 @@ def told(capfd: Capture, *words: str) -> tuple[int, Any, str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("words", "query"),
     [
         (["correlation", "--columns", "c0, c2"], lambda m: m.correlation(["c0", "c2"])),
         (["partial", "--level", "0.5"], lambda m: m.partial_correlations(level=0.5)),
@@ -55,8 +55,8 @@ def told(capfd: Capture, *words: str) -> tuple[int, Any, str]:
     ],
     ids=lambda one: one[0] if isinstance(one, list) else "",
 )
-def test_a_command_says_what_python_says(words: list[str], asked: Any, capfd: Capture) -> None:
-    expected = asked(Moments.of(DOCUMENT["result"])).to_dict()
+def test_a_command_says_what_python_says(words: list[str], query: Any, capfd: Capture) -> None:
+    expected = query(Moments.of(DOCUMENT["result"])).to_dict()
     for release in ("release.json", "simulation.json"):
         code, value, err = told(capfd, words[0], release, *words[1:])
         assert (code, value) == (0, json.loads(json.dumps(expected)))
@@ -78,14 +78,14 @@ def test_a_release_is_held_against_the_key(capfd: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("c0,c1,c2\n1,2,3\n", "no column c3"), ("c0,c1,c2,c3\n1,2,3,4\n1,,3,4\n", "line 3")],
 )
-def test_rows_that_cannot_be_read_are_refused_by_their_place(text: str, said: str, capfd: Capture) -> None:
+def test_rows_that_cannot_be_read_are_refused_by_their_place(text: str, message: str, capfd: Capture) -> None:
     Path("rows.csv").write_text(text)
     code, value, _ = told(capfd, "mahalanobis", "release.json", "rows.csv")
     assert code == BAD_ARGUMENT
-    assert said in value["message"]
+    assert message in value["message"]
 
 
 def test_what_noise_alone_could_show_is_grey_and_a_name_is_no_markup(capfd: Capture) -> None:

@@ -143,22 +143,22 @@ def test_the_profile_knows_the_key_of_its_federation(
         (tmp_path / "authorities.json").write_bytes(trusted.to_json())
 
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path))
-    asked = ["verify", str(release)]
-    assert told(asked, capfd)[0] == UNKNOWN
+    query = ["verify", str(release)]
+    assert told(query, capfd)[0] == UNKNOWN
     enrolled("elsewhere", "00" * 32)
-    assert told(asked, capfd)[0] == UNKNOWN
-    code, value = told([*asked, "--profile", str(tmp_path)], capfd)
+    assert told(query, capfd)[0] == UNKNOWN
+    code, value = told([*query, "--profile", str(tmp_path)], capfd)
     assert (code, "holds no identity of federation simulation" in value["message"]) == (2, True)
     enrolled("simulation", key_hex())
-    assert told(asked, capfd)[1]["key_checked"] is True
-    assert eigenveil(asked) == 0
+    assert told(query, capfd)[1]["key_checked"] is True
+    assert eigenveil(query) == 0
     assert "signed by your profile's key of this federation" in capfd.readouterr().out
     enrolled("simulation", "00" * 32)
-    code, value = told(asked, capfd)
+    code, value = told(query, capfd)
     assert (code, "signed by another key" in value["message"]) == (BAD_RELEASE, True)
     page = tmp_path / "report.html"
     assert (eigenveil(["report", str(release), "--out", str(page)]), page.exists()) == (BAD_RELEASE, False)
-    assert told([*asked, "--key", key_hex()], capfd)[0] == 0
+    assert told([*query, "--key", key_hex()], capfd)[0] == 0
 
 
 def test_a_useless_key_is_explained(release: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -58,10 +58,10 @@ def study_of(name: str) -> Study:
 def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BadRecords]:
     """Asks a reader that ends in a way of its own, before it reads anything."""
 
-    def ask(how: Ends, limits: ReaderLimits = process.DEFAULT_LIMITS) -> BadRecords:
+    def query(how: Ends, limits: ReaderLimits = process.DEFAULT_LIMITS) -> BadRecords:
         return refusal(lambda: process.run_task(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
 
-    return ask
+    return query
 
 
 def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
@@ -72,37 +72,37 @@ def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_reader_gives_the_records_that_are_read_here(tmp_path: Path, name: str) -> None:
-    said, study = GOOD[name](tmp_path / name), study_of(name)
-    here = records.read(said, study)
-    apart = reader.read(said, study)
-    assert (apart.persons, apart.file, apart.quality) == (here.persons, here.file, here.quality)
-    assert apart.rows.dtype == here.rows.dtype
-    assert np.array_equal(apart.rows, here.rows)
-    assert reader.columns(said) == tuple(open_source(said).headers)
-    assert reader.digest(said) == open_source(said).digest()
+    message, study = GOOD[name](tmp_path / name), study_of(name)
+    here = records.read(message, study)
+    distance = reader.read(message, study)
+    assert (distance.persons, distance.file, distance.quality) == (here.persons, here.file, here.quality)
+    assert distance.rows.dtype == here.rows.dtype
+    assert np.array_equal(distance.rows, here.rows)
+    assert reader.columns(message) == tuple(open_source(message).headers)
+    assert reader.digest(message) == open_source(message).digest()
 
 
 def test_bad_cells_are_told_of_once_for_each_column_with_the_first_place(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_text("a,b,c\n1,x,3\n1,y,3\n1,2\n1,2,3\n")
-    said, told = RecordsConfig(source=path), list[Unreadable]()
-    assert len(reader.read(said, STUDY, unreadable=told.append).rows) == 1
-    assert {(one.column, one.cells) for one in told} == {("b", 2), (None, 1)}
-    assert reader.locations(said, [(0, True), (0, False)]) == ["line 2", "line 4"]
+    message, result = RecordsConfig(source=path), list[Unreadable]()
+    assert len(reader.read(message, STUDY, unreadable=result.append).rows) == 1
+    assert {(one.column, one.cells) for one in result} == {("b", 2), (None, 1)}
+    assert reader.locations(message, [(0, True), (0, False)]) == ["line 2", "line 4"]
 
 
 def test_a_relative_path_begins_where_whoever_asks_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = RecordsConfig(source=Path("records.csv"))
+    message = RecordsConfig(source=Path("records.csv"))
     for name in ("one", "other"):  # one fork server serves both, and stays where it was started
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         Path("records.csv").write_text(f"{name},b,c\n1,2,3\n")
-        assert reader.columns(said) == (name, "b", "c")
+        assert reader.columns(message) == (name, "b", "c")
     (tmp_path / "other" / "records.csv").unlink()
     (tmp_path / "other").rmdir()
-    assert "records.csv cannot be read" in str(refusal(lambda: reader.columns(said)))
+    assert "records.csv cannot be read" in str(refusal(lambda: reader.columns(message)))
 
 
 # ------------------------------------------------------------------ what was measured
@@ -110,14 +110,14 @@ def test_a_relative_path_begins_where_whoever_asks_is_now(
 
 def test_a_damaged_arrow_file_is_a_refusal_or_records_whatever_bit_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "records.arrow"
-    said, rng, refused = hostile.arrow(path), random.Random(1), 0
+    message, rng, refused = hostile.arrow(path), random.Random(1), 0
     good = path.read_bytes()
     for _ in range(40):
         data = bytearray(good)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
         try:
-            reader.read(said, STUDY)
+            reader.read(message, STUDY)
         except BadRecords as problem:
             refused += len(str(problem).splitlines()) == 1
     assert refused
@@ -161,12 +161,12 @@ def test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_alloc
 def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_path: Path) -> None:
     view = hostile.endless_view(tmp_path / "view.db")
     assert "SQLite refuses" in str(refusal(lambda: reader.read(view, STUDY)))
-    said = hostile.sqlite(tmp_path / "records.db")
-    assert said.source is not None
-    data = bytearray(said.source.read_bytes())
+    message = hostile.sqlite(tmp_path / "records.db")
+    assert message.source is not None
+    data = bytearray(message.source.read_bytes())
     data[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # fewer cells on the table's first page than there are
-    said.source.write_bytes(data)
-    refusal(lambda: reader.read(said, STUDY))
+    message.source.write_bytes(data)
+    refusal(lambda: reader.read(message, STUDY))
 
 
 def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
@@ -177,21 +177,21 @@ def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
             "CREATE TABLE records AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
             "WHERE i < 600000) SELECT (i * 7919) % 600011 AS a, 1 AS b, 2 AS c FROM n"
         )
-    said = RecordsConfig(
+    message = RecordsConfig(
         source=path, sql="SELECT min(a) AS a, b, c FROM records GROUP BY a % 600000, b, c LIMIT 5"
     )
-    assert len(reader.read(said, STUDY).rows) == 5
+    assert len(reader.read(message, STUDY).rows) == 5
 
 
 def test_a_linked_database_in_wal_mode_is_read_where_it_is(tmp_path: Path) -> None:
     for name in ("there", "here"):
         (tmp_path / name).mkdir()
-    said = hostile.sqlite(tmp_path / "there" / "records.db")
+    message = hostile.sqlite(tmp_path / "there" / "records.db")
     link = tmp_path / "here" / "link.db"
     link.symlink_to(tmp_path / "there" / "records.db")
     with closing(sqlite3.connect(link)) as database:
         database.execute("PRAGMA journal_mode = WAL")
-    assert len(reader.read(replace(said, source=link), STUDY).rows) == 300
+    assert len(reader.read(replace(message, source=link), STUDY).rows) == 300
 
 
 # ------------------------------------------------------------------ how a reader ends
@@ -205,8 +205,8 @@ def test_a_reader_that_dies_is_one_line_and_the_next_one_reads(
     assert "SIGABRT" in str(ending(Ends(os.abort)))
     assert "was ended early" in str(ending(Ends(os._exit, 0)))
     assert "SIGBUS" in str(ending(Ends(signal.raise_signal, signal.SIGBUS)))
-    said = hostile.csv(tmp_path / "records.csv")
-    assert reader.columns(said) == ("a", "b", "c")
+    message = hostile.csv(tmp_path / "records.csv")
+    assert reader.columns(message) == ("a", "b", "c")
 
 
 def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]) -> None:
@@ -221,8 +221,8 @@ def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As one does that waits for a disk; here it is never killed."""
-    said, pids = hostile.csv(tmp_path / "records.csv"), list[int]()
-    reader.columns(said)
+    message, pids = hostile.csv(tmp_path / "records.csv"), list[int]()
+    reader.columns(message)
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "ENDING_SECONDS", 0.2)
         patch.setattr(os, "kill", lambda pid, number: pids.append(pid))
@@ -232,11 +232,11 @@ def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
     assert f"reader-stuck about='process {pid}'" in caplog.text
     assert SERVER._process is not None
     server = SERVER._process.pid
-    assert reader.columns(said) == ("a", "b", "c")
+    assert reader.columns(message) == ("a", "b", "c")
     os.kill(pid, signal.SIGKILL)
     while "Z" not in (state := _state(pid)) and state:
         time.sleep(0.01)
-    assert reader.columns(said) == ("a", "b", "c")
+    assert reader.columns(message) == ("a", "b", "c")
     assert (_state(pid), SERVER._process.pid) == ("", server)
 
 
@@ -273,8 +273,8 @@ def test_a_file_is_not_called_unreadable_for_want_of_memory(
     def short(*args: object, **settings: object) -> None:
         raise pa.ArrowMemoryError("malloc failed")
 
-    said = GOOD[name](tmp_path / name)
-    source = open_source(said)
+    message = GOOD[name](tmp_path / name)
+    source = open_source(message)
     monkeypatch.setattr(f"eigenveil_client.records.sources.{opens}", short)
     with pytest.raises(MemoryError):
         list(source.batches(["a"], None))
@@ -282,16 +282,16 @@ def test_a_file_is_not_called_unreadable_for_want_of_memory(
         short()
     if name != "records.csv":
         with pytest.raises(MemoryError):
-            open_source(said)
+            open_source(message)
 
 
 def test_a_fork_server_that_is_gone_is_started_again(tmp_path: Path) -> None:
-    said = hostile.csv(tmp_path / "records.csv")
-    reader.columns(said)
+    message = hostile.csv(tmp_path / "records.csv")
+    reader.columns(message)
     assert SERVER._process is not None
     SERVER._process.kill()
     SERVER._process.wait()
-    assert reader.columns(said) == ("a", "b", "c")
+    assert reader.columns(message) == ("a", "b", "c")
 
 
 def test_readers_leave_no_process_no_descriptor_and_no_folder(
@@ -350,19 +350,19 @@ def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRec
 def test_a_reader_that_cannot_be_confined_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = hostile.csv(tmp_path / "records.csv")
-    monkeypatch.setattr(process, "_wal_folder", lambda said: (tmp_path / "gone",))
-    problem = refusal(lambda: reader.columns(said))
+    message = hostile.csv(tmp_path / "records.csv")
+    monkeypatch.setattr(process, "_wal_folder", lambda message: (tmp_path / "gone",))
+    problem = refusal(lambda: reader.columns(message))
     assert (problem.about, "cannot be restricted" in str(problem)) == ("reader-limits", True)
 
 
 def test_a_stop_is_for_whoever_asks(tmp_path: Path) -> None:
     """A unit, or a terminal, may tell all of its processes to end."""
-    said = hostile.csv(tmp_path / "records.csv")
-    reader.columns(said)
+    message = hostile.csv(tmp_path / "records.csv")
+    reader.columns(message)
     assert SERVER._process is not None
     server = SERVER._process.pid
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(server, number)
-    assert reader.columns(said) == ("a", "b", "c")
+    assert reader.columns(message) == ("a", "b", "c")
     assert SERVER._process.pid == server

@@ -100,17 +100,17 @@ def saying(
             else:
                 send(theirs, kind, what)
         theirs.shutdown(socket.SHUT_WR)
-        kept.append(theirs)
+        remaining.append(theirs)
         return pid, ours
 
-    kept: list[socket.socket] = []
+    remaining: list[socket.socket] = []
     original = SERVER.reader
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SERVER, "reader", lying)
         try:
             return refusal(call)
         finally:
-            kept.pop().close()
+            remaining.pop().close()
 
 
 GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
@@ -162,17 +162,17 @@ def test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone() -> None:
 
 def test_more_records_than_there_may_be_are_not_kept() -> None:
     """A small file can state any number of them."""
-    study, kept = replace(STUDY, max_records=4), list[int]()
+    study, remaining = replace(STUDY, max_records=4), list[int]()
     rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
     counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
     frames = [rows, rows, *counts, (FrameKind.DONE, {"persons": 6, "file": "00" * 32})]
-    ask = partial(reader.stream, NOBODY, study, lambda some: kept.append(len(some)))
-    problem = saying(*frames, call=ask)
+    query = partial(reader.stream, NOBODY, study, lambda some: remaining.append(len(some)))
+    problem = saying(*frames, call=query)
     assert (problem.about, "over 4 records" in str(problem)) == ("too-many", True)
-    assert kept == [3]
-    assert saying(*frames, call=partial(ask, most=2)).about == "too-many"
+    assert remaining == [3]
+    assert saying(*frames, call=partial(query, most=2)).about == "too-many"
     with pytest.raises(pytest.fail.Exception):  # it does not raise
-        saying(*frames, call=partial(ask, most=6))
+        saying(*frames, call=partial(query, most=6))
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_a_reader_that_says_too_much_is_stopped_there(
 def test_a_file_of_too_many_columns_is_not_listed_but_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = hostile.csv(tmp_path / "records.csv")
+    message = hostile.csv(tmp_path / "records.csv")
     monkeypatch.setattr("eigenveil_client.records.isolated.tasks.MOST_NAMES", 2)
     with pytest.raises(BadRecords, match="too many to list"):
-        ListColumns().run(said, lambda one: None, lambda rows: None)
-    reader.check_opens(said)
+        ListColumns().run(message, lambda one: None, lambda rows: None)
+    reader.check_opens(message)
     assert "cannot be read" in str(refusal(lambda: reader.check_opens(NOBODY)))
 
 

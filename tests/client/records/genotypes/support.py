@@ -55,13 +55,13 @@ def counted(variants: int, allele: str = A1) -> list[str]:
 def plink(path: Path, counts: Counts, *, swapped: Sequence[int] = (), fid: Sequence[str] = ()) -> Path:
     """A .bed with its lists; of the variants `swapped` it counts the other allele."""
     variants = counts.shape[1]
-    first, second, held = [A1] * variants, [A2] * variants, np.where(counts == MISSING, -127, counts)
+    first, second, stored = [A1] * variants, [A2] * variants, np.where(counts == MISSING, -127, counts)
     for number in swapped:
         first[number], second[number] = A2, A1
-        held[:, number] = np.where(counts[:, number] == MISSING, -127, 2 - counts[:, number])
+        stored[:, number] = np.where(counts[:, number] == MISSING, -127, 2 - counts[:, number])
     people = {"iid": [f"p{number}" for number in range(len(counts))], "fid": list(fid) or ["0"] * len(counts)}
     lists = {"sid": ids(variants), "allele_1": first, "allele_2": second, **people}
-    to_bed(path, held.astype(np.int8), properties=lists)
+    to_bed(path, stored.astype(np.int8), properties=lists)
     return path
 
 

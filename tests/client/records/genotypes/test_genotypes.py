@@ -39,8 +39,8 @@ COUNTS = genotypes(PERSON_DECLINES, VARIANTS)
 NAMES = counted(VARIANTS)
 
 
-def read(path: Path, study: object, **said: object) -> Records:
-    return records.read(RecordsConfig(source=path), study, **said)  # type: ignore[arg-type]
+def read(path: Path, study: object, **message: object) -> Records:
+    return records.read(RecordsConfig(source=path), study, **message)  # type: ignore[arg-type]
 
 
 def as_floats() -> np.ndarray:
@@ -219,19 +219,19 @@ def test_a_group_that_lacks_an_array_or_has_one_of_another_shape_is_refused(
 
 
 def _shorten(group: zarr.Group, name: str) -> None:
-    held = group[name]
-    assert isinstance(held, zarr.Array)
-    held.resize((held.shape[0] - 1, *held.shape[1:]))
+    stored = group[name]
+    assert isinstance(stored, zarr.Array)
+    stored.resize((stored.shape[0] - 1, *stored.shape[1:]))
 
 
 def test_a_broken_chunk_is_said_without_what_is_in_it(tmp_path: Path) -> None:
     path = vcf_zarr(tmp_path / "a.zarr", COUNTS)
     for chunk in (path / "call_genotype").glob("[0-9]*"):
         chunk.write_bytes(b"genotypes of somebody")
-    with pytest.raises(BadRecords, match="the genotypes cannot be read") as told:
+    with pytest.raises(BadRecords, match="the genotypes cannot be read") as result:
         read(path, a_study(NAMES, fill=1.0))
-    assert told.value.__cause__ is None
-    assert told.value.__suppress_context__
+    assert result.value.__cause__ is None
+    assert result.value.__suppress_context__
 
 
 @pytest.mark.parametrize("fill", [0, 2, -1])
@@ -253,6 +253,6 @@ def test_without_the_library_a_command_says_which_extra_has_it(
 ) -> None:
     bed, group = plink(tmp_path / "a.bed", COUNTS), vcf_zarr(tmp_path / "a.zarr", COUNTS)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(RequestError, match=r"eigenveil\[genotypes\]") as told:
+    with pytest.raises(RequestError, match=r"eigenveil\[genotypes\]") as result:
         open_table(bed if library == "bed_reader" else group)
-    assert told.value.code is Code.BAD_CONFIG
+    assert result.value.code is Code.BAD_CONFIG

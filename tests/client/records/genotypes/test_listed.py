@@ -23,9 +23,9 @@ def test_a_new_study_of_a_list_reads_the_genotypes_beside_it(
     bed, out = plink(tmp_path / "a.bed", COUNTS), tmp_path / "study.toml"
     words = ("study", "new", "--from-genotypes", bed.with_suffix(".bim"), "--sites", "north", "--out", out)
     assert eigenveil([*map(str, words), "--json"]) == 0
-    told = json.loads(capfd.readouterr().out)
+    result = json.loads(capfd.readouterr().out)
     study = parse_study(out.read_text())
-    assert told["columns"] == [column.name for column in study.columns]
+    assert result["columns"] == [column.name for column in study.columns]
     assert load(bed, study).tolist() == (COUNTS.clip(0) - 1 + (COUNTS < 0)).tolist()
     assert load(vcf_zarr(tmp_path / "a.zarr", COUNTS), study).tolist() == load(bed, study).tolist()
 

@@ -66,9 +66,9 @@ def test_persons_set_aside_are_those_that_memory_would_have_held(
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=50))
 def test_a_part_follows_from_the_name_alone_and_the_level_deals_anew(names: list[str]) -> None:
-    together = partition_of(pa.array(names, pa.string()), 0)
-    assert together.tolist() == [int(partition_of(pa.array([name], pa.string()), 0)[0]) for name in names]
-    assert all(0 <= part < PARTITIONS for part in together)
+    combined = partition_of(pa.array(names, pa.string()), 0)
+    assert combined.tolist() == [int(partition_of(pa.array([name], pa.string()), 0)[0]) for name in names]
+    assert all(0 <= part < PARTITIONS for part in combined)
 
 
 def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_level() -> None:
@@ -83,8 +83,8 @@ def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_leve
 
 def test_nothing_of_those_set_aside_is_left_behind(tmp_path: Path) -> None:
     folder = tmp_path / "grids"
-    kept = Scratch(folder=folder)
-    one = persons.SpilledRows(kept, 1, 0)
+    remaining = Scratch(folder=folder)
+    one = persons.SpilledRows(remaining, 1, 0)
     column = np.ones(2), np.zeros(2, dtype=bool)
     one.add(persons.NamedRows(names=pa.array(["a", "b"]), columns=[column]))
     assert sum(len(rows.names) for part in one.partitions() for rows in part) == 2

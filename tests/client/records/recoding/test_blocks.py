@@ -168,8 +168,8 @@ def test_how_good_a_column_is_does_not_depend_on_what_else_is_asked(table: list[
     names = [name for rule in RULES for name in rule.columns]
     columns = {name: Column(name=name, unit="1", lower=0.0, upper=3.0) for name in names}
 
-    def counted(path: Path, asked: list[str]) -> dict[str, object]:
-        study = a_study(columns=tuple(columns[one] for one in asked), person_column="person")
+    def counted(path: Path, query: list[str]) -> dict[str, object]:
+        study = a_study(columns=tuple(columns[one] for one in query), person_column="person")
         found = records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
         return {one.name: one for one in found.quality}
 

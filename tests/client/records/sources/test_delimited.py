@@ -41,8 +41,8 @@ def test_a_line_is_left_out_exactly_if_it_is_no_record_for_the_reader(tmp_path: 
             one_row = read.num_rows == 2
         except pa.ArrowInvalid:
             one_row = False
-        kept = [fits for _, _, fits in table(path, Dialect(separator=separator))._lines()]
-        assert kept == [True, one_row, True], line
+        remaining = [fits for _, _, fits in table(path, Dialect(separator=separator))._lines()]
+        assert remaining == [True, one_row, True], line
         outcomes.add(one_row)
     assert outcomes == {True, False}
 
@@ -55,9 +55,9 @@ def test_a_text_is_read_in_its_encoding_packed_or_not(tmp_path: Path, encoding: 
     path.write_bytes(gzip.compress(data) if ending.endswith(".gz") else data)
     found = table(path, Dialect(separator=";", encoding=encoding))
     assert found.headers == (word, "b")
-    told: list[int] = []
-    assert [b.to_pylist() for b in found.batches(["b", word], told.append)] == [[{"b": word, word: "1,5"}]]
-    assert (told, found.location(0), found.location(0, whole=False)) == ([1], "line 2", "line 4")
+    result: list[int] = []
+    assert [b.to_pylist() for b in found.batches(["b", word], result.append)] == [[{"b": word, word: "1,5"}]]
+    assert (result, found.location(0), found.location(0, whole=False)) == ([1], "line 2", "line 4")
 
 
 def test_bytes_that_are_none_in_the_encoding_cost_their_own_cell(tmp_path: Path) -> None:

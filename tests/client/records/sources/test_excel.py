@@ -72,5 +72,5 @@ def test_a_cell_is_the_text_that_reads_as_the_same_value(value: object, text: st
 
 def test_numbers_and_texts_of_a_column_have_one_decimal_mark(tmp_path: Path) -> None:
     path = workbook(tmp_path, A={1: ["x"], 2: [2.125], 3: ["2,125"]})
-    said = RecordsConfig(source=path, dialect=Dialect(separator=";", decimal=",", thousands="."))
-    assert cells(open_source(said), "x") == ["2,125", "2,125"]
+    statement = RecordsConfig(source=path, dialect=Dialect(separator=";", decimal=",", thousands="."))
+    assert cells(open_source(statement), "x") == ["2,125", "2,125"]

@@ -63,19 +63,19 @@ def write(folder: Path) -> dict[str, RecordsConfig]:
 
 def test_every_kind_of_file_holds_the_same_records(tmp_path: Path) -> None:
     columns_of = {}
-    for name, said in write(tmp_path).items():
-        found = read(said, a_study(person_column="person"))
+    for name, message in write(tmp_path).items():
+        found = read(message, a_study(person_column="person"))
         columns_of[name] = (sorted(found.rows.tolist()), found.persons)
-        assert open_source(said).schema().names == list(NAMES)
+        assert open_source(message).schema().names == list(NAMES)
     assert all(found == columns_of["r.csv"] for found in columns_of.values()), columns_of
     assert len(columns_of["r.csv"][0]) == len(ROWS) - 1
 
 
 def test_a_select_over_every_kind_of_file_gives_the_same_grid_and_the_same_digest(tmp_path: Path) -> None:
     grids, digests = set(), set()
-    for name, said in write(tmp_path).items():
+    for name, message in write(tmp_path).items():
         sql = "SELECT person, a, b, c FROM r" if name == "r.db" else NUMBERED
-        view = RecordsConfig(source=said.source, dialect=said.dialect, sql=sql, one_row_per="person")
+        view = RecordsConfig(source=message.source, dialect=message.dialect, sql=sql, one_row_per="person")
         grids.add(read(view, a_study(person_column="person")).rows.tobytes())
         if name != "r.db":  # whose cells are text
             digests.add(open_source(view).digest())
@@ -83,7 +83,7 @@ def test_a_select_over_every_kind_of_file_gives_the_same_grid_and_the_same_diges
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "library"),
+    ("name", "message", "library"),
     [
         ("r.xlsx", {}, "python_calamine"),
         ("r.csv", {"sql": "SELECT 1"}, "duckdb"),
@@ -91,10 +91,10 @@ def test_a_select_over_every_kind_of_file_gives_the_same_grid_and_the_same_diges
     ],
 )
 def test_a_driver_that_is_not_installed_is_named_with_what_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: dict[str, str], library: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: dict[str, str], library: str
 ) -> None:
     write(tmp_path)
-    config = RecordsConfig(source=tmp_path / name if name else None, **said)  # type: ignore[arg-type]
+    config = RecordsConfig(source=tmp_path / name if name else None, **message)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(RequestError, match=rf"this needs {library}.*eigenveil\[sources\]") as caught:
         open_source(config).schema()

@@ -110,9 +110,9 @@ def test_one_bad_line_costs_its_own_row_and_no_other(tmp_path: Path, line: bytes
         return rows(path, sql)
 
     without = read(lines)
-    kept = read([*lines[:10], line, *lines[10:]])
-    assert [row for row in kept if row in without] == without
-    assert len(kept) - len(without) in (0, 1)
+    remaining = read([*lines[:10], line, *lines[10:]])
+    assert [row for row in remaining if row in without] == without
+    assert len(remaining) - len(without) in (0, 1)
 
 
 def test_bytes_that_are_no_text_are_told_from_text_before_a_select_sees_them(tmp_path: Path) -> None:

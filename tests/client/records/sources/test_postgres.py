@@ -99,8 +99,8 @@ def test_a_database_that_cannot_be_reached_is_told_without_its_address(address: 
 
 
 def test_a_server_that_never_answers_is_not_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as quiet_site:
+        port = quiet_site.getsockname()[1]
         with pytest.raises(BadRecords, match="cannot be reached: connection to server"):
             rows(f"host=127.0.0.1 port={port} dbname=x sslmode=disable connect_timeout=2", "SELECT 1 AS a")
 

@@ -22,8 +22,8 @@ def path(tmp_path: Path) -> Path:
     return place
 
 
-def cells(path: Path, header: str, **said: str) -> list[bytes | None]:
-    view = open_source(RecordsConfig(source=path, **said))  # type: ignore[arg-type]
+def cells(path: Path, header: str, **text: str) -> list[bytes | None]:
+    view = open_source(RecordsConfig(source=path, **text))  # type: ignore[arg-type]
     found = [batch.column(0).view("binary").to_pylist() for batch in view.batches([header], None)]
     return [cell for batch in found for cell in batch]
 

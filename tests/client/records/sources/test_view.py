@@ -41,13 +41,13 @@ class Asked:
 
 
 def test_a_select_runs_once_however_often_it_is_read_and_not_for_its_columns() -> None:
-    asked = Asked([batch([(1, "a"), (2, None)]), batch([(3, "b")])])
-    view = View(asked, COMMAS)
-    assert (view.headers, view.schema(), asked.runs) == (("person", "x"), SCHEMA, 0)
+    query = Asked([batch([(1, "a"), (2, None)]), batch([(3, "b")])])
+    view = View(query, COMMAS)
+    assert (view.headers, view.schema(), query.runs) == (("person", "x"), SCHEMA, 0)
     for _ in range(2):
         assert pa.Table.from_batches(view.batches(["x"], None)).to_pydict() == {"x": ["a", None, "b"]}
-        assert view.digest() == View(asked, COMMAS).digest()
-    assert asked.runs == 1 + 2
+        assert view.digest() == View(query, COMMAS).digest()
+    assert query.runs == 1 + 2
 
 
 @given(CELLS, CELLS, st.integers(0, 8))
@@ -76,11 +76,11 @@ def test_a_promise_of_one_row_a_person_is_held_to_it() -> None:
 
 
 def test_lines_that_are_left_out_beneath_are_told_of_each_time_or_refused() -> None:
-    told: list[int] = []
+    result: list[int] = []
     view = View(Asked([batch([(1, "a")])], left_out=3), COMMAS)
     for _ in range(2):
-        assert len(list(view.batches(["x"], told.append))) == 1
-    assert told == [3, 3]
+        assert len(list(view.batches(["x"], result.append))) == 1
+    assert result == [3, 3]
     with pytest.raises(BadRecords, match="3 lines have not as many cells"):
         list(view.batches(["x"], None))
 

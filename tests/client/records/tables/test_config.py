@@ -90,11 +90,11 @@ def test_the_example_of_a_table_is_one(tmp_path: Path) -> None:
     """As its comments say: without the marks, and with nothing that contradicts it."""
     _, _, rest = EXAMPLE.read_text().partition("# [records]\n")
     shown = [line.removeprefix("# ") for line in rest.partition("\n\n")[0].splitlines()]
-    said = {line.partition(" = ")[0]: line for line in shown if not line.startswith(" ")}
-    assert said.keys() == keys(RecordsConfig).keys()
+    statement = {line.partition(" = ")[0]: line for line in shown if not line.startswith(" ")}
+    assert statement.keys() == keys(RecordsConfig).keys()
 
     def choose(*names: str) -> RecordsConfig:
-        return loaded(tmp_path, "\n".join(["[records]", *(said[name] for name in names)]))
+        return loaded(tmp_path, "\n".join(["[records]", *(statement[name] for name in names)]))
 
     assert choose("database", "sql", "one_row_per", "timeout_seconds").is_view
     text = choose("source", "separator", "decimal", "thousands", "encoding", "sql_file")

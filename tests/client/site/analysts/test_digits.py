@@ -32,14 +32,14 @@ def bare(text: str) -> str:
 
 
 def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
-    stage, told = rig.stage, []
+    stage, result = rig.stage, []
     with open_site_store(stage.config) as store:
         for plan, approval in ((rig.plan, Approval.MANUAL), (a_plan(submission="two"), Approval.AUTO)):
             stage.rule(approval=approval)
             signed = signed_by_analyst(plan, expires=int(time.time()) + 3600, key=key)
             sent = work(rehearse(plan)[0], stage.authorized(plan, signed))
-            told.append(repr(stage.worker(store).work(sent)))
-    return told
+            result.append(repr(stage.worker(store).work(sent)))
+    return result
 
 
 def pages(rig: Rig, language: str) -> list[str]:

@@ -167,14 +167,14 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
     with closing(stage.store()) as store:
         assert asked(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
-        told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["analyst_signature"]["status"] == "not-compared"
+        result = consent.explain_plan(stage.config, store, bobs, seen.signed)
+        assert result["analyst_signature"]["status"] == "not-compared"
         with refused(Code.UNCONFIRMED, "analysts import FILE", "eigenveil-site analysts confirm bob"):
             consent.approve(stage.config, store, seen, by="ida")
         stage.know_analyst("bob")
         consent.approve(stage.config, store, seen, by="ida")
-        told = consent.explain_plan(stage.config, store, bobs, seen.signed)
-        assert told["analyst_signature"]["status"] == "confirmed"
+        result = consent.explain_plan(stage.config, store, bobs, seen.signed)
+        assert result["analyst_signature"]["status"] == "confirmed"
 
 
 def rotated(stage: Stage) -> None:
@@ -215,9 +215,9 @@ def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> Non
 
 def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it(stage: Stage) -> None:
     stage.know_analyst()
-    other, poor = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 5.5))
+    other, low_quality = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 5.5))
     with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by(poor), poor), Refusal)
+        assert isinstance(asked(stage, store, by(low_quality), low_quality), Refusal)
         assert not isinstance(asked(stage, store, by()), Refusal)
     with closing(stage.store()) as store:
         assert isinstance(asked(stage, store, by(other), other), Refusal)
@@ -233,9 +233,9 @@ def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use
 
 def test_every_place_says_by_whose_word_a_study_is_in_a_name(stage: Stage, store: SiteStore) -> None:
     for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
-        told = consent.explain_plan(stage.config, store, PLAN, signed)
-        assert told["analyst_signature"]["status"] == word
-        (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
+        result = consent.explain_plan(stage.config, store, PLAN, signed)
+        assert result["analyst_signature"]["status"] == word
+        (verdict,) = [one for one in result["policy"] if one["rule"] == "signature"]
         assert verdict["passed"] is (word != "invalid")
         assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")
 
@@ -268,15 +268,15 @@ def test_signature_status_follows_the_roster(
     SINCE[change](stage)
     for key, expected in ((None, with_first), (EVE, with_new)):
         signed = signed_by_analyst(PLAN, key, expires=NOW + 3600)
-        told = analysts.analyst_view(stage.config.identity, PLAN, signed, NOW)
-        assert told["signature"] == expected.value
-        assert analysts.SIGNATURE_TEXT[expected] in analysts.analyst_text(told)
+        result = analysts.analyst_view(stage.config.identity, PLAN, signed, NOW)
+        assert result["signature"] == expected.value
+        assert analysts.SIGNATURE_TEXT[expected] in analysts.analyst_text(result)
 
 
 def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(stage: Stage) -> None:
     for change in ("replaced", "removed"):
         SINCE[change](stage)
-        told = analysts.analyst_view(
+        result = analysts.analyst_view(
             stage.config.identity, PLAN, signed_by_analyst(PLAN, EVE, expires=NOW + 3600), NOW
         )
-        assert told["signature"] == "not-compared"
+        assert result["signature"] == "not-compared"

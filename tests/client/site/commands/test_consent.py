@@ -186,9 +186,9 @@ def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
         small = a_plan(a_study(epsilon=0.2), submission="three")
         assert isinstance(asked(stage, worker, small), Contribution)
         limit = micro_rho_for(1.3, 1e-6)
-        told = consent.budget(stage.config, store)
-        assert told["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
-        assert 0 < told["left"]["epsilon_gaussian"] < told["left"]["epsilon"]
+        result = consent.budget(stage.config, store)
+        assert result["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
+        assert 0 < result["left"]["epsilon_gaussian"] < result["left"]["epsilon"]
 
 
 def test_a_year_that_other_noise_was_ever_charged_in_is_zcdp_s(tmp_path: Path) -> None:
@@ -296,11 +296,11 @@ def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
     plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
-    said = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out.splitlines()
-    assert [line for line in said if line.startswith("| ")] == [
+    message = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out.splitlines()
+    assert [line for line in message if line.startswith("| ")] == [
         "| harmless", "| analyst: dr-known", "| in all: 0 bytes",
     ]  # fmt: skip
-    assert sum(line.startswith("analyst: ") for line in said) == 1
+    assert sum(line.startswith("analyst: ") for line in message) == 1
 
 
 def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
     plan = a_plan(a_study(columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
-    said = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out
-    assert [name for name in names if name not in said] == []
+    message = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out
+    assert [name for name in names if name not in message] == []
 
 
 def test_no_status_leads_back_from_an_end() -> None:

@@ -99,15 +99,17 @@ def test_verify_finds_any_change(answered: Path, stage: Stage, table: str, state
 
 def test_noted_head_finds_an_end_cut_off_both_chains(answered: Path, stage: Stage) -> None:
     heads = {name: site(answered, name, "verify", "--json").json for name in ("egress", "ledger")}
-    for name, told in heads.items():
-        kept = site(answered, name, "verify", "--head", told["head"], "--json").json
-        assert (kept["verified"], kept["rows_since"]) == (True, 0)
-        assert site(answered, name, "verify", "--head", GENESIS, "--json").json["rows_since"] == told["rows"]
+    for name, result in heads.items():
+        remaining = site(answered, name, "verify", "--head", result["head"], "--json").json
+        assert (remaining["verified"], remaining["rows_since"]) == (True, 0)
+        assert (
+            site(answered, name, "verify", "--head", GENESIS, "--json").json["rows_since"] == result["rows"]
+        )
     last = QUERIES[-1].round
     change(stage, f"DELETE FROM egress WHERE round = {last}", f"DELETE FROM ledger WHERE round = {last}")
-    for name, told in heads.items():
+    for name, result in heads.items():
         assert site(answered, name, "verify").code == 0, "the chain itself is whole"
-        ran = site(answered, name, "verify", "--head", told["head"], "--json")
+        ran = site(answered, name, "verify", "--head", result["head"], "--json")
         assert (ran.code, ran.json["error"]) == (70, "storage")
 
 
@@ -115,8 +117,8 @@ async def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
     coordinator = Coordinator(work=[work(QUERIES[0], stage.signed(PLAN))], lose=["Contribute"])
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.contributions) == 2)
-    told = site(written(stage), "egress", "show", "--json").json["calls"]
-    counts = {row["kind"]: (row["messages"], row["bytes"]) for row in told}
+    result = site(written(stage), "egress", "show", "--json").json["calls"]
+    counts = {row["kind"]: (row["messages"], row["bytes"]) for row in result}
     sent = coordinator.contributions
     assert counts["Contribute"] == (2, sum(one.ByteSize() for one in sent))
     assert counts["Hello"][0] == coordinator.hellos
@@ -159,13 +161,13 @@ def signs(shown: str) -> Counter[str]:
 def test_numbers_say_what_one_unit_is(answered: Path) -> None:
     query, last = QUERIES[-1].query, QUERIES[-1].round
     assert isinstance(query, Gram)
-    told = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
+    result = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
     step = 5.0 / S
-    assert told["grid"]["radius"] == query.radius
-    assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(
+    assert result["grid"]["radius"] == query.radius
+    assert [column["centre"] for column in result["grid"]["columns"]] == pytest.approx(
         5.0 + step * query.centre
     )
-    for number in told["numbers"]:
+    for number in result["numbers"]:
         assert number["in_units"] == pytest.approx(number["value"] * step**2)
         assert number["unit"] == "mmol/L x mmol/L"
     text = " ".join(site(answered, "egress", "show", "--round", last + 1, "--numbers").out.split())

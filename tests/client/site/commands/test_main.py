@@ -61,10 +61,10 @@ def test_init_check_and_explain(config: Path) -> None:
     assert checked.code == 0
     assert checked.json["ok"]
     assert "40 usable records" in checked.json["checks"][-1]["text"]
-    told = site(config, "explain", folder / "study.toml", "--json")
-    assert told.code == 0
-    assert all(rule["passed"] for rule in told.json["policy"])
-    assert told.json["bytes_per_site"] == sum(row["bytes"] for row in told.json["rounds"])
+    result = site(config, "explain", folder / "study.toml", "--json")
+    assert result.code == 0
+    assert all(rule["passed"] for rule in result.json["policy"])
+    assert result.json["bytes_per_site"] == sum(row["bytes"] for row in result.json["rounds"])
     shown = site(config, "explain", folder / "study.toml")
     assert "the number of usable records" in " ".join(shown.out.split())
     assert "passes" in shown.out
@@ -112,12 +112,12 @@ def test_check_counts_unreadable_cells(config: Path, stage: Stage) -> None:
         file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
     ran = site(config, "check", "--study", study)
     assert ran.code == 0
-    told = " ".join(ran.out.split())
+    result = " ".join(ran.out.split())
     missing = "cells that cannot be read and count as missing"
-    assert f"warn column 'b' {missing}: 1, the first in line 42: text instead of a number" in told
-    assert f"warn column 'c' {missing}: 2, the first in line 44: an infinite number" in told
-    assert "warn lines lines that are skipped: 1, the first in line 43: not the number of cells" in told
-    assert "40 usable records of 43" in told
+    assert f"warn column 'b' {missing}: 1, the first in line 42: text instead of a number" in result
+    assert f"warn column 'c' {missing}: 2, the first in line 44: an infinite number" in result
+    assert "warn lines lines that are skipped: 1, the first in line 43: not the number of cells" in result
+    assert "40 usable records of 43" in result
     config.write_text(config.read_text() + "minimum_records = 44\n")
     ran = site(config, "check", "--study", study, "--json")
     assert ran.code == 7
@@ -172,9 +172,9 @@ async def start(config: Path) -> Process:
     )  # fmt: skip
     STARTED.append(process)
     assert process.stdout is not None
-    said = json.loads(await process.stdout.readline())
-    assert said["event"] == "serving"
-    assert (said["site"], said["federation"]) == (SITE, FEDERATION)
+    message = json.loads(await process.stdout.readline())
+    assert message["event"] == "serving"
+    assert (message["site"], message["federation"]) == (SITE, FEDERATION)
     return process
 
 
@@ -256,8 +256,8 @@ def test_script_learns_what_is_missing(
 ) -> None:
     typed = Typed("anna\nr.csv\n\n", terminal)
     assert init(monkeypatch, tmp_path, typed, "--name", "anna", *(["--json"] if json else [])) == 2
-    said = capsys.readouterr().err
-    assert ("--records" in said, "--name" in said) == (True, False)
+    message = capsys.readouterr().err
+    assert ("--records" in message, "--name" in message) == (True, False)
     assert typed.tell() == 0
     assert not (tmp_path / "new").exists()
 
@@ -273,7 +273,7 @@ def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("header", "cells", "said"),
+    ("header", "cells", "message"),
     [
         ("body_height", HEIGHTS, ""),
         ("body_height", [one / 100 for one in HEIGHTS], "looks like another unit"),
@@ -286,10 +286,10 @@ def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
         ("body_height [m]", [one / 100 for one in HEIGHTS], "is in m, and in cm in the dictionary"),
     ],
 )
-def test_odd_column_is_described(stage: Stage, header: str, cells: list[object], said: str) -> None:
+def test_odd_column_is_described(stage: Stage, header: str, cells: list[object], message: str) -> None:
     found = odd(stage, header, cells)
-    assert said in found
-    assert bool(said) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def test_only_columns_that_studies_may_use_are_shown_and_nobody_is_named(stage: Stage) -> None:
@@ -297,9 +297,9 @@ def test_only_columns_that_studies_may_use_are_shown_and_nobody_is_named(stage: 
     stage.records.write_text("\n".join(["patient,body_height,secret", *rows]) + "\n")
     path = written(stage, 'person_column = "patient"\ncolumns = ["body_height"]\n')
     assert [one.seen.name for one in profile_columns(site_config.load(path))] == ["body_height"]
-    told = site(path, "check").out
-    assert LOCAL_ONLY_NOTE in " ".join(told.split())
-    assert "p7" not in told
+    result = site(path, "check").out
+    assert LOCAL_ONLY_NOTE in " ".join(result.split())
+    assert "p7" not in result
 
 
 def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:

@@ -27,17 +27,17 @@ def config(stage: Stage, monkeypatch: Patch) -> Path:
 
 
 def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, config: Path) -> None:
-    told = site(config, "peers", "export", "--json").json
-    assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
+    result = site(config, "peers", "export", "--json").json
+    assert (result["out"], result["site"], result["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
     (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedSiteKeyCard)
     assert card.check() == own(stage)
-    assert (told["key_card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
-    assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
+    assert (result["key_card"], result["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
+    assert result["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
     shown = site(config, "peers", "export", "--out", "again.peer")
-    assert f"\n    {told['fingerprint']}\n" in shown.out
+    assert f"\n    {result['fingerprint']}\n" in shown.out
     assert Path("again.peer").read_bytes() == Path(f"{SITE}.peer").read_bytes()
     assert site(config, "peers", "export", "--out", "no/where", "--json").code == 70
-    assert site(config, "peers", "list").out.startswith(f"this site's key card: {told['fingerprint']}")
+    assert site(config, "peers", "list").out.startswith(f"this site's key card: {result['fingerprint']}")
 
 
 def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, config: Path) -> None:
@@ -52,11 +52,11 @@ def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, con
     assert DIGITS not in listed.out + shown, "what is to be heard is not there to be copied"
     wrong = site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--json")
     assert (wrong.code, wrong.json["error"]) == (20, "identity")
-    asked = site(config, "peers", "confirm", "hospital-b", answer=f"Kim\n12345\n{DIGITS}\n")
-    assert (asked.code, "got 5 digits" in asked.out) == (0, True), "too few digits are asked for again"
-    (told,) = [row for row in site(config, "peers", "list", "--json").json["peers"] if row["by"]]
-    assert (told["site"], told["status"], told["by"]) == ("hospital-b", "confirmed", "Kim")
-    assert told["fingerprint"] == DIGITS
+    query = site(config, "peers", "confirm", "hospital-b", answer=f"Kim\n12345\n{DIGITS}\n")
+    assert (query.code, "got 5 digits" in query.out) == (0, True), "too few digits are asked for again"
+    (result,) = [row for row in site(config, "peers", "list", "--json").json["peers"] if row["by"]]
+    assert (result["site"], result["status"], result["by"]) == ("hospital-b", "confirmed", "Kim")
+    assert result["fingerprint"] == DIGITS
     assert list(roster(stage).confirmed()) == ["hospital-b"]
     again = site(config, "peers", "import", both, "--json").json["cards"]
     assert [(row["outcome"], row["status"]) for row in again] == [
@@ -133,9 +133,9 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
 
 @pytest.mark.parametrize("file", ["site.toml", "nowhere.peer", "."])
 def test_a_file_that_holds_no_card_is_named(stage: Stage, config: Path, file: str) -> None:
-    said = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
-    assert said.code in (2, 4, 21)
-    assert file in said.json.get("message", file)
+    message = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
+    assert message.code in (2, 4, 21)
+    assert file in message.json.get("message", file)
     assert roster(stage).content().pins == {}
 
 
@@ -143,8 +143,8 @@ def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None
     file = mailed(stage.folder, theirs())
     (stage.config.identity / "identity.json").unlink()
     for words in (("export",), ("import", file)):
-        said = site(config, "peers", *words, "--json")
-        assert (said.code, "enrol" in said.json["message"]) == (4, True)
+        message = site(config, "peers", *words, "--json")
+        assert (message.code, "enrol" in message.json["message"]) == (4, True)
     assert site(config, "peers", "list", "--json").json == {"site_card": None, "peers": [], "earlier": []}
 
 
@@ -170,8 +170,8 @@ def test_analyst_card_is_imported_confirmed_by_its_digits_listed_and_removed(
     stage: Stage, config: Path
 ) -> None:
     assert level(config) == "warn"
-    told = analysts(config, "import", filed(stage.folder, ADA))
-    assert told["cards"] == [{"analyst": "ada", "outcome": "new", "status": "imported"}]
+    result = analysts(config, "import", filed(stage.folder, ADA))
+    assert result["cards"] == [{"analyst": "ada", "outcome": "new", "status": "imported"}]
     listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("answered", None)
     wrong = analysts(config, "confirm", "ada", "--fingerprint", OTHER.check().fingerprint)

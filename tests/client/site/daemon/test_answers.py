@@ -31,8 +31,8 @@ def test_answers_are_zeros_if_dropping_leaves_no_person(stage: Stage) -> None:
     allowed = replace(stage.config.policy, quality=QualityRules(max_missing=1.0))
     stage.config = replace(stage.config, policy=allowed)
     with stage.process() as (store, worker):
-        for number, asked in enumerate(rehearse(PLAN)):
-            answer = ask(stage, worker, asked)
+        for number, round_query in enumerate(rehearse(PLAN)):
+            answer = ask(stage, worker, round_query)
             assert isinstance(answer, Contribution)
             assert not answer.values.any()
             assert store.ledger.ledger.size == number + 2
@@ -79,7 +79,7 @@ def test_changed_or_absent_database_is_one_refusal_reason(stage: Stage, server: 
         assert isinstance(ask(stage, worker), Contribution)
     slow = replace(view, sql="SELECT *, pg_sleep(9) FROM m")
     away = replace(view, database=url.replace("host=", "host=/nowhere"))
-    for change, said, about in [
+    for change, message, about in [
         ("UPDATE m SET d = 7 WHERE d = 6", view, "changed"),
         ("ALTER TABLE m RENAME c TO other", view, "c"),
         ("ALTER TABLE m RENAME other TO c; ALTER TABLE m ALTER b TYPE date USING '2020-01-01'", view, "b"),
@@ -89,7 +89,7 @@ def test_changed_or_absent_database_is_one_refusal_reason(stage: Stage, server: 
     ]:
         with psycopg.connect(url) as connection:
             connection.execute(change)
-        stage.config = replace(stage.config, records=said)
+        stage.config = replace(stage.config, records=message)
         with stage.process() as (store, worker):
             assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
             assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho

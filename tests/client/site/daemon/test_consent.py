@@ -138,8 +138,8 @@ def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking
         ran = site(config, "decline", PLAN.digest, "--json", *words)
         assert (ran.code, ran.json["error"]) == (2, "bad-argument")
     assert site(config, "decline", PLAN.digest, "--reason", "because", "--json").json["error"] == "usage"
-    said = ("--reason", "analyst", "--text", "[b]who?[/b]", "--by", "Dr. [i]Grau")
-    assert site(config, "decline", PLAN.digest, *said, "--json").code == 0
+    message = ("--reason", "analyst", "--text", "[b]who?[/b]", "--by", "Dr. [i]Grau")
+    assert site(config, "decline", PLAN.digest, *message, "--json").code == 0
     (row,) = site(config, "studies", "--json").json["studies"]
     assert (row["reason_code"], row["text"], row["by"]) == ("analyst", "[b]who?[/b]", "Dr. [i]Grau")
     shown = site(config, "studies").out

@@ -36,29 +36,29 @@ def queries(plan: Plan) -> Sequence[RoundQuery]:
     return rehearse(plan)
 
 
-def script(stage: Stage, plan: Plan, asked: Sequence[RoundQuery]) -> list[pb.NextWorkResponse]:
-    first, *others = asked
+def script(stage: Stage, plan: Plan, round_query: Sequence[RoundQuery]) -> list[pb.NextWorkResponse]:
+    first, *others = round_query
     return [work(first, stage.signed(plan)), *map(work, others)]
 
 
 async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
     plan = a_plan()
-    asked = queries(plan)
-    coordinator = Coordinator(work=script(stage, plan, asked))
+    round_query = queries(plan)
+    coordinator = Coordinator(work=script(stage, plan, round_query))
 
     async def scenario() -> None:
         async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: len(coordinator.contributions) == len(asked))
+            await until(lambda: len(coordinator.contributions) == len(round_query))
             assert coordinator.asked[-1].known_plans == [bytes.fromhex(plan.digest)]
             ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
             coordinator.work.append(pb.NextWorkResponse(ended=[ended]))
             await until(lambda: not store.ledger.ledger.reserved)
-            assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in asked)
-            assert [row.round for row in store.egress.rows()] == list(range(len(asked)))
+            assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in round_query)
+            assert [row.round for row in store.egress.rows()] == list(range(len(round_query)))
 
     await scenario()
     site = Site(records.load(stage.records, plan.study))
-    for query, sent in zip(asked, coordinator.contributions, strict=True):
+    for query, sent in zip(round_query, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
         assert sent.query_digest.hex() == query.digest
         assert np.array_equal(values, site.answer(query.query))
@@ -132,8 +132,8 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
         Coordinator(work=script(stage, plan, queries(plan))),
     )
     async with stage.serving(before) as port:
-        keep = stage.daemon()
-        store = await keep.__aenter__()
+        retain = stage.daemon()
+        store = await retain.__aenter__()
         await until(lambda: len(before.contributions) == 1)
     await until(lambda: any("disconnected" in r.message for r in caplog.records))
     await asyncio.sleep(0.5)  # several attempts fail meanwhile
@@ -143,7 +143,7 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
         spent = store.ledger.ledger.spent.micro_rho
         assert spent == sum(query.priced.micro_rho for query in queries(plan))
         assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
-        await keep.__aexit__(None, None, None)
+        await retain.__aexit__(None, None, None)
     assert before.contributions[0] == after.contributions[0]
     assert sum("disconnected" in record.message for record in caplog.records) == 1
 

@@ -109,9 +109,9 @@ def test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost(peers: Peers
 def test_time_of_a_noise_share_is_hidden_before_storing(peers: Peers) -> None:
     order: list[str] = []
     with process(peers.stage) as (store, worker):
-        keep = mock.patch.object(store.attempts, "save", side_effect=lambda *_: order.append("kept"))
+        retain = mock.patch.object(store.attempts, "save", side_effect=lambda *_: order.append("kept"))
         drawn = mock.patch.object(OsNoise, "draw", autospec=True, side_effect=OsNoise.draw)
-        with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.answers.wait_for_tick") as tick:
+        with retain, drawn as draw, mock.patch("eigenveil_client.site.daemon.answers.wait_for_tick") as tick:
             tick.side_effect = lambda: order.append(f"tick after {draw.call_count} draw")
             answered(worker, FIRST, peers.attempt(FIRST))
     assert order == ["tick after 1 draw", "kept"]
@@ -206,17 +206,17 @@ def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Pe
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, one)
         ask(worker, FIRST, other)
-        kept = [
+        remaining = [
             signed.check(peers.stage.authority.release_public)
             for refused in (False, True)
             for signed in store.attempts.signed(PLAN.digest, refused=refused)
         ]
-        told = sets(store, PLAN.digest, RELEASE_KEY.public_key().public_bytes_raw())
-        assert sets_text(told).splitlines() == [
+        result = sets(store, PLAN.digest, RELEASE_KEY.public_key().public_bytes_raw())
+        assert sets_text(result).splitlines() == [
             f"round 1, attempt 1, answered: {', '.join(EVERY)}",
             f"round 1, attempt 1, REFUSED: {', '.join(EVERY[:3])}",
         ]
-    assert [attempt.digest for attempt in kept] == [one.digest, other.digest]
+    assert [attempt.digest for attempt in remaining] == [one.digest, other.digest]
 
 
 def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> None:
@@ -302,11 +302,11 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
 
 
 def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
-    asked = rehearse(central := a_plan())[0]
-    attempt = peers.attempt(asked, members=EVERY[:2])
+    round_query = rehearse(central := a_plan())[0]
+    attempt = peers.attempt(round_query, members=EVERY[:2])
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, trust=("central",)))
     with process(peers.stage) as (store, worker):
-        refusal = worker.work(assignment(asked, attempt, peers.stage.signed(central)))
+        refusal = worker.work(assignment(round_query, attempt, peers.stage.signed(central)))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])

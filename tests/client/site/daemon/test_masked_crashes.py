@@ -37,14 +37,14 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
     for _ in range(3):
         with process(peers.stage) as (store, worker):
             for _ in range(12):
-                asked = QUESTIONS[draw.integers(3)]
+                round_query = QUESTIONS[draw.integers(3)]
                 members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
                 number = int(draw.integers(1, ATTEMPTS + 2))
-                attempt = peers.attempt(asked, number, members) if len(members) > 1 else None
-                reply = ask(worker, asked, attempt)
+                attempt = peers.attempt(round_query, number, members) if len(members) > 1 else None
+                reply = ask(worker, round_query, attempt)
                 assert isinstance(reply, Ready | MaskedAnswer | Refusal)
                 if isinstance(reply, MaskedAnswer):
-                    place = (asked.round, reply.number)
+                    place = (round_query.round, reply.number)
                     assert place >= max(sent, default=place)
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
             assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
@@ -63,8 +63,8 @@ async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pau
     assert ready.key_card_digest.hex() == peers.keys[SITE].card.digest
     sent = coordinator.contributions
     assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
-    told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]
-    assert told == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    result = [(one.round, one.attempt) for request in coordinator.asked[1:] for one in request.answered]
+    assert result == [(0, 0), (0, 1), (0, 2), (1, 1)]
     numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
     assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
     assert pauses == [], "nothing of that is odd"

@@ -45,10 +45,10 @@ from tests.torture.peers.steering import lied
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
 
 
-def release_of(asked: RoundQuery, values: list[int], sigma: float = 1.0) -> Release:
+def release_of(round_query: RoundQuery, values: list[int], sigma: float = 1.0) -> Release:
     return Release(
-        round=asked.round, query=asked.digest, values=frozen(values), sigma=sigma,
-        micro_rho=asked.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
+        round=round_query.round, query=round_query.digest, values=frozen(values), sigma=sigma,
+        micro_rho=round_query.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ HONEST = tuple(release for _, release in rehearse_with_releases(PLAN))
 
 def test_signed_lie_about_a_release_is_found_in_the_document(stage: Stage, tmp_path: Path) -> None:
     """A coordinator states a mean that nobody has, to put the centre onto a person, and publishes another."""
-    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    step = next(round_query for round_query in rehearse(PLAN) if isinstance(round_query.query, ClippedSum))
     steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
     session = Session.replay(PLAN, steered)
     assert isinstance(session.pending, RoundQuery)
@@ -129,13 +129,13 @@ def test_a_document_that_misstates_a_round_does_not_follow(stage: Stage, tmp_pat
 def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: Path) -> None:
     followed(stage, PLAN, HONEST)
     release, _ = log_of(written(stage), published(HONEST, tmp_path))
-    asked = rehearse(PLAN)
-    whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in asked))
+    round_query = rehearse(PLAN)
+    whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in round_query))
     log = whole.to_json()
     assert check(release, log).result
     rounds, result = release.document["rounds"], release.document["result"]
     with pytest.raises(RequestError, match="and the study"):
-        check(release, log, rounds=[*rounds, {**rounds[-1], "round": len(asked)}])
+        check(release, log, rounds=[*rounds, {**rounds[-1], "round": len(round_query)}])
     tiny = result | {"explained_variance": [2 * v for v in result["explained_variance"]]}
     with pytest.raises(RequestError, match="not the one that these releases give"):
         check(release, log, result=tiny)
@@ -154,8 +154,8 @@ def test_what_was_refused_is_kept_as_proof(stage: Stage, store: SiteStore) -> No
     evil = changed_query(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
     assert isinstance(worker.work(work(evil)), Refusal)
-    kept = [message.signed_round.signed_json for message in store.transcript.log(PLAN.digest).messages]
-    assert any(evil.digest.encode() in said for said in kept)
+    remaining = [message.signed_round.signed_json for message in store.transcript.log(PLAN.digest).messages]
+    assert any(evil.digest.encode() in statement for statement in remaining)
     assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
 
 
@@ -184,8 +184,8 @@ def test_refused_statements_fill_no_disk_and_block_nothing(stage: Stage, name: s
             pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature)
         )
         assert isinstance(worker.work(response), Refusal)
-    kept = [len(row["message"]) for row in store.database.rows("SELECT message FROM rounds")]
-    assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)
+    remaining = [len(row["message"]) for row in store.database.rows("SELECT message FROM rounds")]
+    assert (len(remaining) < 10, sum(remaining) < 10_000) == (True, True)
     store.close()
     for query in rehearse(PLAN):
         store = stage.store()
@@ -197,11 +197,13 @@ def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path:
     stage = a_stage(tmp_path, algorithms=("adaptive-cov",), noise=NoiseRule.ANY)
     plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
     honest = tuple(release for _, release in rehearse_with_releases(plan))
-    search = next(asked.round for asked in rehearse(plan) if isinstance(asked.query, RadiusSearch))
+    search = next(
+        round_query.round for round_query in rehearse(plan) if isinstance(round_query.query, RadiusSearch)
+    )
     store = stage.store()
     worker = stage.worker(store)
-    for asked in rehearse(plan)[: search + 1]:
-        assert isinstance(worker.work(work(asked, stage.signed(plan))), Contribution)
+    for round_query in rehearse(plan)[: search + 1]:
+        assert isinstance(worker.work(work(round_query, stage.signed(plan))), Contribution)
     absurd = lied(honest, search, frozen([10**6]))  # the number of an edge that is none
     reply = worker.work(work(rehearse(plan)[search + 1], releases=absurd))
     assert isinstance(reply, Refusal)
@@ -255,14 +257,16 @@ def questions() -> None:
         study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=scaling)
         plan = a_plan(study.with_algorithm(algorithm))
         random, session = np.random.default_rng(5), Session(plan)
-        while (asked := session.pending) is not None and asked.round < 30:
-            sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
-            size = getattr(asked.query, "released", asked.query.length)
+        while (round_query := session.pending) is not None and round_query.round < 30:
+            sys.stdout.write(query_to_proto(round_query).SerializeToString().hex() + "\n")
+            size = getattr(round_query.query, "released", round_query.query.length)
             found, sigma = random.integers(0, 10**6, size), 1.0
-            if isinstance(asked.query, Gram):  # two variances stand out, and all others hide in the noise
+            if isinstance(
+                round_query.query, Gram
+            ):  # two variances stand out, and all others hide in the noise
                 found, sigma = np.rint(1e6 * random.standard_normal(size)).astype(np.int64), 1e6
                 found[:2] += 10**8
-            session.feed(release_of(asked, found.tolist(), sigma))
+            session.feed(release_of(round_query, found.tolist(), sigma))
 
 
 def asked_with(kernel: str) -> list[RoundQuery]:
@@ -280,22 +284,22 @@ def test_two_builds_of_blas_ask_the_same() -> None:
     assert all(is_same_query(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
-def moved(asked: RoundQuery, by: int) -> RoundQuery:
-    query = asked.query
+def moved(round_query: RoundQuery, by: int) -> RoundQuery:
+    query = round_query.query
     assert isinstance(query, ClippedSum)
-    return changed_query(asked, query=replace(query, centre=query.centre + by))
+    return changed_query(round_query, query=replace(query, centre=query.centre + by))
 
 
 def test_units_do_not_add_up_and_pass_no_bound() -> None:
     """Each wording is held against the session's own, not against the one before."""
-    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    step = next(round_query for round_query in rehearse(PLAN) if isinstance(round_query.query, ClippedSum))
     session = Session.replay(PLAN, HONEST[: step.round])
     session.adopt(moved(step, 1))
     with pytest.raises(PeerError):
         session.adopt(moved(step, 2))
     session.adopt(step)
     assert not session.pending_differs
-    least = tuple(release_of(asked, [10**6, *[0] * 39]) for asked in rehearse(PLAN)[1:2])
+    least = tuple(release_of(round_query, [10**6, *[0] * 39]) for round_query in rehearse(PLAN)[1:2])
     session = Session.replay(PLAN, (HONEST[0], *least))
     assert session.pending is not None
     assert isinstance(session.pending.query, ClippedSum)
@@ -306,10 +310,14 @@ def test_units_do_not_add_up_and_pass_no_bound() -> None:
 
 
 def test_one_unit_is_the_same_question_and_two_are_another() -> None:
-    asked = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
-    assert is_same_query(asked, moved(asked, 1))
-    assert not is_same_query(asked, moved(asked, 2))
-    assert not is_same_query(asked, changed_query(asked, micro_rho=asked.priced.micro_rho + 1))
+    round_query = next(
+        round_query for round_query in rehearse(PLAN) if isinstance(round_query.query, ClippedSum)
+    )
+    assert is_same_query(round_query, moved(round_query, 1))
+    assert not is_same_query(round_query, moved(round_query, 2))
+    assert not is_same_query(
+        round_query, changed_query(round_query, micro_rho=round_query.priced.micro_rho + 1)
+    )
 
 
 def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:

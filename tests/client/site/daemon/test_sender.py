@@ -54,7 +54,7 @@ async def test_answer_and_next_request_are_one_call_of_constant_bytes(stage: Sta
     assert len(sent) == 4
     assert len({one.SerializeToString() for one in sent}) == 1
     assert coordinator.asked[1] == sent[0].next
-    assert [said.round for said in sent[0].next.answered] == [0]
+    assert [message.round for message in sent[0].next.answered] == [0]
 
 
 async def test_slow_answer_is_delivered_before_its_connection_ends(stage: Stage, monkeypatch: Patch) -> None:
@@ -62,9 +62,9 @@ async def test_slow_answer_is_delivered_before_its_connection_ends(stage: Stage,
     coordinator = Coordinator(work=script(stage, a_plan(), queries(a_plan())[:1]))
     work = SiteWorker.work
 
-    def slow(*asked: Any) -> Any:
+    def slow(*round_query: Any) -> Any:
         time.sleep(0.6)
-        return work(*asked)
+        return work(*round_query)
 
     monkeypatch.setattr(connection, "CONNECTION_SECONDS", 0.5)
     monkeypatch.setattr(SiteWorker, "work", slow)
@@ -106,13 +106,13 @@ async def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, co
 
 async def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
     plan = wide(stage, 520)
-    asked = queries(plan)
-    gram = asked[-1]
+    round_query = queries(plan)
+    gram = round_query[-1]
     coordinator = Coordinator(
-        work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
+        work=script(stage, plan, round_query), lose=["PutChunk", "Commit"], forget=["PutChunk"]
     )
     async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: len(coordinator.contributions) == len(asked) + 1)
+        await until(lambda: len(coordinator.contributions) == len(round_query) + 1)
     sent = coordinator.contributions[-1]
     assert len(sent.values) == 8 * gram.query.length > 2**20
     assert len(coordinator.opened) == 2
@@ -139,7 +139,7 @@ def site(tmp_path: Path) -> Iterator[tuple[SiteStore, SiteWorker]]:
 
 async def test_request_for_work_takes_constant_database_queries(site: tuple[SiteStore, SiteWorker]) -> None:
     store, worker = site
-    asked: list[pb.NextWorkRequest] = []
+    round_query: list[pb.NextWorkRequest] = []
     threads: list[bool] = []
     rows = store.database.rows
 
@@ -150,12 +150,12 @@ async def test_request_for_work_takes_constant_database_queries(site: tuple[Site
     connection = SiteConnection(worker, mock.Mock(), pb.Limits(long_poll_ms=1000), Contact())
 
     async def sent(request: pb.NextWorkRequest) -> pb.NextWorkResponse:
-        asked.append(request)
+        round_query.append(request)
         return pb.NextWorkResponse()
 
     with mock.patch.object(connection, "_next_work", sent), mock.patch.object(store.database, "rows", seen):
         await (await connection._start_call())
-    (request,) = asked
+    (request,) = round_query
     assert len(request.known_plans) == len(request.stored_releases) == MOST_OPEN + WAITING
     assert len(request.awaiting_approval) == WAITING
     assert len(threads) <= 4

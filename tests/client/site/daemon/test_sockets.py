@@ -18,13 +18,13 @@ LISTENING = "0A"
 
 def sockets(pid: int) -> list[list[str]]:
     """The rows of /proc/PID/net/{tcp,tcp6,udp,udp6} that belong to this process."""
-    held = set()
+    stored = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            held.add(os.readlink(path))
+            stored.add(os.readlink(path))
     tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6")]
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
-    return [row for row in rows if f"socket:[{row[9]}]" in held]
+    return [row for row in rows if f"socket:[{row[9]}]" in stored]
 
 
 async def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stage) -> None:
@@ -60,9 +60,9 @@ async def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage
     assert not [row for row in seen if row[3] == LISTENING]
     remote = {row[2] for row in seen}
     assert {address.split(":")[1] for address in remote} <= {f"{port:04X}", "0000"}
-    said = set(notes.read_text().splitlines())
-    connected = {line for line in said if line.startswith("socket.connect")}
+    message = set(notes.read_text().splitlines())
+    connected = {line for line in message if line.startswith("socket.connect")}
     assert connected == {f"socket.connect (('127.0.0.1', {port}),)"}
-    assert {line for line in said if not line.startswith("socket.connect")} <= {
-        line for line in said if f"'127.0.0.1', {port}" in line or "localhost" in line
+    assert {line for line in message if not line.startswith("socket.connect")} <= {
+        line for line in message if f"'127.0.0.1', {port}" in line or "localhost" in line
     }

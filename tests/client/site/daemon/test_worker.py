@@ -40,8 +40,8 @@ PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
 
 
-def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
-    return worker.work(work(asked, stage.signed(plan)))
+def ask(stage: Stage, worker: SiteWorker, round_query: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
+    return worker.work(work(round_query, stage.signed(plan)))
 
 
 def ended(plan: Plan) -> pb.NextWorkResponse:

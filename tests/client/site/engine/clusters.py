@@ -71,6 +71,6 @@ def free_port() -> int:
 
 def kill(cluster: Cluster, holding: Future[Any]) -> None:
     client = cluster._client
-    (places,) = client.who_has([holding]).values()
-    for pid in client.run(os.getpid, workers=list(places)).values():
+    (slots,) = client.who_has([holding]).values()
+    for pid in client.run(os.getpid, workers=list(slots)).values():
         os.kill(pid, signal.SIGKILL)

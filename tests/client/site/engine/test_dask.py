@@ -90,8 +90,10 @@ def on_one_machine(records: RecordsConfig, plan: Plan) -> LoadedRecords:
 
 
 def assert_same(there: LoadedRecords, here: LoadedRecords, plan: Plan) -> None:
-    for asked in rehearse(plan):
-        mine, theirs = (held.answer(asked.query, asked.priced.frame) for held in (here, there))
+    for round_query in rehearse(plan):
+        mine, theirs = (
+            stored.answer(round_query.query, round_query.priced.frame) for stored in (here, there)
+        )
         assert mine.any()
         assert np.array_equal(mine, theirs)
 
@@ -147,19 +149,19 @@ async def test_daemon_answers_a_study_on_a_cluster(
     address: ClusterAddress, records: RecordsConfig, stage: Stage
 ) -> None:
     plan = a_plan()
-    asked, here = rehearse(plan), on_one_machine(records, plan)
+    round_query, here = rehearse(plan), on_one_machine(records, plan)
     spread = EngineConfig(kind=EngineKind.DASK, cluster=address)
     lax = replace(stage.config.policy, quality=QualityRules(max_unreadable=1.0))
     stage.config = replace(stage.config, records=records, column=RULES, engine=spread, policy=lax)
-    coordinator = Coordinator(work=[work(asked[0], stage.signed(plan)), *map(work, asked[1:])])
+    coordinator = Coordinator(work=[work(round_query[0], stage.signed(plan)), *map(work, round_query[1:])])
 
     async def scenario() -> int:
         async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: len(coordinator.contributions) == len(asked) or coordinator.declines)
+            await until(lambda: len(coordinator.contributions) == len(round_query) or coordinator.declines)
             return store.ledger.ledger.spent.micro_rho
 
-    assert (await scenario()) == sum(query.priced.micro_rho for query in asked)
-    for query, sent in zip(asked, coordinator.contributions, strict=True):
+    assert (await scenario()) == sum(query.priced.micro_rho for query in round_query)
+    for query, sent in zip(round_query, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
         assert np.array_equal(values, here.answer(query.query, query.priced.frame))
 
@@ -170,13 +172,13 @@ def test_changed_file_is_not_answered_from(address: ClusterAddress, records: Rec
     engine = on_cluster(records, address)
     there = engine.load(plan)
     assert engine.load(plan).file == there.file  # wherever partitions lie
-    asked = rehearse(plan)[0]
+    round_query = rehearse(plan)[0]
     assert records.source is not None
     write(records.source / "2.parquet", 77)
-    there.answer(asked.query, asked.priced.frame)  # every partition is still there
+    there.answer(round_query.query, round_query.priced.frame)  # every partition is still there
     kill(there._cluster, there._partitions[2])
     with pytest.raises(BadRecords) as refusal:
-        there.answer(asked.query, asked.priced.frame)
+        there.answer(round_query.query, round_query.priced.frame)
     assert refusal.value.about == "changed"
     assert engine.load(plan).file != there.file
 
@@ -242,9 +244,9 @@ def engine_check(stage: Stage) -> Check:
     return found
 
 
-def assert_answer(reply: object, here: LoadedRecords, asked: RoundQuery) -> None:
+def assert_answer(reply: object, here: LoadedRecords, round_query: RoundQuery) -> None:
     assert isinstance(reply, Contribution)
-    assert np.array_equal(reply.values, here.answer(asked.query, asked.priced.frame))
+    assert np.array_equal(reply.values, here.answer(round_query.query, round_query.priced.frame))
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS])
@@ -266,13 +268,13 @@ def test_query_of_all_rows_is_refused_by_a_cluster(tmp_path: Path) -> None:
     plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA))
     for number in range(2):
         write(tmp_path / f"{number}.parquet", number)
-    asked = rehearse(plan)
-    dealt = next(one for one in asked if needs_all_rows(one.query))
+    round_query = rehearse(plan)
+    dealt = next(one for one in round_query if needs_all_rows(one.query))
     with of_threads(certified(tmp_path / "tls")) as address:
-        held = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
-        assert held.answer(asked[0].query, asked[0].priced.frame).any()  # the control
+        stored = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
+        assert stored.answer(round_query[0].query, round_query[0].priced.frame).any()  # the control
         with refused(Code.POLICY):
-            held.answer(dealt.query, dealt.priced.frame)
+            stored.answer(dealt.query, dealt.priced.frame)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ class Marker:
 def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
     """A plain server at a port of this machine that says `data` to whoever comes; and the
     first words of each that has closed its connection."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     class Says(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -358,13 +360,13 @@ def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
             with suppress(ConnectionResetError):
                 while self.request.recv(2**16):
                     pass
-            heard.append(first)
+            received.append(first)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield server.server_address[1], heard
+            yield server.server_address[1], received
         finally:
             server.shutdown()
             thread.join()

@@ -38,10 +38,10 @@ def test_rogue_scheduler_is_refused_before_unpickling(tmp_path: Path, monkeypatc
     header = b"\x80\x04" + pickle.dumps(Marker(made))
     frame = struct.pack("<QQ", 1, len(header)) + header
     with (
-        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard),
+        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, received),
         refused(Code.UNREACHABLE, "does not answer"),
     ):
         Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
-    assert heard  # it was asked, and nobody keeps a connection to it
-    assert all(one[:1] == b"\x16" for one in heard)  # a greeting of TLS, and nothing else
+    assert received  # it was asked, and nobody keeps a connection to it
+    assert all(one[:1] == b"\x16" for one in received)  # a greeting of TLS, and nothing else
     assert not made.exists()

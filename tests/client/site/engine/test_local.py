@@ -41,8 +41,8 @@ PLANS = [
 
 
 def files(worker: object) -> list[GridFile]:
-    held = worker._answers._loaded_records.values()  # type: ignore[attr-defined]
-    return [one._rows for one in held if isinstance(one, LocalRecords) and isinstance(one._rows, GridFile)]
+    stored = worker._answers._loaded_records.values()  # type: ignore[attr-defined]
+    return [one._rows for one in stored if isinstance(one, LocalRecords) and isinstance(one._rows, GridFile)]
 
 
 def is_open(file: GridFile) -> bool:
@@ -54,13 +54,16 @@ def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: object,
     monkeypatch.setattr(scratch_files, "WINDOW", 1000)
     write_records(stage.records, rows=3000)
     answers = []
-    for said in (MEMORY, DISK, SEALED):
-        with closing(make_engine(replace(stage.config, engine=said)).load(plan)) as held:  # type: ignore[arg-type]
+    for message in (MEMORY, DISK, SEALED):
+        with closing(make_engine(replace(stage.config, engine=message)).load(plan)) as stored:  # type: ignore[arg-type]
             answers.append(
-                [held.answer(asked.query, asked.priced.frame).tolist() for asked in rehearse(plan)]  # type: ignore[arg-type]
+                [
+                    stored.answer(round_query.query, round_query.priced.frame).tolist()
+                    for round_query in rehearse(plan)
+                ]  # type: ignore[arg-type]
             )
-            assert (held.records, held.persons) == (3000, 3000)
-            answers[-1].append(held.file)
+            assert (stored.records, stored.persons) == (3000, 3000)
+            answers[-1].append(stored.file)
     assert answers[0] == answers[1] == answers[2]
 
 
@@ -74,11 +77,11 @@ def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
 
 
 def test_study_continues_with_another_engine_and_ends_when_records_change(stage: Stage) -> None:
-    for said, asked in [(MEMORY, FIRST), (SEALED, SECOND), (DISK, SECOND)]:
-        stage.config = replace(stage.config, engine=said)
+    for message, round_query in [(MEMORY, FIRST), (SEALED, SECOND), (DISK, SECOND)]:
+        stage.config = replace(stage.config, engine=message)
         with stage.process() as (_, worker):
-            assert isinstance(ask(stage, worker, asked), Contribution)
-            assert len(files(worker)) == (said is not MEMORY)
+            assert isinstance(ask(stage, worker, round_query), Contribution)
+            assert len(files(worker)) == (message is not MEMORY)
     write_records(stage.records, rows=41)
     with stage.process() as (_, worker):
         assert reason_of(ask(stage, worker, SECOND)) == pb.DECLINE_REASON_FAILURE
@@ -133,13 +136,13 @@ def test_query_of_all_rows_is_declined_by_stated_limits_only(stage: Stage, rows:
     dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=2, max_records=10**6))
     summed = a_plan(a_study(max_records=10**6))
     stage.rule(algorithms=("private-oja", "gauss-cov"), minimum_records=40)
-    for said, most, answered in [
+    for message, most, answered in [
         (EngineConfig(memory_mib=1), 2**20 // 6, True),
         (EngineConfig(memory_mib=1), 2**20 // 6 + 1, False),
         (EngineConfig(kind=EngineKind.DISK, memory_mib=1), 2**20 // 6, True),
         (EngineConfig(kind=EngineKind.MEMORY, memory_mib=1), 10**7, True),
     ]:
-        local = LocalEngine(lambda study, keep: None, said, Scratch(), most)  # type: ignore[arg-type, return-value]
+        local = LocalEngine(lambda study, retain: None, message, Scratch(), most)  # type: ignore[arg-type, return-value]
         if answered:
             local.check(dealt, rehearse(dealt))
         else:
@@ -162,8 +165,8 @@ def test_query_of_all_rows_keeps_records_in_memory(stage: Stage) -> None:
     stage.rule(algorithms=("private-oja",), minimum_records=80)
     stage.config = replace(stage.config, engine=SEALED)
     with stage.process() as (_, worker):
-        for asked in rehearse(dealt):
-            assert isinstance(ask(stage, worker, asked, dealt), Contribution)
+        for round_query in rehearse(dealt):
+            assert isinstance(ask(stage, worker, round_query, dealt), Contribution)
         assert files(worker) == []
 
 
@@ -173,12 +176,12 @@ def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: Patc
     stage.rule(person_column="who")
     plan = a_plan(a_study(person_column="who", missing=Missing.DROP))
     answers = []
-    for room in (2**27, 60 * 400):
-        monkeypatch.setattr(gather, "GATHERED", room)
-        with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
-            assert held.persons == 700
+    for space in (2**27, 60 * 400):
+        monkeypatch.setattr(gather, "GATHERED", space)
+        with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as stored:
+            assert stored.persons == 700
             answers.append(
-                np.concatenate([held.answer(one.query, one.priced.frame) for one in rehearse(plan)])
+                np.concatenate([stored.answer(one.query, one.priced.frame) for one in rehearse(plan)])
             )
     assert answers[0].tolist() == answers[1].tolist()
     assert list(Path(stage.folder / "grids").iterdir()) == []

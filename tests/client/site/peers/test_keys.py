@@ -42,8 +42,8 @@ def test_keys_are_made_once_and_two_sites_share_a_secret(stage: Stage, tmp_path:
     there = SiteKeys.make(tmp_path / "there")
     assert here.secret_with(there.card) == there.secret_with(here.card)
     assert len(here.secret_with(there.card)) == 32
-    held = json.loads((folder / NAME).read_bytes())
-    secret = held["agreement"], held["signing"]
+    stored = json.loads((folder / NAME).read_bytes())
+    secret = stored["agreement"], stored["signing"]
     assert not any(one in f"{here!r} {here.card!r} {here.signed!r}" for one in secret)
     assert not any(bytes.fromhex(one) in here.signed.signed_json + here.signed.signature for one in secret)
 
@@ -152,8 +152,8 @@ def test_confirmed_card_is_replaced_only_by_a_person_and_stored(stage: Stage) ->
     assert one.confirmed() == {"hospital-b": NEW.check()}
     one.remove("hospital-b")
     assert one.confirmed() == {}
-    kept = Roster(PEERS, stage.config.identity).content().earlier
-    assert [(each.signed, each.until, each.confirmed) for each in kept] == [
+    remaining = Roster(PEERS, stage.config.identity).content().earlier
+    assert [(each.signed, each.until, each.confirmed) for each in remaining] == [
         (OLD, AT, Confirmation(by="Kim", at=AT)),
         (NEW, AT, Confirmation(by="Lou", at=AT)),
     ]

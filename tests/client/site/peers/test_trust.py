@@ -49,8 +49,8 @@ def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_p
     (tmp_path / "b").mkdir()
     both = Peers(a_stage(tmp_path / "a", secrecy=TrustRules(trust=KNOWN)))
     assert not isinstance(central(both.stage), Refusal)
-    said = peers.verdicts(both.stage.config.identity, "anna", CENTRAL, TrustRules(trust=KNOWN))
-    assert said == (), "what site.toml states is said once, with the other stated rules"
+    message = peers.verdicts(both.stage.config.identity, "anna", CENTRAL, TrustRules(trust=KNOWN))
+    assert message == (), "what site.toml states is said once, with the other stated rules"
     assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
 
 
@@ -95,12 +95,12 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     worker = peers.stage.worker(store)
     assert worker.work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
     seen = store.studies.find(PLAN.digest)
-    (told,) = [
+    (result,) = [
         peers for peers in consent.explain_plan(config, store, PLAN, None)["policy"] if not peers["passed"]
     ]
-    assert told["rule"] == "peers"
-    assert MISSING in told["text"]
-    assert "eigenveil-site peers confirm hospital-c" in told["text"]
+    assert result["rule"] == "peers"
+    assert MISSING in result["text"]
+    assert "eigenveil-site peers confirm hospital-c" in result["text"]
     (listed,) = consent.studies(config, store)["studies"]
     assert listed["reason"] == "cannot be approved yet: peers; see explain"
     with pytest.raises(RequestError, match=MISSING):

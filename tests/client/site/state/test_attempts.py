@@ -202,15 +202,15 @@ def test_ledger_refuses_attempt_of_other_noise_or_query(
 ) -> None:
     """Whoever asked for it: both are held to in the transaction that charges."""
     with process(peers.stage) as (store, worker):
-        asked, paid = changed_query(FIRST, **change), 0
+        round_query, paid = changed_query(FIRST, **change), 0
         if code is Code.PROTOCOL:
             answered(worker, FIRST, peers.attempt(FIRST))
             paid = FIRST.priced.micro_rho
-        attempt = peers.attempt(asked, 2)
+        attempt = peers.attempt(round_query, 2)
         proved = VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign))
-        answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
+        answer = Contribution.to(round_query, SITE, frozen([1]), attempt.digest)
         with refused(code, words):
-            store.outgoing.masked(PLAN, asked, proved, answer, (), lambda: None)
+            store.outgoing.masked(PLAN, round_query, proved, answer, (), lambda: None)
         assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
 
 

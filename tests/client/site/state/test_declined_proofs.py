@@ -54,8 +54,10 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def signed_by_ada(plan: Plan, said: bytes) -> SignedAuthorization:
-    return replace(by(plan), signed_json=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+def signed_by_ada(plan: Plan, message: bytes) -> SignedAuthorization:
+    return replace(
+        by(plan), signed_json=message, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + message)
+    )
 
 
 LIES: dict[Code, Signing] = {
@@ -76,21 +78,21 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: C
         declined(stage, store, one, signing)
     with closing(stage.store()) as store:
         (proof,) = store.proofs.all()
-        told = consent.studies(stage.config, store)["proofs"]
+        result = consent.studies(stage.config, store)["proofs"]
     key = load_identity(stage.config.identity).release_key
     assert verify_plan(proof.plan_json, proof.signature, key) == one
     assert proof.reason == reason.value
     signed = signing(one)
     assert proof.authorization == (b"" if signed is None else signed.to_proto().SerializeToString())
-    (row,) = json.loads(json.dumps(told))
+    (row,) = json.loads(json.dumps(result))
     assert (row["analyst"], row["reason"], row["plan"]) == ("ada", reason.value, proof.plan_json.decode())
     assert (row["authorization"] is None) is (signed is None)
 
 
 def test_decline_without_proof_leaves_a_digest_alone(stage: Stage, store: SiteStore) -> None:
     declined(stage, store, a_plan(submission="new", analyst="bob"), by)
-    dear = a_plan(a_study(epsilon=5.5), submission="dear")
-    declined(stage, store, dear, by)
+    expensive = a_plan(a_study(epsilon=5.5), submission="dear")
+    declined(stage, store, expensive, by)
     assert store.proofs.all() == []
 
 

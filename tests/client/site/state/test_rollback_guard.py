@@ -140,8 +140,8 @@ def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> N
     agree(stage)
     remove(stage)
     note = stage.config.identity / NAME
-    said = json.loads(note.read_text())
-    note.write_text(json.dumps({name: value for name, value in said.items() if name != "gaussian"}))
+    message = json.loads(note.read_text())
+    note.write_text(json.dumps({name: value for name, value in message.items() if name != "gaussian"}))
     store_access.accept_loss(stage.config)
     with store_access.open_site_store(stage.config) as store:
         assert not store.ledger.ledger.gaussian

@@ -212,9 +212,9 @@ async def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog
                 await asyncio.wait_for(daemon.run(), 60)
             assert failed.value.code is Code.STORAGE
             assert not daemon.contact.disconnects
-            asked = coordinator.hellos, len(coordinator.asked)
+            round_query = coordinator.hellos, len(coordinator.asked)
             await asyncio.sleep(0.2)
-            assert (coordinator.hellos, len(coordinator.asked)) == asked, "nothing is sent after it"
+            assert (coordinator.hellos, len(coordinator.asked)) == round_query, "nothing is sent after it"
             statement(store, "DROP TRIGGER full")
             store.close()
     assert not any("disconnected" in record.message for record in caplog.records)
@@ -266,8 +266,8 @@ def test_inconsistent_checkpoint_stops_the_site_until_accepted(stage: Stage, sho
         store.checkpoints.check()
     assert store.checkpoints.latest() == signed(stage, ROWS[:50]), "it is still shown what it holds"
     store.close()
-    told = site(written(stage), "accept-checkpoint", "--json")
-    assert (told.code, told.json) == (0, {"rows_before": 50, "rows": len(shown)})
+    result = site(written(stage), "accept-checkpoint", "--json")
+    assert (result.code, result.json) == (0, {"rows_before": 50, "rows": len(shown)})
     store = stage.store()
     store.checkpoints.check()
     assert store.checkpoints.latest() == signed(stage, shown)
@@ -277,9 +277,9 @@ def test_inconsistent_checkpoint_stops_the_site_until_accepted(stage: Stage, sho
 
 def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it(stage: Stage) -> None:
     store = stage.store()
-    held, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
-    assert not checkpoint(stage, forked).contradicts(checkpoint(stage, held))
-    advance(stage, store.checkpoints, held)
+    stored, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
+    assert not checkpoint(stage, forked).contradicts(checkpoint(stage, stored))
+    advance(stage, store.checkpoints, stored)
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
         advance(stage, store.checkpoints, forked, parted=True)
     with refused(Code.CONFLICT, "accept-checkpoint"):
@@ -330,9 +330,9 @@ async def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: S
         with pytest.raises(RequestError, match="restored from an old copy"):
             await daemon.run()
         assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])
-        asked = len(coordinator.asked)
+        round_query = len(coordinator.asked)
         with pytest.raises(RequestError), suppress(TimeoutError):
             await asyncio.wait_for(daemon.run(), 60)
-        assert len(coordinator.asked) == asked
+        assert len(coordinator.asked) == round_query
         assert not coordinator.contributions
         store.close()

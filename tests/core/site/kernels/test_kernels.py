@@ -125,10 +125,10 @@ def pulls(draw: st.DrawFn) -> tuple[FloatArray, FloatArray | None, FloatArray, f
 @settings(max_examples=400)
 @given(pulls())
 def test_clipped_gradients_are_the_same(
-    asked: tuple[FloatArray, FloatArray | None, FloatArray, float, int],
+    query: tuple[FloatArray, FloatArray | None, FloatArray, float, int],
 ) -> None:
-    compiled, plain = both(np.zeros((len(asked[0]), 1), dtype=np.int16), np.zeros(1, dtype=np.int64), 1)
-    (b, u), (b_plain, u_plain) = compiled.coefficients(*asked), plain.coefficients(*asked)
+    compiled, plain = both(np.zeros((len(query[0]), 1), dtype=np.int16), np.zeros(1, dtype=np.int64), 1)
+    (b, u), (b_plain, u_plain) = compiled.coefficients(*query), plain.coefficients(*query)
     assert same(b, b_plain)
     assert u is u_plain is None or (u is not None and u_plain is not None and same(u, u_plain))
 
@@ -136,7 +136,7 @@ def test_clipped_gradients_are_the_same(
 @needs_kernels
 def test_inconsistent_shapes_are_refused_before_memory_is_read() -> None:
     assert KERNELS is not None
-    room = CompiledChunkBuffer(KERNELS, 4, np.zeros(3, dtype=np.int64), 1)
+    space = CompiledChunkBuffer(KERNELS, 4, np.zeros(3, dtype=np.int64), 1)
     wrong: list[Any] = [
         np.zeros((4, 2), dtype=np.int16),
         np.zeros((4, 3), dtype=np.int32),
@@ -144,8 +144,8 @@ def test_inconsistent_shapes_are_refused_before_memory_is_read() -> None:
     ]
     for rows in wrong:
         with pytest.raises(ValueError, match="rows of"):
-            room.chunk(rows)
-    chunk = room.chunk(np.zeros((4, 3), dtype=np.int16))
+            space.chunk(rows)
+    chunk = space.chunk(np.zeros((4, 3), dtype=np.int16))
     for matrix in (np.zeros((2, 1)), np.zeros((1, 1))):
         with pytest.raises(ValueError, match="matrix"):
             chunk.project(matrix)

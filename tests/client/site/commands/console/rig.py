@@ -62,11 +62,11 @@ class Rig:
         return found
 
     def answer(self) -> None:
-        asked = rehearse(self.plan)[0]
+        round_query = rehearse(self.plan)[0]
         with open_site_store(self.stage.config) as store:
-            with closing(make_engine(self.stage.config).load(self.plan)) as held:
-                values = held.answer(asked.query, asked.priced.frame)
-            store.outgoing.answer(self.plan, asked, to_bytes(values), ())
+            with closing(make_engine(self.stage.config).load(self.plan)) as stored:
+                values = stored.answer(round_query.query, round_query.priced.frame)
+            store.outgoing.answer(self.plan, round_query, to_bytes(values), ())
 
 
 def write_patients(path: Path, rows: int = 60) -> None:
@@ -76,8 +76,8 @@ def write_patients(path: Path, rows: int = 60) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def rigged(folder: Path, **told: str) -> Rig:
-    stage, plan = a_stage(folder, approval=Approval.MANUAL, analysts=("*",)), study_plan(**told)
+def rigged(folder: Path, **result: str) -> Rig:
+    stage, plan = a_stage(folder, approval=Approval.MANUAL, analysts=("*",)), study_plan(**result)
     write_patients(stage.records)
     config_file = written(stage, 'approval = "manual"\nanalysts = ["*"]\n')
     rig = Rig(stage=stage, plan=plan, config_file=config_file)

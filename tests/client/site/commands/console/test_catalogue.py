@@ -56,8 +56,8 @@ def said(message: Message) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.parent.name)
 def test_a_catalogue_has_every_text_once_and_no_other(path: Path) -> None:
-    held = {(message.context, first(message)) for message in catalogue(path) if message.id}
-    assert held == texts()
+    stored = {(message.context, first(message)) for message in catalogue(path) if message.id}
+    assert stored == texts()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.parent.name)

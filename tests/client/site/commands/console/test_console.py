@@ -176,16 +176,16 @@ BROKEN = {
 
 def test_every_rule_is_said_with_its_values_whether_kept_or_broken(rig: Rig) -> None:
     browser = rig.browser()
-    kept = html.unescape(browser.get(about(rig)).text)
+    remaining = html.unescape(browser.get(about(rig)).text)
     with rig.config_file.open("a") as file:
         file.write(STRICT)
     broken = html.unescape(browser.get(about(rig)).text)
     for rule, (good, bad) in labels.RULE_LABELS.items():
         if rule not in OF_MASKED:
-            assert good.split("%(")[0] in kept, rule
+            assert good.split("%(")[0] in remaining, rule
             assert (bad if rule in BROKEN else good).split("%(")[0] in broken, rule
-    assert "%(" not in kept + broken
-    assert ("in one year" in kept, "in one year" in broken) == (False, True)
+    assert "%(" not in remaining + broken
+    assert ("in one year" in remaining, "in one year" in broken) == (False, True)
 
 
 def told_of(rig: Rig, **changes: object) -> str:
@@ -215,10 +215,10 @@ def test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up(rig: Rig, noise
         file.write(f'noise = "{noise}"\n')
     config = load(rig.config_file)
     with open_site_store(config) as store:
-        said, limit = consent_summary(config, store, rig.seen()), store.ledger.ledger.limit
+        message, limit = consent_summary(config, store, rig.seen()), store.ledger.ledger.limit
     rho, own = Fraction(limit.micro_rho, MICRO), Fraction(limit.atto_delta, ATTO)
     ever = budget_inference_odds(rho, own, gaussian=noise == "gaussian")
-    for right, most in ((said.odds.right, largest_inference_odds(rig.plan)), (said.right_ever, ever)):
+    for right, most in ((message.odds.right, largest_inference_odds(rig.plan)), (message.right_ever, ever)):
         assert right - 1 < 100 * most <= right
     assert [inference_risk.percent_rounded_up(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [
         50,
@@ -236,10 +236,10 @@ def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig,
     if approved:
         assert decide(browser, rig, "approve") == 303
     with open_site_store(config) as store:
-        said = consent_summary(config, store, rig.seen())
+        message = consent_summary(config, store, rig.seen())
         lasting = store.ledger.ledger.limit.micro_rho // rig.plan.micro_rho - 1
-    more, fit = said.share.more, 0
-    assert said.told["studies_left"] == more + (not approved)
+    more, fit = message.share.more, 0
+    assert message.told["studies_left"] == more + (not approved)
     assert more < lasting
     if not approved:
         assert decide(browser, rig, "approve") == 303
@@ -340,8 +340,8 @@ def test_a_plan_that_is_kept_as_proof_is_shown_with_whose_name_it_misused(rig: R
     rig.stage.know_analyst()
     lie = study_plan(submission="lie")
     with open_site_store(rig.stage.config) as store:
-        asked = work(rehearse(lie)[0], rig.stage.signed(lie))
-        assert isinstance(rig.stage.worker(store).work(asked), Refusal)
+        query = work(rehearse(lie)[0], rig.stage.signed(lie))
+        assert isinstance(rig.stage.worker(store).work(query), Refusal)
     page = rig.browser().get("/").text
     assert "Stored as proof" in page
     assert lie.digest[:12] in page
@@ -367,8 +367,8 @@ def changed(name: str) -> Plan:
 
 
 def told(sentence: inference_risk.Sentence, language: str) -> str:
-    said = languages().translator(language)(sentence.text, **sentence.values)
-    return said if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {said}'
+    message = languages().translator(language)(sentence.text, **sentence.values)
+    return message if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {message}'
 
 
 def test_the_sentences_name_what_the_number_rests_on() -> None:

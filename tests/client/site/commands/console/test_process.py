@@ -15,8 +15,8 @@ from tests.client.site.commands.console.rig import rigged
 
 def status(url: str, cookie: str = "") -> int:
     try:
-        asked = urllib.request.Request(url, headers={"Cookie": cookie})
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        query = urllib.request.Request(url, headers={"Cookie": cookie})
+        with urllib.request.urlopen(query, timeout=20) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         return refused.code
@@ -28,9 +28,9 @@ def test_the_printed_link_opens_once_and_ctrl_c_ends_it_without_a_word_of_the_li
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            said = [process.stdout.readline() for _ in range(2)]
-            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S+)/enter/\S+", said[1])
-            assert found is not None, said
+            message = [process.stdout.readline() for _ in range(2)]
+            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S+)/enter/\S+", message[1])
+            assert found is not None, message
             with urllib.request.urlopen(found[0], timeout=20) as entered:
                 cookie = entered.headers["set-cookie"]
             assert f"Path={found[2]}/;" in cookie  # it goes to no other port of this address

@@ -23,5 +23,5 @@ def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_pat
         for page in ("", "/sheet", *(() if name in REFUSED else ("/approve",))):
             shown = html.unescape(browser.get(f"/studies/{plan.digest}{page}").text)
             assert [one.text for one in sentences if told(one, language) not in shown] == []
-    said = " ".join(site(rig.config_file, "explain", plan.digest[:12]).out.split())
-    assert all(" ".join(one.english.split()) in said for one in sentences)
+    message = " ".join(site(rig.config_file, "explain", plan.digest[:12]).out.split())
+    assert all(" ".join(one.english.split()) in message for one in sentences)
