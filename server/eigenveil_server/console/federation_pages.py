@@ -160,7 +160,7 @@ class SubmissionPages:
 
     async def preview(self, request: Request) -> Response:
         """Fragment with the prediction, or with the problem of the input so far."""
-        values: dict[str, Any] = {"foreseen": None, "problem": ""}
+        values: dict[str, Any] = {"predicted": None, "problem": ""}
         try:
             values |= await self._predict(request, await request.form())
         except RequestError as wrong:
@@ -218,7 +218,7 @@ class SubmissionPages:
     async def _page(self, request: Request, form: FormData, status: int = 200, **more: Any) -> Response:
         directory = await self._current()
         dictionary = await self._context.read(self._context.serving.directory.published)
-        values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None, "study": None} | more
+        values: dict[str, Any] = {"predicted": None, "problem": "", "same": None, "study": None} | more
         return await self._context.render(
             request,
             "submit.html",

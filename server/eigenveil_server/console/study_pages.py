@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -41,17 +42,16 @@ class PageFragment:
     last: bool
 
 
-MakeFragment = Callable[
-    [str, int], Awaitable[PageFragment | None]
-]  # of a study; None if nothing is newer than the sequence
+# Makes the next fragment; None if nothing is newer than that sequence.
+MakeFragment = Callable[[int], Awaitable[PageFragment | None]]
 
 
 @dataclass(slots=True, kw_only=True)
 class LiveTopic:
-    """State of one watched study, for all its viewers."""
+    """State of one watched page, for all its viewers."""
 
     updated: ChangeEvent = field(default_factory=ChangeEvent)
-    latest: PageFragment | None = None
+    latest: PageFragment = PageFragment(sequence=-1, html="", last=False)
     watchers: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -59,23 +59,23 @@ class LiveTopic:
 class LivePageBroker:
     """Broker of live fragments to viewers. Use it on the event loop."""
 
-    def __init__(self, news: ChangeEvent, make: MakeFragment, *, pause: float = PAUSE_SECONDS) -> None:
+    def __init__(self, news: ChangeEvent, *, pause: float = PAUSE_SECONDS) -> None:
         self._news = news
-        self._make = make
         self._pause = pause
-        self._topics: dict[str, LiveTopic] = {}
+        self._topics: dict[Hashable, LiveTopic] = {}
 
-    async def pieces(self, key: str) -> AsyncGenerator[str, None]:
-        """Stream the fragments of a study from now on, until its last."""
+    async def pieces(self, key: Hashable, make: MakeFragment) -> AsyncGenerator[str, None]:
+        """Stream the fragments of a page from now on, until its last. All with one key share the first
+        one's."""
         topic = self._topics.setdefault(key, LiveTopic())
         topic.watchers += 1
         if topic.task is None:
-            topic.task = asyncio.create_task(self._run(key, topic))
+            topic.task = asyncio.create_task(self._run(topic, make))
         try:
             seen = -1
             while True:
                 piece = topic.latest
-                if piece is not None and piece.sequence != seen:
+                if piece.sequence != seen:
                     seen = piece.sequence
                     yield piece.html
                     if piece.last:
@@ -90,28 +90,28 @@ class LivePageBroker:
                 self._topics.pop(key, None)
                 topic.task.cancel()
 
-    async def _run(self, key: str, topic: LiveTopic) -> None:
+    async def _run(self, topic: LiveTopic, make: MakeFragment) -> None:
         try:
-            await self._follow(key, topic)
+            while not topic.latest.last:
+                await self._update(topic, make)
         except Exception as problem:  # noqa: BLE001 - viewers reload the page and see the error
             code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
             log.log_error("live-page-failed", code=code, at=log.frame_locations(problem.__traceback__))
         finally:
             topic.updated.notify()
 
-    async def _follow(self, key: str, topic: LiveTopic) -> None:
-        while topic.latest is None or not topic.latest.last:
-            # Wait before reading, so that no change in between is missed.
-            event_wait = asyncio.create_task(self._news.wait(LOOK_SECONDS))
-            try:
-                found = await self._make(key, -1 if topic.latest is None else topic.latest.sequence)
-                if found is not None:
-                    topic.latest = found
-                    topic.updated.notify()
-                await asyncio.sleep(self._pause)
-                await event_wait
-            finally:
-                event_wait.cancel()
+    async def _update(self, topic: LiveTopic, make: MakeFragment) -> None:
+        # Wait before reading, so that no change in between is missed.
+        event_wait = asyncio.create_task(self._news.wait(LOOK_SECONDS))
+        try:
+            found = await make(topic.latest.sequence)
+            if found is not None:
+                topic.latest = found
+                topic.updated.notify()
+            await asyncio.sleep(self._pause)
+            await event_wait
+        finally:
+            event_wait.cancel()
 
 
 class WatchedStream(Response):
@@ -143,8 +143,6 @@ class WatchedStream(Response):
                 return  # the connection is closed after an unfinished answer
 
 
-OVERVIEW_KEY = "under-way"  # the key of the live fragment of the overview
-OWN_KEY_END = " own"  # ends the key of a study's live fragment for its analyst
 MOST_NAMED = 4  # columns of one component
 REPORTS = 16  # cached, since a release never changes
 # The report is one file with its style and pictures, and quotes untrusted text of studies. It may load
@@ -168,7 +166,7 @@ class StudyPages:
         self._context = context
         self._calls = calls
         self._watches = watches
-        self._broker = LivePageBroker(context.serving.runtime.change_events.news, self._piece)
+        self._broker = LivePageBroker(context.serving.runtime.change_events.news)
         self._reports: OrderedDict[str, str] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -199,7 +197,7 @@ class StudyPages:
         return await self._context.render(request, "study.html", **values)
 
     async def overview_live(self, request: Request) -> Response:
-        return await self._live(request, OVERVIEW_KEY)
+        return await self._live(request, "overview", self._overview)
 
     async def one_live(self, request: Request) -> Response:
         """Stream the study's fragment as it changes; status 204 for an ended study stops the browser."""
@@ -208,33 +206,31 @@ class StudyPages:
         if stored.state.ended:
             return Response(status_code=204)
         own = studies.is_own(request.state.visitor, stored)
-        return await self._live(request, digest + OWN_KEY_END if own else digest)
+        return await self._live(request, (digest, own), partial(self._progress, digest, own))
 
-    async def _live(self, request: Request, key: str) -> Response:
-        session, visitor = request.state.session, request.state.visitor
-        who = visitor.identity.uri
-        peer = str(request.client)
+    async def _live(
+        self, request: Request, key: Hashable, make: Callable[[int], PageFragment | None]
+    ) -> Response:
+        session, visitor, gateway = request.state.session, request.state.visitor, self._context.gateway
+        who, peer = visitor.identity.uri, str(request.client)
         enter = (self._watches.one(who), self._calls.one(who, peer, visitor.check))
-        stream = event_stream(
-            self._broker.pieces(key), lambda: self._context.gateway.sessions.is_open(session)
-        )
-        return WatchedStream(stream, enter, self._context.gateway.refusal_page(request, 429))
+        pieces = self._broker.pieces(key, partial(self._context.read, make))
+        stream = event_stream(pieces, lambda: gateway.sessions.is_open(session))
+        return WatchedStream(stream, enter, gateway.refusal_page(request, 429))
 
-    async def _piece(self, key: str, seen: int) -> PageFragment | None:
-        return await self._context.read(self._made, key, seen)
-
-    def _made(self, key: str, seen: int) -> PageFragment | None:
+    def _overview(self, seen: int) -> PageFragment | None:
         data = self._context.data
-        if key == OVERVIEW_KEY:
-            rows = data.reader.rows("SELECT COUNT(*) AS many FROM events")
-            if rows[0]["many"] == seen:
-                return None
-            html = self._context.piece("under-way.html", lines=studies.under_way(data))
-            return PageFragment(sequence=rows[0]["many"], html=html, last=False)
-        digest = key.removesuffix(OWN_KEY_END)
+        many: int = data.reader.rows("SELECT COUNT(*) AS many FROM events")[0]["many"]
+        if many == seen:
+            return None
+        html = self._context.piece("under-way.html", lines=studies.under_way(data))
+        return PageFragment(sequence=many, html=html, last=False)
+
+    def _progress(self, digest: str, own: bool, seen: int) -> PageFragment | None:
+        data = self._context.data
         if studies.sequence(data, digest) == seen:
             return None
-        found = studies.progress(data, digest, own=key.endswith(OWN_KEY_END))
+        found = studies.progress(data, digest, own=own)
         html = self._context.piece("progress.html", progress=found)
         return PageFragment(sequence=found.sequence, html=html, last=found.line.study.state.ended)
 

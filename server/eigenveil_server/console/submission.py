@@ -152,7 +152,7 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
     left, cost = data.left(), found.plan.cost
     stated = {site: directory.sites.get(site) for site in found.plan.study.federation.sites}
     return {
-        "foreseen": found,
+        "predicted": found,
         "left": left,
         "whole": max(1, data.ledger.totals.limit.micro_rho),
         "further": studies_left(left - cost, cost),

@@ -231,7 +231,7 @@ class SubmissionPlanner:
 
     async def predicted(self, submission: Submission) -> StudyPreview:
         """Return the explanation with the expected error. Raises as `explained`."""
-        plan, result = await self._plan_draft(submission, "foreseen")
+        plan, result = await self._plan_draft(submission, "predicted")
         return StudyPreview(plan=plan, explanation=result["explanation"], sines=result["sines"])
 
     async def _plan_draft(self, submission: Submission, task_name: str) -> tuple[Plan, dict[str, Any]]:
@@ -309,7 +309,7 @@ def _stated_rules(plan: Plan, directory: Directory) -> str:
     found: dict[str, Any] = {}
     for name in plan.study.federation.sites:
         stated = directory.sites[name]
-        found[name] = stated and {"approval": stated.approval, "rules": stated.thresholds}
+        found[name] = stated and {"approval": stated.approval, "thresholds": stated.thresholds}
     return json.dumps(found, sort_keys=True)
 
 
