@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.reporting.result import Result, release_summary_html, release_summary_text
+from eigenveil.reporting.result import release_summary_html, release_summary_text
+from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_from_dict
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators.pca import PrivatePCA
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReleasedResult:
+class ReleasedResult(SignedRelease):
     """Release of a federation, k components of d columns, unchanged since it was signed.
 
     `document` is the signed content: guarantee, result, rounds and plan. `public_key` is the raw Ed25519 key
@@ -34,10 +33,6 @@ class ReleasedResult:
     >>> released.components.shape, released.columns, released.sites
     ((2, 3), ('c0', 'c1', 'c2'), ('north',))
     """
-
-    document: dict[str, Any]
-    public_key: bytes
-    result: Result
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -130,7 +125,7 @@ def load_release(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> 
     eigenveil.errors.RequestError: this is not an intact eigenveil release; ...
     """
     signed = load_signed_release(_bytes(source))
-    return ReleasedResult(document=signed.document, public_key=signed.public_key, result=signed.result)
+    return ReleasedResult(document=signed.document, public_key=signed.public_key)
 
 
 def _bytes(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> bytes:

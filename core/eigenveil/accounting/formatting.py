@@ -97,19 +97,17 @@ def _decimal(value: float | int | Decimal) -> Decimal:
 
 
 def _rounded(value: Amount, digits: int, rounding: str) -> Decimal:
-    exact = _quotient(value, rounding) if isinstance(value, Fraction) else _decimal(value)
+    if isinstance(value, Fraction):
+        quotient = Context(prec=FRACTION_DIGITS, rounding=rounding)
+        exact = quotient.divide(Decimal(value.numerator), Decimal(value.denominator))
+    else:
+        exact = _decimal(value)
     if not exact.is_finite() or not exact:
         return exact
     lowest = exact.adjusted() - digits + 1  # the power of ten of the last digit shown
     if exact.adjusted() < PLAIN:
         lowest = min(lowest, 0)
     return exact.quantize(Decimal(1).scaleb(lowest, WIDE), rounding=rounding, context=WIDE)
-
-
-def _quotient(value: Fraction, rounding: str) -> Decimal:
-    return Context(prec=FRACTION_DIGITS, rounding=rounding).divide(
-        Decimal(value.numerator), Decimal(value.denominator)
-    )
 
 
 def _text(value: Decimal) -> str:

@@ -60,9 +60,7 @@ class LedgerEntry:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
 
-BODY = tuple(
-    one.name for one in fields(LedgerEntry) if one.name != "digest"
-)  # the fields that a digest covers
+BODY = [one.name for one in fields(LedgerEntry) if one.name != "digest"]  # what the digest covers
 
 
 @dataclass(slots=True)
@@ -126,14 +124,9 @@ class Ledger:
 
     def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry | None:
         """Return the entry that charges `cost` for a round; None if it was charged already."""
-        known = self.charged.get((study, round))
-        if known == query:
+        self._check_query(study, round, query)
+        if (study, round) in self.charged:
             return None
-        if known is not None:
-            raise PeerError(
-                Code.PROTOCOL,
-                f"{round_label(round)} of study {study[:12]} was already charged for another query",
-            )
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 
     def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry:
@@ -141,12 +134,15 @@ class Ledger:
 
         The caller must charge each attempt exactly once.
         """
+        self._check_query(study, round, query)
+        return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
+
+    def _check_query(self, study: str, round: int, query: str) -> None:
         if self.charged.get((study, round), query) != query:
             raise PeerError(
                 Code.PROTOCOL,
                 f"{round_label(round)} of study {study[:12]} was already charged for another query",
             )
-        return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
 
     def settle(self, study: str, *, at: int) -> LedgerEntry | None:
         """Return the entry that ends `study`; None if it is not open."""

@@ -47,7 +47,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case PlainResult():
             return value.to_dict()
-    return value
+        case _:
+            return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,11 @@ class RoundRecord:
     absent: Mapping[str, str]
     attempts: int = 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part of a row of `rounds` that does not follow from its release."""
+        attempts = {"attempts": self.attempts} if self.attempts else {}
+        return {"kind": self.kind, "absent": dict(self.absent)} | attempts
+
 
 def release_document(
     plan: Plan,
@@ -139,14 +144,9 @@ def release_document(
         "trust": trust_text(plan),
         "result": result.to_dict(),
         "rounds": [
-            release_row(release) | _recorded(record) for release, record in zip(releases, rounds, strict=True)
+            release_row(release) | record.to_dict() for release, record in zip(releases, rounds, strict=True)
         ],
     }
-
-
-def _recorded(record: RoundRecord) -> dict[str, Any]:
-    attempt_count = {"attempts": record.attempts} if record.attempts else {}
-    return {"kind": record.kind, "absent": dict(record.absent)} | attempt_count
 
 
 def release_row(release: Release) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -208,7 +209,7 @@ def nearly_equal(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
 FORMAT_OF_0_1 = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its queries have other names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SignedRelease:
     """Release as it was signed: its `document`, and the raw Ed25519 `public_key` that verifies it.
 
@@ -218,7 +219,7 @@ class SignedRelease:
     document: dict[str, Any]
     public_key: bytes
 
-    @property
+    @cached_property
     def result(self) -> Result:
         """Result of the study, as arrays."""
         return Result.from_dict(self.document["result"])
@@ -258,17 +259,7 @@ def load_release(data: bytes) -> SignedRelease:
     return SignedRelease(document=document, public_key=public)
 
 
-class SignedDocument(Protocol):
-    """Signed document and the raw Ed25519 key that verifies it."""
-
-    @property
-    def document(self) -> dict[str, Any]: ...
-
-    @property
-    def public_key(self) -> bytes: ...
-
-
-def verify_release(release: SignedDocument, key: bytes, log: bytes | None = None) -> ReplayReport | None:
+def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None) -> ReplayReport | None:
     """Check that `key` signed this release and that the release is consistent with its plan.
 
     `key` is a federation's raw Ed25519 release key. The checks: the plan has its stated digest, the guarantee

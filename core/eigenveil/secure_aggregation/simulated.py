@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -28,15 +27,8 @@ from eigenveil.study.study import Study
 PAIRS = 2**17  # cached secrets
 
 
-class AvailableSites(Protocol):
-    """Choice of the available sites when the members of an attempt are fixed."""
-
-    def __call__(self, round_query: RoundQuery, lost: Sequence[str], attempts: int) -> tuple[str, ...]:
-        """Return the members of the attempt, without the sites `lost` in earlier attempts.
-
-        Raises:
-            RequestError: code `study-failed`: too few.
-        """
+# Returns the members of an attempt, without the sites lost before, or raises `study-failed`: too few.
+AvailableSites = Callable[[RoundQuery, Sequence[str], int], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
