@@ -87,7 +87,8 @@ def _line(row: Row, result: Result | None) -> str:
     if result is None:
         return f"| {command} | {row.promise} | not run yet | | | |"
     message = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")
-    return f"| {command} | {row.promise} | {message} | {result.seconds:.0f} | {result.commit} | {result.machine} |"
+    cells = (command, row.promise, message, f"{result.seconds:.0f}", result.commit, result.machine)
+    return f"| {' | '.join(cells)} |"
 
 
 def summary(results: Results, rows: tuple[Row, ...] = ROWS) -> str:

@@ -115,7 +115,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P33", f"{SERVER}/rounds/drivers.py", "out = earlier.declined.keys() | denied",
        "out = earlier.declined.keys()", f"{DENIED}[answer]"),
     of("R29", f"{SERVER}/rounds/round.py",
-       "        self._check_not_declined(site)\n        if site in self._members:\n            return False\n",
+       "        self._check_not_declined(site)\n        if site in self._members:\n"
+       "            return False\n",
        "        if site in self._members:\n            return False\n",
        f"{AT_SERVER}/masked/test_masked_rounds.py"
        "::test_an_attempt_is_worthless_at_once_without_a_member[declines]"),
@@ -152,7 +153,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        'if headers.get("sec-fetch-site", "same-origin") != "same-origin":', "if False:",
        "tests/common/web/test_application.py::test_a_form_from_another_origin_or_too_long_is_refused"),
     of("TM37", f"{SERVER}/storage/study_writes.py",
-       "    quota.check(recent_submissions(change.execute, stored.analyst, stored.submitted_at), stored.size)\n",
+       "    quota.check(recent_submissions(change.execute, stored.analyst, stored.submitted_at), "
+       "stored.size)\n",
        "    pass\n",
        f"{AT_SERVER}/storage/test_submissions.py::test_a_day_is_counted_back_from_each_submission"),
     of("TM37", f"{SERVER}/storage/study_reads.py",

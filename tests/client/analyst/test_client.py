@@ -127,7 +127,7 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     plan, shown = planned(study), list[tuple[str, int]]()
     client = Told(explained(plan), submitted(plan), folder=ada)
     assert (
-        sent_by(client, study, tell=lambda message: shown.append((message, len(client.sent)))).digest
+        sent_by(client, study, notify=lambda message: shown.append((message, len(client.sent)))).digest
         == plan.digest
     )
     query, sent = client.sent
@@ -214,7 +214,7 @@ def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:
     shown: list[str] = []
     client = Told(explained(plan), submitted(plan), folder=ada)
     with refused(Code.PROTOCOL, "not signed"):
-        sent_by(client, study, tell=shown.append)
+        sent_by(client, study, notify=shown.append)
     assert (len(client.sent), shown) == (1, [])
 
 
@@ -311,7 +311,7 @@ def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Pa
     client = Told(explained(planned()), BaseException("Ctrl-C, or the machine's end"), folder=tmp_path)
     shown: list[str] = []
     with pytest.raises(BaseException, match="Ctrl-C"):
-        sent_by(client, tell=shown.append)
+        sent_by(client, notify=shown.append)
     assert "submission: s," in shown[0]
     (stored,) = signed_submissions(tmp_path, time.time())
     signed = authorization_from_proto(client.sent[1].authorization).read()
@@ -328,7 +328,7 @@ def test_nothing_is_stored_where_nothing_is_signed(ada: Path, tmp_path: Path) ->
         raise RequestError(Code.CONFLICT, "no")
 
     with refused(Code.CONFLICT, "no"):
-        sent_by(Told(explained(planned()), folder=tmp_path), tell=no)
+        sent_by(Told(explained(planned()), folder=tmp_path), notify=no)
     assert signed_submissions(tmp_path, time.time()) == ()
 
 

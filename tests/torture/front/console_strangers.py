@@ -51,7 +51,7 @@ SAID = (b"", CLIENT_HELLO[:100]) * 7 + (b"", CLIENT_HELLO)
 SHARES: Mapping[str, int] = {
     "console": listener.MAX_PENDING_CONNECTIONS,
     "main": pending_connections.MAX_PENDING_CONNECTIONS,
-    "enrolment": daemon.ENROL_PENDING_CONNECTIONS,
+    "enrolment": daemon.ENROL_LIMITS.strangers,
 }
 
 

@@ -80,7 +80,7 @@ def test_agreeing_sets_the_price_aside_and_keeps_the_name(rig: Rig) -> None:
 
 def test_declining_keeps_the_reason_the_words_and_the_name(rig: Rig) -> None:
     browser = rig.browser()
-    assert decide(browser, rig, "decline", word="columns", text="No potassium, please") == 303
+    assert decide(browser, rig, "decline", reason="columns", text="No potassium, please") == 303
     seen = rig.seen()
     assert (seen.status, seen.reason_code, seen.text) == (
         ConsentStatus.DECLINED,
@@ -267,7 +267,7 @@ def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
     """The purpose is the analyst's, name and reason are the officer's; a study's name and columns cannot."""
     rig = rigged(tmp_path, purpose=HOSTILE)
     browser = rig.browser()
-    decide(browser, rig, "decline", word="purpose", by=HOSTILE, text=HOSTILE)
+    decide(browser, rig, "decline", reason="purpose", by=HOSTILE, text=HOSTILE)
     for path, times in (("/", 1), (about(rig), 3), (about(rig, "/sheet"), 2)):
         text = browser.get(path).text
         assert HOSTILE not in text
