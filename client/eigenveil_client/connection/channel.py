@@ -39,16 +39,13 @@ async def negotiate_version(
     Raises:
         EigenveilError: code `version`, no common version; or as `call`.
     """
-    request_to_send = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
+    request = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
     if extra is not None:
-        request_to_send.MergeFrom(extra)
-    hello = await call(stub.Hello, request_to_send, attempts=1, seconds=seconds)
+        request.MergeFrom(extra)
+    hello = await call(stub.Hello, request, attempts=1, seconds=seconds)
     if not VERSION_MIN <= hello.version <= VERSION_MAX:
-        raise PeerError(
-            Code.VERSION,
-            f"the coordinator uses protocol version {hello.version}, this program {VERSION_MIN} to "
-            f"{VERSION_MAX}; update the older of the two",
-        )
+        ours = f"this program {VERSION_MIN} to {VERSION_MAX}; update the older of the two"
+        raise PeerError(Code.VERSION, f"the coordinator uses protocol version {hello.version}, {ours}")
     return hello
 
 
@@ -87,9 +84,8 @@ async def fetch_round(
     """
     release, values, total = pb.SealedRound(), bytearray(), 1
     while len(values) < total:
-        response = await get_round(
-            pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values))
-        )
+        request = pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values))
+        response = await get_round(request)
         if not values:
             release.CopyFrom(response.release)
             total = response.total_bytes

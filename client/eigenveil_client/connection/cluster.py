@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from eigenveil import __version__
@@ -37,7 +37,6 @@ PROGRESS_SECONDS = 5.0
 STALLED_SECONDS = 600.0  # no task finished in this time: give up
 LOGGERS = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application")
 
-Done = TypeVar("Done")
 Progress = Callable[[int, int], None]  # called with (finished tasks, all tasks)
 
 
@@ -58,7 +57,12 @@ class ClusterAddress:
         if not self.scheduler:
             ensure(not any(self.files), "scheduler_ca, scheduler_cert and scheduler_key need scheduler")
             return
-        _check_port(self.scheduler)
+        try:
+            split = urlsplit(self.scheduler)
+            known = split.port and split.hostname
+        except ValueError:
+            ensure(False, f"scheduler = {self.scheduler!r} is not an address; write tls://HOST:8786")
+        ensure(known, f"scheduler = {self.scheduler!r}: state a host and a port")
         ensure(
             urlsplit(self.scheduler).scheme == "tls",
             f'scheduler = {self.scheduler!r}: write "tls://HOST:8786"; one machine needs TLS too. See '
@@ -71,14 +75,6 @@ class ClusterAddress:
         return self.scheduler_ca, self.scheduler_cert, self.scheduler_key
 
 
-def _check_port(address: str) -> None:
-    try:
-        split = urlsplit(address)
-        ensure(split.port and split.hostname, f"scheduler = {address!r}: state a host and a port")
-    except ValueError:
-        ensure(False, f"scheduler = {address!r} is not an address; write tls://HOST:8786")
-
-
 def unreachable_error(what: str) -> PeerError:
     """Return the error of a cluster that is unusable now; the records are not the cause."""
     return PeerError(Code.UNREACHABLE, f"the cluster cannot be used: {what}")
@@ -89,8 +85,7 @@ def versions() -> str:
     return f"eigenveil {__version__} on Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class Workers(NamedTuple):
     """Numbers of workers and threads of a cluster, and bytes of memory (0: no known limit)."""
 
     workers: int
@@ -165,10 +160,9 @@ class Cluster:
         except (PeerError, RequestError):
             raise
         except KilledWorker:
+            todo = "check that each file fits into a worker's memory"
             problem: PeerError | RequestError = RequestError(
-                Code.BAD_DATA,
-                "one task ended several workers of the cluster; check that each file fits into a worker's "
-                "memory",
+                Code.BAD_DATA, f"one task ended several workers of the cluster; {todo}"
             )
         except (CancelledError, OSError):
             problem = unreachable_error("the connection to its scheduler was lost")
@@ -218,17 +212,13 @@ def _open_client(address: ClusterAddress) -> Client:
     try:
         _check_tls(address.scheduler, security.get_connection_args("client")["ssl_context"])
         return distributed.Client(
-            address.scheduler,
-            security=security,
-            timeout=CONNECT_SECONDS,
-            set_as_default=False,
-            name="eigenveil",
-        )
+            address.scheduler, security=security, timeout=CONNECT_SECONDS,
+            set_as_default=False, name="eigenveil",
+        )  # fmt: skip
     except (OSError, ValueError) as problem:
         why = "the scheduler does not answer" if isinstance(problem, OSError) else "another version runs"
-        raise unreachable_error(
-            f"{why} at {address.scheduler}, or it uses another certificate authority"
-        ) from None
+        other = "or it uses another certificate authority"
+        raise unreachable_error(f"{why} at {address.scheduler}, {other}") from None
 
 
 def _check_tls(scheduler: str, context: SSLContext) -> None:
@@ -268,6 +258,5 @@ def _security(address: ClusterAddress) -> Any:
 def _check_versions(found: dict[str, str]) -> None:
     other = sorted(set(found.values()) - {versions()})
     if other:
-        raise unreachable_error(
-            f"workers run {', '.join(other)}, but this process runs {versions()}; install the same version"
-        )
+        todo = f"but this process runs {versions()}; install the same version"
+        raise unreachable_error(f"workers run {', '.join(other)}, {todo}")

@@ -70,11 +70,8 @@ def identity_and_network(
     `accept` raises if the identity belongs to another party.
     """
     stored, identity_check = _check_identity(folder, accept)
-    checks = (
-        [identity_check]
-        if stored is None
-        else [identity_check, _check_certificate(stored), _check_authorities(stored)]
-    )
+    of_stored = [] if stored is None else [_check_certificate(stored), _check_authorities(stored)]
+    checks = [identity_check, *of_stored]
     try:
         chosen = rule()
         route = _find_route(folder, chosen)
@@ -102,11 +99,11 @@ def _check_certificate(stored: StoredIdentity) -> Check:
 
 def _check_authorities(stored: StoredIdentity) -> Check:
     """Check the list of authorities that this identity trusts, and its expiry."""
-    authority_list = stored.authorities
     todo = "ask the coordinator's operator to renew it (ca extend); it arrives with the next connection"
-    days = certificate("authorities", authority_list.ends, AUTHORITIES_WARNING, todo)
-    names = ", ".join(one[:12] for one in authority_list.fingerprints)
-    return replace(days, text=f"list version {authority_list.version}, {names}: {days.text}")
+    known = stored.authorities
+    days = certificate("authorities", known.ends, AUTHORITIES_WARNING, todo)
+    names = ", ".join(one[:12] for one in known.fingerprints)
+    return replace(days, text=f"list version {known.version}, {names}: {days.text}")
 
 
 def _find_route(folder: Path, rule: ProxyRule) -> Route | None:
@@ -170,12 +167,10 @@ async def _check_greeting(stored: StoredIdentity) -> list[Check]:
     """Check that the coordinator accepts our certificate, and the difference of the clocks."""
     try:
         async with await open_channel(stored) as channel:
-            began = time.time()
-            stub = rpc.CoordinatorStub(channel)
+            began, stub = time.time(), rpc.CoordinatorStub(channel)
             hello = await negotiate_version(stub, f"eigenveil doctor {__version__}", STEP_SECONDS)
-            ended = time.time()
+            local_ms = 500 * (began + time.time())
     except EigenveilError as problem:
         return [fail("coordinator", str(problem))]
-    local_ms = 500 * (began + ended)
     text = f"it accepts this certificate and uses protocol version {hello.version}"
     return [ok("coordinator", text), clock(round(local_ms - hello.unix_time_ms))]

@@ -69,12 +69,8 @@ class StoredIdentity:
         return self.authorities.release_key
 
     def reread(self) -> StoredIdentity:
-        """Return a copy with the certificate and the authorities that are in the folder now. Raises as
-        `load_identity`."""
-        now = load_identity(self.folder)
-        return replace(
-            self, authorities=now.authorities, expires=now.expires, renews=now.renews, key_print=now.key_print
-        )
+        """Return the identity that is in the folder now, with this proxy. Raises as `load_identity`."""
+        return replace(load_identity(self.folder), proxy=self.proxy)
 
 
 async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
@@ -132,17 +128,15 @@ def enrol(
     """
     join = read_join(join_file)
     if roles and join.identity.role not in roles:
-        wanted = " or ".join(_with_article(role.value) for role in roles)
-        raise RequestError(
-            Code.BAD_CONFIG, f"{join_file} enrols {_with_article(join.role)}; this command enrols {wanted}"
-        )
+        names = (join.role, *(role.value for role in roles))
+        this, *wanted = (f"{'an' if name[0] in 'aeiou' else 'a'} {name}" for name in names)
+        why = f"{join_file} enrols {this}; this command enrols {' or '.join(wanted)}"
+        raise RequestError(Code.BAD_CONFIG, why)
     make_folder(folder, mode=0o700)
     known = folder_identity(folder)
     if known is not None and known != join.identity:
-        raise RequestError(
-            Code.CONFLICT,
-            f"{folder} already belongs to {known.uri}; use another folder for {join.identity.uri}",
-        )
+        todo = f"use another folder for {join.identity.uri}"
+        raise RequestError(Code.CONFLICT, f"{folder} already belongs to {known.uri}; {todo}")
     # True if enrolment with this join file was completed here: then its key is in force.
     already_used = known is not None and _read_about(folder).get("join") == join.digest
     key = files.read_pair(folder)[0] if already_used else files.pending_key(folder, join.digest)
@@ -158,10 +152,6 @@ def enrol(
     return load_identity(folder)
 
 
-def _with_article(role: str) -> str:
-    return f"an {role}" if role[0] in "aeiou" else f"a {role}"
-
-
 def load_identity(folder: Path) -> StoredIdentity:
     """Return the identity in `folder`.
 
@@ -171,9 +161,8 @@ def load_identity(folder: Path) -> StoredIdentity:
     """
     identity = folder_identity(folder)
     if identity is None:
-        raise RequestError(
-            Code.BAD_CONFIG, f"{folder} holds no identity; enrol with a join file from the coordinator"
-        )
+        todo = "enrol with a join file from the coordinator"
+        raise RequestError(Code.BAD_CONFIG, f"{folder} holds no identity; {todo}")
     try:
         address = str(_read_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
@@ -191,12 +180,10 @@ def load_identity(folder: Path) -> StoredIdentity:
         renews=begins + (ends - begins) * 2 / 3,
         key_print=key_print(key.public_key()),
     )
-    if stored.expires <= datetime.now(UTC):
-        raise PeerError(
-            Code.IDENTITY,
-            f"the certificate of {identity.uri} expired on {stored.expires:%Y-%m-%d %H:%M} UTC; "
-            "ask the coordinator's operator for a new join file and enrol again",
-        )
+    if ends <= datetime.now(UTC):
+        why = f"the certificate of {identity.uri} expired on {ends:%Y-%m-%d %H:%M} UTC"
+        todo = "ask the coordinator's operator for a new join file and enrol again"
+        raise PeerError(Code.IDENTITY, f"{why}; {todo}")
     return stored
 
 
@@ -212,18 +199,6 @@ def folder_identity(folder: Path) -> Identity | None:
         return parse_identity(_read_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
         raise files.damaged(folder) from problem
-
-
-def identity_and_release_key(folder: Path) -> tuple[Identity, bytes] | None:
-    """Return the folder's identity and its trusted release key, also with an expired certificate.
-
-    None if not enrolled.
-
-    Raises:
-        RequestError: a file is damaged.
-    """
-    identity = folder_identity(folder)
-    return None if identity is None else (identity, stored_authorities(folder).release_key)
 
 
 def _read_about(folder: Path) -> dict[str, str]:
@@ -275,9 +250,7 @@ def _check_answer(
         raise PeerError(Code.IDENTITY, "the coordinator belongs to another federation; nothing was stored")
     trusted = follow_authorities(start_list, answer.authorities)
     if trusted.ends <= datetime.now(UTC):
-        raise PeerError(
-            Code.IDENTITY,
-            f"the federation's list of authorities expired on {trusted.ends:%Y-%m-%d}; ask its operator to "
-            "renew it: eigenveil-coordinator ca extend",
-        )
+        todo = "ask its operator to renew it: eigenveil-coordinator ca extend"
+        why = f"the federation's list of authorities expired on {trusted.ends:%Y-%m-%d}"
+        raise PeerError(Code.IDENTITY, f"{why}; {todo}")
     return trusted, files.verified_certificate(answer.certificate_pem, trusted, join.identity, key)

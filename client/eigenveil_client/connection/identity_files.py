@@ -75,17 +75,14 @@ def pending_key(folder: Path, purpose: str) -> ec.EllipticCurvePrivateKey:
             key = _parse_key(pending)
         except UNREADABLE as problem:
             raise damaged(folder) from problem
+        in_force = (folder / KEY).exists() and read_pair(folder)[0].public_key() == key.public_key()
         # One token certifies one key, even if a crash came after the key was put in force.
-        if purpose != RENEWAL or not _is_in_force(folder, key):
+        if purpose != RENEWAL or not in_force:
             return key
     key = ec.generate_private_key(ec.SECP256R1())
     write_secret(path, line + _to_pem(key))
     failpoint("identity-keyed")
     return key
-
-
-def _is_in_force(folder: Path, key: ec.EllipticCurvePrivateKey) -> bool:
-    return (folder / KEY).exists() and read_pair(folder)[0].public_key() == key.public_key()
 
 
 def request_for(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -120,10 +117,8 @@ def check_matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCu
         PeerError: code `identity`.
     """
     if parse_identity(only_uri(leaf)) != identity or leaf.public_key() != key.public_key():
-        raise PeerError(
-            Code.IDENTITY,
-            f"the certificate is not for {identity.uri} and the key in this folder; enrol again",
-        )
+        why = f"the certificate is not for {identity.uri} and the key in this folder; enrol again"
+        raise PeerError(Code.IDENTITY, why)
 
 
 def store_key_pair(folder: Path, key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate) -> None:
@@ -155,9 +150,7 @@ def _parse_key(data: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 AUTHORITIES_FILE = "authorities.json"
-AUTHORITIES_LOCK = (
-    "authorities.lock"  # one process at a time compares and writes: the version never decreases
-)
+AUTHORITIES_LOCK = "authorities.lock"  # one process at a time compares and writes
 
 
 def stored_authorities(folder: Path) -> AuthorityList:
@@ -166,18 +159,13 @@ def stored_authorities(folder: Path) -> AuthorityList:
     Raises:
         RequestError: there is none, or it is damaged.
     """
-    if not path_exists(folder / AUTHORITIES_FILE):
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{folder} holds no list of authorities; enrol again with a new join file from the coordinator's "
-            "operator",
-        )
+    path, todo = folder / AUTHORITIES_FILE, "enrol again with a new join file from the coordinator's operator"
+    if not path_exists(path):
+        raise RequestError(Code.BAD_CONFIG, f"{folder} holds no list of authorities; {todo}")
     try:
-        return list_from_json(read(folder / AUTHORITIES_FILE))
+        return list_from_json(read(path))
     except PeerError as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"{folder / AUTHORITIES_FILE} is damaged; enrol again with a new join file"
-        ) from problem
+        raise RequestError(Code.BAD_CONFIG, f"{path} is damaged; {todo}") from problem
 
 
 def follow_authorities(current: AuthorityList, sent: Sequence[pb.SignedAuthorities]) -> AuthorityList:

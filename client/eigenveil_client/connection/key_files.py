@@ -48,11 +48,7 @@ class KeyFile:
 
     @property
     def made(self) -> bool:
-        """True if the path exists, also as a broken link.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """True if the path exists, also as a broken link."""
         return self.path.is_symlink() or path_exists(self.path)
 
     def make(self, generate: Callable[[], Mapping[str, bytes]]) -> None:
@@ -65,7 +61,10 @@ class KeyFile:
         check_owner(self.folder)
         with locked(self.folder):  # only one of two parallel commands writes
             if not self.made:
-                self._write(generate())
+                # with their owner, so that a copied file is recognised
+                holder, keys = {"federation": self.owner.federation, self._role: self.owner.name}, generate()
+                written = holder | {key: keys[key].hex() for key in self.keys}
+                write_secret(self.path, json.dumps(written, indent=2).encode())
 
     def read(self) -> Mapping[str, bytes]:
         """Return the raw private keys, by name.
@@ -75,10 +74,8 @@ class KeyFile:
                 it.
         """
         if self.path.is_symlink():
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{self.path} is a link, but a private key must be a file: put the file itself there",
-            )
+            why = f"{self.path} is a link, but a private key must be a file: put the file itself there"
+            raise RequestError(Code.BAD_CONFIG, why)
         try:
             stored = parse_json(read_secret(self.path))
             holder = stored["federation"], stored[self._role]
@@ -86,31 +83,20 @@ class KeyFile:
         except (ValueError, KeyError, TypeError) as problem:
             raise self.damaged() from problem
         if holder != (self.owner.federation, self.owner.name):
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{self.path} belongs to {self._role} {holder[1]} in federation {holder[0]}, but this is "
-                f"{self.owner.uri}; two {self._role}s must not share keys. Move the file elsewhere, then "
-                f"{self.recovery}",
-            )
+            other = f"belongs to {self._role} {holder[1]} in federation {holder[0]}"
+            why = f"but this is {self.owner.uri}; two {self._role}s must not share keys"
+            todo = f"Move the file elsewhere, then {self.recovery}"
+            raise RequestError(Code.BAD_CONFIG, f"{self.path} {other}, {why}. {todo}")
         return found
 
     def damaged(self) -> RequestError:
         """Return the error of a file without readable keys."""
-        where = f"{self.path} is damaged"
-        return RequestError(
-            Code.BAD_CONFIG,
-            f"{where}: restore it from a backup. Without one, move it elsewhere, then {self.recovery}",
-        )
+        todo = f"restore it from a backup. Without one, move it elsewhere, then {self.recovery}"
+        return RequestError(Code.BAD_CONFIG, f"{self.path} is damaged: {todo}")
 
     @property
     def _role(self) -> str:
         return self.owner.role.value
-
-    def _write(self, keys: Mapping[str, bytes]) -> None:
-        """Write the keys with their owner, so that a copied file is recognised."""
-        holder = {"federation": self.owner.federation, self._role: self.owner.name}
-        written = holder | {key: keys[key].hex() for key in self.keys}
-        write_secret(self.path, json.dumps(written, indent=2).encode())
 
 
 MIN_PASSWORD_LENGTH = 8  # characters: the file holds a private key
@@ -121,9 +107,7 @@ COPY_WARNING = (
 
 
 def export_pkcs12(profile: Path, out: Path, authorities: Path | None, password: str) -> None:
-    """Write a PKCS #12 file (RFC 7292) for Chromium, Firefox and Safari, and the authorities as PEM.
-
-    Key, certificate and authorities are in the one password-protected file.
+    """Write key, certificate and authorities as one PKCS #12 file (RFC 7292), and the authorities as PEM.
 
     A browser must trust the authorities before it accepts the coordinator's certificate.
 
@@ -132,10 +116,9 @@ def export_pkcs12(profile: Path, out: Path, authorities: Path | None, password: 
         PeerError: the certificate has expired. InternalError: code `storage`.
     """
     if len(password) < MIN_PASSWORD_LENGTH:
-        raise RequestError(
-            Code.BAD_ARGUMENT, f"the password must have at least {MIN_PASSWORD_LENGTH} characters"
-        )
-    for path in (out, *([] if authorities is None else [authorities])):
+        why = f"the password must have at least {MIN_PASSWORD_LENGTH} characters"
+        raise RequestError(Code.BAD_ARGUMENT, why)
+    for path in filter(None, (out, authorities)):
         check_new(path)
     stored = load_identity(profile)
     key, certificate = read_pair(profile)

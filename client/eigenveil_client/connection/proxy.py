@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_common.config import ensure
 from eigenveil_common.files import read_secret
 
 ENVIRONMENT = "environment"
@@ -68,10 +69,8 @@ class ProxyRule:
     def __post_init__(self) -> None:
         if self.proxy and self.proxy != ENVIRONMENT:
             _parse_url(self.proxy)
-        if self.proxy_credentials is not None and not self.proxy:
-            raise RequestError(
-                Code.BAD_CONFIG, "proxy_credentials is set, but proxy is not; set both or neither"
-            )
+        both = self.proxy_credentials is None or bool(self.proxy)
+        ensure(both, "proxy_credentials is set, but proxy is not; set both or neither")
 
     def proxy_for(self, coordinator: str) -> Proxy | None:
         """Return the proxy to use for `coordinator`, or None.
@@ -89,10 +88,8 @@ class ProxyRule:
         if self.proxy_credentials is None:
             return ""
         pair = read_secret(self.proxy_credentials).strip()
-        if b":" not in pair or not pair.isascii() or not pair.decode("ascii").isprintable():
-            raise RequestError(
-                Code.BAD_CONFIG, f"{self.proxy_credentials} must hold one line of ASCII text, user:password"
-            )
+        one_line = b":" in pair and pair.isascii() and pair.decode("ascii").isprintable()
+        ensure(one_line, f"{self.proxy_credentials} must hold one line of ASCII text, user:password")
         return f"Basic {base64.b64encode(pair).decode()}"
 
 
@@ -106,17 +103,11 @@ def _parse_url(url: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port, parts = None, None, urlsplit("")
-    if parts.username is not None or parts.password is not None:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            "the proxy's URL contains a user name; write user:password into a file of mode 0600, and state "
-            "the file as proxy_credentials",
-        )
+    todo = "write user:password into a file of mode 0600, and state the file as proxy_credentials"
+    ensure(parts.username is None and parts.password is None, f"the proxy's URL contains a user name; {todo}")
     if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/") or parts.query:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f'proxy must be "http://host:port" or "{ENVIRONMENT}"; correct it in the configuration',
-        )
+        why = f'proxy must be "http://host:port" or "{ENVIRONMENT}"; correct it in the configuration'
+        raise RequestError(Code.BAD_CONFIG, why)
     return host, port or DEFAULT_PORT
 
 
@@ -182,26 +173,19 @@ async def _tunnel(
     found = STATUS_LINE.match(answer)
     status = 0 if found is None else int(found[1])
     if not 200 <= status < 300:
-        raise PeerError(Code.UNREACHABLE, _refusal_message(answer, status, coordinator, proxy))
+        first = answer.split(b"\r\n", 1)[0].decode("latin-1")  # untrusted
+        line = "".join(c if c.isascii() and c.isprintable() else "?" for c in first)[:PRINTED_LENGTH]
+        answered = f"the proxy {proxy.address} answered CONNECT {coordinator} with {line!r}"
+        raise PeerError(Code.UNREACHABLE, f"{answered}; {_remedy(status, coordinator, proxy)}")
 
 
-def _refusal_message(answer: bytes, status: int, coordinator: str, proxy: Proxy) -> str:
+def _remedy(status: int, coordinator: str, proxy: Proxy) -> str:
     match status:
+        case 407 if proxy.authorization:
+            return "check user and password in the file of proxy_credentials; only Basic is supported"
         case 407:
-            todo = "name a file with user:password as proxy_credentials"
-            if proxy.authorization:
-                todo = "check user and password in the file of proxy_credentials; only Basic is supported"
+            return "name a file with user:password as proxy_credentials"
         case 502 | 503 | 504:
-            todo = "the proxy cannot reach the coordinator; ask the proxy's administrator"
+            return "the proxy cannot reach the coordinator; ask the proxy's administrator"
         case _:
-            todo = f"ask the proxy's administrator to allow CONNECT to {coordinator}"
-    return (
-        f"the proxy {proxy.address} answered CONNECT {coordinator} with "
-        f"{printable_first_line(answer)!r}; {todo}"
-    )
-
-
-def printable_first_line(answer: bytes) -> str:
-    """Return the first line of an untrusted answer, with printable characters only."""
-    first = answer.split(b"\r\n", 1)[0].decode("latin-1")
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in first)[:PRINTED_LENGTH]
+            return f"ask the proxy's administrator to allow CONNECT to {coordinator}"

@@ -56,23 +56,18 @@ async def handshake_error(address: str, ca_pem: bytes, proxy: Proxy | None, fail
 
     A broken connection is `unreachable`, unless a second handshake shows a certificate of another issuer.
     """
-    connection_broke = not isinstance(failure, ssl.SSLError)
+    broke = not isinstance(failure, ssl.SSLError)
     why = getattr(failure, "verify_message", "") or getattr(failure, "reason", "") or str(failure)
     shown = await _peek_certificate(address, proxy)
-    if shown is not None and not (
-        connection_broke and signed_by(shown, x509.load_pem_x509_certificates(ca_pem))
-    ):
-        return PeerError(
-            Code.IDENTITY, refusal_message(address, ca_pem, shown, why or "the handshake failed")
-        )
-    if connection_broke:
+    ours = shown is not None and signed_by(shown, x509.load_pem_x509_certificates(ca_pem))
+    if shown is not None and not (broke and ours):
+        message = _refusal_message(address, shown, why or "the handshake failed", ours=ours)
+        return PeerError(Code.IDENTITY, message)
+    if broke:
         cause = why or "the connection was closed during the handshake"
         return PeerError(Code.UNREACHABLE, f"no coordinator answers at {address}: {cause}")
-    return PeerError(
-        Code.IDENTITY,
-        f"{address} does not use the TLS of a coordinator ({why}); check the address, and ask IT "
-        "whether a firewall or a sign-in page answers in its place",
-    )
+    todo = "check the address, and ask IT whether a firewall or a sign-in page answers in its place"
+    return PeerError(Code.IDENTITY, f"{address} does not use the TLS of a coordinator ({why}); {todo}")
 
 
 async def _peek_certificate(address: str, proxy: Proxy | None) -> x509.Certificate | None:
@@ -91,25 +86,20 @@ async def _peek_certificate(address: str, proxy: Proxy | None) -> x509.Certifica
         return None
 
 
-def refusal_message(address: str, ca_pem: bytes, shown: x509.Certificate, why: str) -> str:
-    """Return the message about a certificate that was refused because of `why`."""
-    if signed_by(shown, x509.load_pem_x509_certificates(ca_pem)):
-        return (
-            f"the certificate at {address} is the federation's, but cannot be used ({why}); check this "
-            "machine's clock and the address, then tell the coordinator's operator"
-        )
-    claimed_uri = _eigenveil_uri(shown)
+def _refusal_message(address: str, shown: x509.Certificate, why: str, *, ours: bool) -> str:
+    """Return the message about a certificate, `ours` or not, that was refused because of `why`."""
+    if ours:
+        todo = "check this machine's clock and the address, then tell the coordinator's operator"
+        return f"the certificate at {address} is the federation's, but cannot be used ({why}); {todo}"
+    exempt = f"IT to exempt {address} from inspection"
+    claimed_uri, signer = _eigenveil_uri(shown), issuer(shown)
     if claimed_uri:
-        return (
-            f"the certificate at {address} names {claimed_uri}, but {issuer(shown)} signed it, not the "
-            "authority "
-            "of the join file: TLS inspection, another federation, or a new authority. "
-            f"Ask IT to exempt {address} from inspection, and tell the federation's operator"
-        )
-    return (
-        f"your network's TLS inspection, issuer {issuer(shown)}, replaces the certificate at {address}; "
-        f"ask IT to exempt {address} from inspection, or check the coordinator's address"
-    )
+        other = f"names {claimed_uri}, but {signer} signed it, not the authority of the join file"
+        causes = "TLS inspection, another federation, or a new authority"
+        todo = f"Ask {exempt}, and tell the federation's operator"
+        return f"the certificate at {address} {other}: {causes}. {todo}"
+    inspected = f"your network's TLS inspection, issuer {signer}, replaces the certificate at {address}"
+    return f"{inspected}; ask {exempt}, or check the coordinator's address"
 
 
 def signed_by(shown: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
@@ -133,13 +123,11 @@ def issuer(shown: x509.Certificate) -> str:
 
 def _eigenveil_uri(shown: x509.Certificate) -> str:
     """Return the eigenveil:// name in a certificate; empty if there is no readable one."""
-    try:
-        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, ValueError):
-        return ""
-    ours = [uri for uri in uris if uri.startswith("eigenveil://") and uri.isprintable()]
-    return ours[0][:NAME_LENGTH] if ours else ""
+    with suppress(x509.ExtensionNotFound, ValueError):
+        for uri in _alternative_names(shown).get_values_for_type(x509.UniformResourceIdentifier):
+            if uri.startswith("eigenveil://") and uri.isprintable():
+                return uri[:NAME_LENGTH]
+    return ""
 
 
 HANDSHAKE_SECONDS = 10.0
@@ -172,9 +160,7 @@ async def verified_channel(
     check_coordinator(leaf, federation)
     pinned_pem = leaf.public_bytes(Encoding.PEM)
     pair = read(client) if client else None
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=pinned_pem, private_key=pair, certificate_chain=pair
-    )
+    credentials = grpc.ssl_channel_credentials(pinned_pem, private_key=pair, certificate_chain=pair)
     if proxy is None:
         return grpc.aio.secure_channel(address, credentials, options=CLIENT_OPTIONS)
     options = (*CLIENT_OPTIONS, *proxy.options(address))
@@ -187,32 +173,23 @@ def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
     Raises:
         PeerError: code `identity`.
     """
-    identity = parse_identity(only_uri(leaf))
-    if _usages(leaf) != [ExtendedKeyUsageOID.SERVER_AUTH] or any("*" in name for name in _hosts(leaf)):
+    identity, usages = parse_identity(only_uri(leaf)), list[x509.ObjectIdentifier]()
+    with suppress(*UNREADABLE):
+        usages += leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    hosts = _alternative_names(leaf).get_values_for_type(x509.DNSName)
+    if usages != [ExtendedKeyUsageOID.SERVER_AUTH] or any("*" in name for name in hosts):
+        why = "it must be for servers only and have no wildcard host. Tell the federation's operator"
         raise PeerError(
-            Code.IDENTITY,
-            f"the other end's certificate, {identity.uri}, is not a coordinator's: it must be for servers "
-            "only "
-            "and have no wildcard host. Tell the federation's operator",
+            Code.IDENTITY, f"the other end's certificate, {identity.uri}, is not a coordinator's: {why}"
         )
     if (identity.federation, identity.role) != (federation, Role.COORDINATOR):
-        raise PeerError(
-            Code.IDENTITY,
-            f"the server is {identity.uri}, not the coordinator of federation {federation}; "
-            "check the address, and tell the federation's operator",
-        )
+        other = f"the server is {identity.uri}, not the coordinator of federation {federation}"
+        todo = "check the address, and tell the federation's operator"
+        raise PeerError(Code.IDENTITY, f"{other}; {todo}")
 
 
-def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
-    try:
-        return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except UNREADABLE:
-        return []
-
-
-def _hosts(certificate: x509.Certificate) -> list[str]:
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return names.get_values_for_type(x509.DNSName)
+def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def only_uri(certificate: x509.Certificate) -> str:
@@ -221,11 +198,9 @@ def only_uri(certificate: x509.Certificate) -> str:
     Raises:
         PeerError: code `identity`, none or several.
     """
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        uris = extension.value.get_values_for_type(x509.UniformResourceIdentifier)
-    except UNREADABLE:
-        uris = []
+    uris: list[str] = []
+    with suppress(*UNREADABLE):
+        uris += _alternative_names(certificate).get_values_for_type(x509.UniformResourceIdentifier)
     if len(uris) != 1:
         raise PeerError(Code.IDENTITY, f"a certificate must carry one identity, this has {len(uris)}")
     return uris[0]
@@ -247,9 +222,8 @@ def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
         if client is not None:
             context.load_cert_chain(client)
     except (ssl.SSLError, OSError, UnicodeDecodeError) as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"the stored key or certificates are unusable: {problem}; enrol again"
-        ) from problem
+        why = f"the stored key or certificates are unusable: {problem}; enrol again"
+        raise RequestError(Code.BAD_CONFIG, why) from problem
     return context
 
 
@@ -267,8 +241,7 @@ async def verified_leaf(
             return await handshake(address, context, proxy)
     except TimeoutError as problem:
         via = "" if proxy is None else f" through the proxy {proxy.address}"
-        raise PeerError(
-            Code.UNREACHABLE, f"no coordinator answers at {address}{via} within {HANDSHAKE_SECONDS:.0f} s"
-        ) from problem
+        late = f"no coordinator answers at {address}{via} within {HANDSHAKE_SECONDS:.0f} s"
+        raise PeerError(Code.UNREACHABLE, late) from problem
     except OSError as problem:
         raise await handshake_error(address, ca_pem, proxy, problem) from problem

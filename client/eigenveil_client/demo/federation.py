@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
@@ -16,7 +15,7 @@ from eigenveil.dictionary.formats import dictionary_to_toml
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil_client.demo.layout import DemoLayout
-from eigenveil_client.demo.processes import Job, Processes, Task
+from eigenveil_client.demo.processes import Job, Processes, Task, check
 from eigenveil_client.site.policy import ALGORITHMS
 
 NAME = "demo"
@@ -26,8 +25,7 @@ COORDINATOR = "coordinator"
 DEFAULT_EPSILON, DELTA, DEFAULT_MAX_EPSILON = 10.0, 1e-6, 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoLedgers:
+class DemoLedgers(NamedTuple):
     """The coordinator's status, and the `ledger` and the `egress` ledger of each site."""
 
     status: dict[str, Any]
@@ -90,10 +88,9 @@ class DemoFederation:
         coordinator = self._serve_coordinator()
         self._processes.finish(sites)
         self._processes.ready([coordinator])
-        enrol_tasks = [
-            self._site_task(name, "enrol", "--join", self._layout.join(name)) for name in self._sites
-        ]
-        analyst = self._analyst_task(f"{ANALYST}-enrol", "enrol", "--join", self._layout.join(ANALYST))
+        joins = {name: self._layout.join(name) for name in (*self._sites, ANALYST)}
+        enrol_tasks = [self._site_task(name, "enrol", "--join", joins[name]) for name in self._sites]
+        analyst = self._analyst_task(f"{ANALYST}-enrol", "enrol", "--join", joins[ANALYST])
         self._processes.finish([*enrol_tasks, analyst])
         self._confirm_analyst()
         if self._masked:
@@ -108,20 +105,13 @@ class DemoFederation:
 
         In practice people compare it by telephone; here one program acts for all parties.
         """
-        key_card = self._layout.analyst_card(ANALYST)
-        exported = self._processes.finish(
-            [self._analyst_task("key-export", "key", "export", "--out", key_card)]
-        )[0]
-        import_tasks = [self._analysts_task(name, "import", key_card) for name in self._sites]
+        key_card = self._layout.key_card(ANALYST, "analyst")
+        export = self._analyst_task("key-export", "key", "export", "--out", key_card)
+        (exported,) = self._processes.finish([export])
         confirm = ("confirm", ANALYST, "--fingerprint", exported["fingerprint"], "--by", NAME)
+        steps = ("import", key_card), confirm
         self._processes.finish(
-            [*import_tasks, *(self._analysts_task(name, *confirm) for name in self._sites)]
-        )
-
-    def _analysts_task(self, name: str, action: str, *arguments: str | Path) -> Task:
-        config = ("--config", self._layout.site_config(name), "--json")
-        return self._processes.enqueue(
-            f"{name}-analysts-{action}", "eigenveil-site", "analysts", action, *arguments, *config
+            [self._site_task(name, "analysts", *step, words=2) for step in steps for name in self._sites]
         )
 
     def _exchange_key_cards(self) -> None:
@@ -129,58 +119,45 @@ class DemoFederation:
 
         In practice people compare the fingerprints by telephone; here one program acts for all sites.
         """
-        export_tasks = [
-            self._peers_task(name, "export", "--out", self._layout.key_card(name), about="")
-            for name in self._sites
+        key_cards = {name: self._layout.key_card(name, "peer") for name in self._sites}
+        exports = [
+            self._site_task(name, "peers", "export", "--out", card, words=2)
+            for name, card in key_cards.items()
         ]
-        key_cards = dict(zip(self._sites, self._processes.finish(export_tasks), strict=True))
-        others = {name: [one for one in self._sites if one != name] for name in self._sites}
-        import_tasks = [
-            self._peers_task(name, "import", *map(self._layout.key_card, others[name]), about="")
-            for name in self._sites
-        ]
-        confirm_tasks = [
-            self._peers_task(
-                name, "confirm", other, "--fingerprint", key_cards[other]["fingerprint"], "--by", NAME,
-                about=other,
-            )
-            for name in self._sites
-            for other in others[name]
-        ]  # fmt: skip
-        self._processes.finish([*import_tasks, *confirm_tasks])
-
-    def _peers_task(self, name: str, action: str, *arguments: str | Path, about: str) -> Task:
-        config = ("--config", self._layout.site_config(name), "--json")
-        task_name = "-".join(filter(None, (name, "peers", action, about)))
-        return self._processes.enqueue(task_name, "eigenveil-site", "peers", action, *arguments, *config)
+        exported = dict(zip(self._sites, self._processes.finish(exports), strict=True))
+        tasks = []
+        for name in self._sites:
+            others = [other for other in self._sites if other != name]
+            others_cards = [key_cards[other] for other in others]
+            tasks.append(self._site_task(name, "peers", "import", *others_cards, words=2))
+            for other in others:
+                confirm = ("confirm", other, "--fingerprint", exported[other]["fingerprint"], "--by", NAME)
+                tasks.append(self._site_task(name, "peers", *confirm, words=3))
+        self._processes.finish(tasks)
 
     def _coordinator_task(self, name: str, *arguments: str | Path) -> Task:
-        config = self._layout.coordinator_config
-        return self._processes.enqueue(
-            name, "eigenveil-coordinator", *arguments, "--config", config, "--json"
-        )
+        config = ("--config", self._layout.coordinator_config, "--json")
+        return self._processes.enqueue(name, "eigenveil-coordinator", *arguments, *config)
 
-    def _site_task(self, name: str, *arguments: str | Path) -> Task:
-        config = self._layout.site_config(name)
-        return self._processes.enqueue(
-            f"{name}-{arguments[0]}", "eigenveil-site", *arguments, "--config", config, "--json"
-        )
+    def _site_task(self, name: str, *arguments: str | Path, words: int = 1) -> Task:
+        """Queue a command of a site, named after its first `words`."""
+        task_name = "-".join(map(str, (name, *arguments[:words])))
+        config = ("--config", self._layout.site_config(name), "--json")
+        return self._processes.enqueue(task_name, "eigenveil-site", *arguments, *config)
 
     def _analyst_task(self, name: str, *arguments: str | Path) -> Task:
-        return self._processes.enqueue(
-            name, "eigenveil", *arguments, "--profile", self._layout.analyst, "--json"
-        )
+        profile = ("--profile", self._layout.analyst, "--json")
+        return self._processes.enqueue(name, "eigenveil", *arguments, *profile)
 
     def _serve_coordinator(self) -> Job:
-        self.daemons[COORDINATOR] = self._processes.start(
-            COORDINATOR, "eigenveil-coordinator", "serve", "--config", self._layout.coordinator_config
-        )
-        return self.daemons[COORDINATOR]
+        config = self._layout.coordinator_config
+        job = self._processes.start(COORDINATOR, "eigenveil-coordinator", "serve", "--config", config)
+        self.daemons[COORDINATOR] = job
+        return job
 
     def serve_site(self, name: str) -> Job:
-        self.daemons[name] = self._processes.start(
-            name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
-        )
+        config = self._layout.site_config(name)
+        self.daemons[name] = self._processes.start(name, "eigenveil-site", "serve", "--config", config)
         return self.daemons[name]
 
     def publish(self, dictionary: Dictionary) -> None:
@@ -190,7 +167,6 @@ class DemoFederation:
         self._processes.finish([self._coordinator_task("dictionary-publish", "dictionary", "publish", file)])
 
     def start_submission(self) -> Task:
-        """Start submitting the study."""
         return self._analyst_task("submit", "study", "submit", self._layout.study, "--yes")
 
     def finish_submission(self, task: Task) -> str:
@@ -202,7 +178,9 @@ class DemoFederation:
         return self.finish_submission(self.start_submission())
 
     def check(self) -> None:
-        self._processes.check(list(self.daemons.values()))
+        """Raise the error of a daemon that has ended."""
+        for job in self.daemons.values():
+            check(job)
 
     def kill(self, name: str) -> None:
         """Kill the coordinator or a site with SIGKILL."""
@@ -215,11 +193,8 @@ class DemoFederation:
 
     def start_reading_ledgers(self) -> list[Task]:
         """Start reading the coordinator's status and every site's two ledgers."""
-        tasks = (
-            self._site_task(name, ledger_name, "show")
-            for name in self._sites
-            for ledger_name in ("ledger", "egress")
-        )
+        ledgers = ("ledger", "egress")
+        tasks = (self._site_task(name, ledger, "show") for name in self._sites for ledger in ledgers)
         return [self._coordinator_task("status", "status"), *tasks]
 
     def finish_reading_ledgers(self, tasks: Sequence[Task]) -> DemoLedgers:
@@ -227,7 +202,7 @@ class DemoFederation:
         status, *outputs = self._processes.finish(tasks)
         pairs = zip(self._sites, outputs[::2], outputs[1::2], strict=True)
         sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
-        return DemoLedgers(status=status, sites=sites)
+        return DemoLedgers(status, sites)
 
 
 def free_ports() -> tuple[int, int]:

@@ -55,13 +55,9 @@ class DemoLayout:
         """Return the path of the join file of a site or of the analyst."""
         return self.root / "join" / f"{name}.json"
 
-    def key_card(self, name: str) -> Path:
-        """Return the path of a site's key card, which identifies it to the other sites."""
-        return self.root / "join" / f"{name}.peer"
-
-    def analyst_card(self, name: str) -> Path:
-        """Return the path of an analyst's key card, for the sites."""
-        return self.root / "join" / f"{name}.analyst"
+    def key_card(self, name: str, kind: str) -> Path:
+        """Return the path of a key card for the sites: of a `peer`, or of an `analyst`."""
+        return self.root / "join" / f"{name}.{kind}"
 
 
 @contextmanager
@@ -84,7 +80,7 @@ def open_demo_folder(root: Path) -> Iterator[DemoLayout]:
     if lock is None:
         raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait until it ends")
     with lock:
-        for path in (root / name for name in NAMES):
+        for path in map(root.joinpath, NAMES):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
@@ -117,14 +113,8 @@ def demo_study(
     packaged = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
     study = parse_study(packaged)
     names = tuple(f"hospital-{i + 1}" for i in range(sites))
-    return replace(
-        study,
-        algorithm=algorithm,
-        components=components,
-        epsilon=epsilon,
-        trust=trust,
-        federation=replace(study.federation, sites=names),
-    )
+    settings = replace(study, algorithm=algorithm, components=components, epsilon=epsilon, trust=trust)
+    return replace(settings, federation=replace(study.federation, sites=names))
 
 
 def demo_dictionary(study: Study) -> Dictionary:

@@ -74,11 +74,6 @@ def command_line(program: str) -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", MODULES[program]]
 
 
-def _parent_guard_command() -> list[str]:
-    """Return the command prefix that ends a command when the demonstration is killed."""
-    return [sys.executable, "-I", "-S", parent_guard.__file__, str(os.getpid())]
-
-
 class Processes:
     """All processes of one demonstration. `stop` ends them.
 
@@ -105,15 +100,13 @@ class Processes:
     def _start(self, name: str, command: list[str], stdin: int) -> Job:
         """Start a process in its own session, so that Ctrl-C reaches the demonstration only."""
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
+        # ends the command when the demonstration is killed
+        guard = [sys.executable, "-I", "-S", parent_guard.__file__, str(os.getpid())]
         with out.open("wb") as output, log.open("ab") as problems:
             process = subprocess.Popen(
-                [*_parent_guard_command(), *command],
-                stdin=stdin,
-                stdout=output,
-                stderr=problems,
-                env=self._environment,
-                start_new_session=True,
-            )
+                [*guard, *command], stdin=stdin, stdout=output, stderr=problems,
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
         job = Job(name=name, process=process, out=out, log=log)
         self._jobs.append(job)
         return job
@@ -125,14 +118,8 @@ class Processes:
 
     def _shell(self, program: str) -> Job:
         if program not in self._shells:
-            shell = [
-                sys.executable,
-                "-m",
-                "eigenveil_client.demo.processes",
-                MODULES[program],
-                LOADED[program],
-            ]
-            command = [*shell, str(self._logs)]
+            shell = [sys.executable, "-m", "eigenveil_client.demo.processes", MODULES[program]]
+            command = [*shell, LOADED[program], str(self._logs)]
             self._shells[program] = self._start(f"{program}-shell", command, subprocess.PIPE)
             self._enqueued[program] = 0
         return self._shells[program]
@@ -160,7 +147,7 @@ class Processes:
         """
         deadline = time.monotonic() + COMMAND_SECONDS
         for task in tasks:
-            _wait_until(_has_ended, task, "did not end", deadline)
+            _wait_until(lambda one: _code(one) is not None, task, "did not end", deadline)
             if code := _code(task):
                 raise failure(task, code)
         return [_last_object(task) for task in tasks]
@@ -173,12 +160,7 @@ class Processes:
         """
         deadline = time.monotonic() + COMMAND_SECONDS
         for job in jobs:
-            _wait_until(_is_serving, job, "did not serve", deadline)
-
-    def check(self, daemons: Sequence[Job]) -> None:
-        """Raise the error of any of `daemons` that has ended."""
-        for job in daemons:
-            _check(job)
+            _wait_until(lambda one: b"\n" in one.out.read_bytes(), job, "did not serve", deadline)
 
     def kill(self, job: Job) -> None:
         """Kill with SIGKILL, and wait for the end."""
@@ -206,31 +188,19 @@ class Processes:
 
 
 def _wait_until(done: Callable[[One], bool], waitable: One, problem: str, deadline: float) -> None:
-    """Poll until `done`.
-
-    Raises:
-        EigenveilError: the process ended, or the deadline passed.
-    """
+    """Poll until `done`, or raise an error: the process ended, or the deadline passed."""
     while not done(waitable):
-        _check(waitable)
+        check(waitable)
         if time.monotonic() > deadline:
-            raise InternalError(
-                Code.BUG, f"{waitable.name} {problem} within {COMMAND_SECONDS:.0f} s; see {waitable.log}"
-            )
+            late = f"{waitable.name} {problem} within {COMMAND_SECONDS:.0f} s; see {waitable.log}"
+            raise InternalError(Code.BUG, late)
         time.sleep(POLL_SECONDS)
 
 
-def _check(waitable: Job | Task) -> None:
+def check(waitable: Job | Task) -> None:
+    """Raise the error of a process that has ended."""
     if waitable.process.poll() is not None:
         raise failure(waitable, waitable.process.returncode)
-
-
-def _is_serving(daemon: Job) -> bool:
-    return b"\n" in daemon.out.read_bytes()
-
-
-def _has_ended(task: Task) -> bool:
-    return _code(task) is not None
 
 
 def _code(task: Task) -> int | None:

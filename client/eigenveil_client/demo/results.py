@@ -23,22 +23,13 @@ def write_results(
     write_durably(layout.root / "release.json", release)
     signed = load_release(release)
     verify_release(signed, identity.release_key)
-    result = signed.result
-    sine, projection = None, None
+    result, sine, projection = signed.result, None, None
     if result.declined is None:
-        components = result.components
-        sine = sin_angle(exact_components(to_grid(records.values, study), study), components)
-        scaled = (records.values - result.mean) / result.scale
-        projection = Projection(
-            points=scaled @ components.T,
-            groups=records.groups,
-            note="The dots are the demonstration's public records; in a study no record leaves its site.",
-        )
-    page = render(
-        signed.document,
-        public_key=signed.public_key.hex(),
-        projection=projection,
-        measured_sin_angle=sine,
-    )
+        sine = sin_angle(exact_components(to_grid(records.values, study), study), result.components)
+        points = (records.values - result.mean) / result.scale @ result.components.T
+        note = "The dots are the demonstration's public records; in a study no record leaves its site."
+        projection = Projection(points=points, groups=records.groups, note=note)
+    key = signed.public_key.hex()
+    page = render(signed.document, public_key=key, projection=projection, measured_sin_angle=sine)
     write_durably(layout.root / "report.html", page.encode())
     return sine
