@@ -112,14 +112,6 @@ def rank_counts(rows: GridRows, query: Subsamples) -> IntArray:
     return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=query.rank + 1)))
 
 
-def subsample_span(rows: GridRows, query: Subsamples, wanted: IntArray) -> IntArray | None:
-    """Return the subsample's span whose fingerprint is `wanted`, or None. Shape: (query.rank d,)."""
-    for found in spans(rows, query):
-        if found is not None and len(found) == query.rank and (fingerprint(found) == wanted).all():
-            return found.reshape(-1)
-    return None
-
-
 NEGLIGIBLE = 1e-9  # of the largest singular value: below it a direction counts as absent
 
 
@@ -168,17 +160,6 @@ def cell_votes(rows: GridRows, query: Cells, dimensions: Sequence[int]) -> IntAr
                 if found is not None:
                     out[i, place] = fingerprint(found)
     return out.reshape(-1)
-
-
-def subsample_cell(rows: GridRows, query: Cells, wanted: IntArray) -> IntArray | None:
-    """Return the subsample's cell whose fingerprint is `wanted`, or None. Shape: (q d,)."""
-    points = geometry.points(query)
-    with single_blas_thread():
-        for vectors in subsample_directions(rows, query):
-            found = projector_cell(vectors, query.rank, query, points)
-            if found is not None and (fingerprint(found) == wanted).all():
-                return found
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -252,14 +233,6 @@ def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
     return np.array([ranked[0][0], second, *ranked[0][1]], dtype=np.int64)
 
 
-def candidate_span(rows: GridRows, pool: Pool, wanted: IntArray) -> IntArray | None:
-    """Return the span whose fingerprint is `wanted`, or None. Shape: (pool.rank d,)."""
-    for candidate in candidate_spans(rows, pool):
-        if (fingerprint(candidate.echelon_form) == wanted).all():
-            return candidate.echelon_form.reshape(-1)
-    return None
-
-
 def answer(rows: GridRows, query: SubspaceQuery) -> IntArray:
     """Return one site's answer. Shape: rows (n, d) -> (query.length,).
 
@@ -285,10 +258,24 @@ def answer(rows: GridRows, query: SubspaceQuery) -> IntArray:
 
 def preimage(rows: GridRows, query: Preimage) -> IntArray | None:
     """Return the preimage of the fingerprint among these records, or None. Shape: (query.source.size,)."""
-    match query.source:
-        case Subsamples() as source:
-            return subsample_span(rows, source, query.fingerprint)
-        case Cells() as source:
-            return subsample_cell(rows, source, query.fingerprint)
-        case Pool() as source:
-            return candidate_span(rows, source, query.fingerprint)
+    with single_blas_thread():  # as the votes were computed
+        for found in _fingerprinted(rows, query.source):
+            if (fingerprint(found) == query.fingerprint).all():
+                return found.reshape(-1)
+    return None
+
+
+def _fingerprinted(rows: GridRows, source: Subsamples | Cells | Pool) -> Iterator[IntArray]:
+    """Yield the spans or cells of these records that have a fingerprint."""
+    match source:
+        case Subsamples():
+            full = (found for found in spans(rows, source) if found is not None)
+            yield from (found for found in full if len(found) == source.rank)
+        case Pool():
+            yield from (candidate.echelon_form for candidate in candidate_spans(rows, source))
+        case Cells():
+            points = geometry.points(source)
+            for vectors in subsample_directions(rows, source):
+                found = projector_cell(vectors, source.rank, source, points)
+                if found is not None:
+                    yield found
