@@ -35,10 +35,7 @@ from eigenveil.study.study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Count:
-    """Number of usable records.
-
-    Shape: answer (1,).
-    """
+    """Number of usable records. Shape: answer (1,)."""
 
     kind: ClassVar[QueryKind] = "count"
     meaning: ClassVar[str] = "the number of usable records"
@@ -120,10 +117,7 @@ class ClippedSum(ClippedRows, ClippedVectors):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SquaredNormSum(ClippedRows):
-    """Sum of min(||z||^2, R^2).
-
-    Shape: centre (d,); answer (1,).
-    """
+    """Sum of min(||z||^2, R^2). Shape: centre (d,); answer (1,)."""
 
     kind: ClassVar[QueryKind] = "squared_norm_sum"
     meaning: ClassVar[str] = (

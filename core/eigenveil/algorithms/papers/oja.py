@@ -120,10 +120,7 @@ def spectrum_rates(values: FloatArray, k: int, longest: float) -> StepSchedule:
 
 
 class RunningStrength:
-    """Running mean of w . g for each direction, from releases, without cost.
-
-    Shape: (m,).
-    """
+    """Running mean of w . g for each direction, from releases, without cost. Shape: (m,)."""
 
     def __init__(self, m: int) -> None:
         self._sum, self._seen = np.zeros(m), 0
