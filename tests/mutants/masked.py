@@ -52,6 +52,6 @@ OF_MASKED: tuple[Mutant, ...] = (
        "validate(round_query, contribution, records, contribution.attempt)",
        "tests/server/masked/test_masked_answers.py"
        "::test_an_answer_for_another_set_or_for_none_is_refused_and_told"),
-    of("P33", "study/composition.py", "                // study.attempts\n", "", SPENT),
+    of("P33", "study/composition.py", " // study.attempts\n", "\n", SPENT),
     of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
 )  # fmt: skip

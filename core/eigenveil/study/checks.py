@@ -1,7 +1,4 @@
-"""Checks and conversions of the parts of a study: TOML size, types, texts, and bounds that the grid holds.
-
-Plain values, as in TOML and JSON, become typed values and back.
-"""
+"""Checks and conversions of the parts of a study: TOML size, types, texts, and bounds that the grid holds."""
 
 from __future__ import annotations
 
@@ -49,10 +46,9 @@ def check_toml_size(text: str) -> None:
     """Check that a text stays within the limits, so that reading it takes time and memory linear in its size.
 
     `tomllib` stores an entry for each prefix of a dotted key, so a key of 50,000 parts takes gigabytes, and
-    reads arrays and inline tables by recursion. So the scan comes before it, reads each character once and
-    stores the open brackets only, at most `DEEPEST` of them. It splits a text as `tomllib` does, up to its
-    first error, and does not stop at errors itself: all that `tomllib` would build before an error is
-    counted.
+    reads arrays and inline tables by recursion. This scan before it reads each character once, and stores
+    the open brackets only. It splits a text as `tomllib` does and does not stop at errors: all that
+    `tomllib` would build before an error is counted.
 
     Raises:
         ValueError: too many characters, keys or levels, or a word that is too long.
@@ -92,11 +88,18 @@ class _Path:
         """Update the position at a mark outside strings and comments."""
         match mark:
             case "\n" if not self._open:
-                self._line_ends()
+                if self._in_header:
+                    self._table, self._in_header = self.depth, False
+                self.depth, self._in_key = self._table, True
             case "[" if self._in_key and not self._open:
-                self._header_opens()
+                # The second bracket of an array of tables is a level too.
+                self.depth = self.depth + 1 if self._in_header else 2
+                self.keys += 1
+                self._in_header = True
             case "[" | "{":
-                self._value_opens(keyed=mark == "{")
+                self._in_key = mark == "{"
+                self._open.append((self.depth, self._in_key))
+                self.depth += 1
             case "]" | "}" if self._open:
                 self.depth, _ = self._open.pop()
                 self._in_key = False
@@ -109,22 +112,6 @@ class _Path:
             case "=" if self._in_key:
                 self._in_key = False
                 self.keys += 1
-
-    def _line_ends(self) -> None:
-        if self._in_header:
-            self._table, self._in_header = self.depth, False
-        self.depth, self._in_key = self._table, True
-
-    def _header_opens(self) -> None:
-        """Enter a header; the second bracket of an array of tables is a level too."""
-        self.depth = self.depth + 1 if self._in_header else 2
-        self.keys += 1
-        self._in_header = True
-
-    def _value_opens(self, *, keyed: bool) -> None:
-        self._open.append((self.depth, keyed))
-        self.depth += 1
-        self._in_key = keyed
 
 
 BOM = "\ufeff"  # byte order mark, which some editors write before the first character
@@ -187,11 +174,9 @@ def check_keys(
     data: Collection[str], known: Collection[str], needed: Collection[str], where: str, refuse: Refuse
 ) -> None:
     """Check that `data` has only `known` keys, and all that are `needed`."""
-    strange = sorted(set(data) - set(known))
-    if strange:
+    if strange := sorted(set(data) - set(known)):
         raise refuse(f"{where}: unknown key {', '.join(strange)} (known: {', '.join(known)})")
-    missing = [key for key in needed if key not in data]
-    if missing:
+    if missing := [key for key in needed if key not in data]:
         raise refuse(f"{where} has no {', '.join(missing)}")
 
 
@@ -306,10 +291,7 @@ def check_bounds(where: str, lower: float, upper: float, half_range: float) -> N
         f"{where}: lower bound {lower} must be below upper bound {upper}; "
         "leave out a column that cannot vary",
     )
-    need(
-        half_range <= WIDEST,
-        f"{where}: the bounds are more than {2 * WIDEST:g} apart; change the column's unit",
-    )
+    need(half_range <= WIDEST, f"{where}: the bounds are over {2 * WIDEST:g} apart; change the column's unit")
     need(
         half_range > max(RESOLUTION * max(abs(lower), abs(upper)), TINIEST),
         f"{where}: the bounds {lower} and {upper} are too close for 64-bit numbers to separate "

@@ -51,20 +51,16 @@ def affordable(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Cost:
         RequestError: the algorithm cannot run at this delta, or the budget is below one micro-rho.
     """
     traits = algorithm.properties
-    can_run = study.delta > 0 or traits.pure
-    need(can_run, f"{algorithm.value} cannot run at delta = 0; state a delta such as 1e-6")
+    runs = study.delta > 0 or traits.pure
+    need(runs, f"{algorithm.value} cannot run at delta = 0; state a delta such as 1e-6")
     mechanism_delta = 0
     if traits.delta:
         mechanism_delta = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
     match composition(study, algorithm):
         case Composition.GAUSSIAN if study.masked:
             mechanism_delta = MASKED_ATTEMPT_DELTA * MAX_ROUNDS
-            rho = (
-                gaussian.micro_rho_for(
-                    study.epsilon, remaining_delta(study, mechanism_delta * study.attempts)
-                )
-                // study.attempts
-            )
+            remaining = remaining_delta(study, mechanism_delta * study.attempts)
+            rho = gaussian.micro_rho_for(study.epsilon, remaining) // study.attempts
             need(rho >= 1, f"epsilon = {shown(study.epsilon)} is too small for {study.attempts} attempts")
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)

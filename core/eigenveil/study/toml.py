@@ -27,12 +27,10 @@ MANY = 16  # least number of consecutive equal columns that share a table
 
 
 def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return the tables of columns in their order.
+    """Return the tables of columns in their order, with every key, since digests are computed from them.
 
     Many columns that differ in their names only share one table with `names`. So 20,000 genetic variants take
     20,000 names and one description, in a file and in a plan.
-
-    Every key is present, and a study has one form only, because its digest is computed from it.
     """
     tables: list[dict[str, Any]] = []
     for _, run in groupby(columns, key=lambda one: (one.unit, one.lower, one.upper, one.fill)):
@@ -61,11 +59,10 @@ def single_tables(tables: Sequence[Any]) -> Iterator[Any]:
 
 
 def _names(table: Mapping[str, Any]) -> list[str]:
-    names = table[NAMES]
-    if NAME in table:
-        raise study_error("a table of columns has both name and names; remove one of them")
-    if not (isinstance(names, list) and names and all(type(name) is str for name in names)):
-        raise study_error("names must be a list of at least one column name")
+    names: list[str] = table[NAMES]
+    need(NAME not in table, "a table of columns has both name and names; remove one of them")
+    listed = isinstance(names, list) and bool(names) and all(type(name) is str for name in names)
+    need(listed, "names must be a list of at least one column name")
     return names
 
 
@@ -180,14 +177,13 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
     Raises:
         RequestError: an unknown or missing key, a wrong type, or an invalid value.
     """
-    if DICTIONARY in data:
-        raise study_error(f"a submitted study cannot refer to a dictionary; {RESOLVE_HINT}")
+    need(DICTIONARY not in data, f"a submitted study cannot refer to a dictionary; {RESOLVE_HINT}")
     check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", study_error)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
     for section in ("privacy", "records"):
-        section_data = _table(data, section)
-        check_keys(section_data, SECTIONS[section], (), f"[{section}]", study_error)
-        flat |= section_data
+        table = _table(data, section)
+        check_keys(table, SECTIONS[section], (), f"[{section}]", study_error)
+        flat |= table
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", study_error)
     radius = radius_from(flat.pop("radius", "balance"))
     return Study(
@@ -201,12 +197,9 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
 def study_to_dict(study: Study) -> dict[str, Any]:
     """Return the inverse of `study_from_dict`: nested plain values with every key present."""
     flat = plain_fields(study) | {"radius": radius_value(study.radius)}
-    out: dict[str, Any] = {key: flat[key] for key in SECTIONS[""]}
-    for section in ("privacy", "records"):
-        out[section] = {key: flat[key] for key in SECTIONS[section]}
-    out["federation"] = plain_fields(study.federation)
-    out["columns"] = column_tables(study.columns)
-    return out
+    sections = {name: {key: flat[key] for key in keys} for name, keys in SECTIONS.items()}
+    tables = {"federation": plain_fields(study.federation), "columns": column_tables(study.columns)}
+    return sections.pop("") | sections | tables
 
 
 def study_digest(study: Study) -> str:
@@ -215,20 +208,19 @@ def study_digest(study: Study) -> str:
 
 
 def _table(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    section_data = data.get(name, {})
-    if not isinstance(section_data, dict):
-        raise study_error(f"[{name}] must be a table")
-    return section_data
+    table: Any = data.get(name, {})
+    need(isinstance(table, dict), f"[{name}] must be a table")
+    return dict(table)
 
 
 def _columns(data: Mapping[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
-    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise study_error(f"columns must be an array of tables, [[columns]]; {RESOLVE_HINT}")
+    tables = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(tables, f"columns must be an array of tables, [[columns]]; {RESOLVE_HINT}")
     return tuple(column for position, row in enumerate(rows, 1) for column in _table_columns(row, position))
 
 
 def _federation(data: Mapping[str, Any]) -> Federation:
-    section_data = _table(data, "federation")
-    check_keys(section_data, field_types(Federation), required(Federation), "[federation]", study_error)
-    return Federation(**coerce_values(Federation, section_data, study_error))
+    table = _table(data, "federation")
+    check_keys(table, field_types(Federation), required(Federation), "[federation]", study_error)
+    return Federation(**coerce_values(Federation, table, study_error))
