@@ -68,6 +68,7 @@ def run(group: click.Command, extra: str) -> int:
     try:
         with require_extra(extra):
             result = group.main(standalone_mode=False)
+        return result if isinstance(result, int) else 0
     except EigenveilError as problem:
         return report_error(problem)
     except click.exceptions.NoArgsIsHelpError as help_request:
@@ -78,12 +79,9 @@ def run(group: click.Command, extra: str) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _print_error("interrupted", "interrupted", INTERRUPTED, as_json)
     except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
-        defect = (
-            f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}: please "
-            "report this line"
-        )
-        return _print_error(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
-    return result if isinstance(result, int) else 0
+        where = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}"
+        message = f"{where}: please report this line"
+        return _print_error(Code.BUG.value, message, TABLE[Code.BUG].exit_code, as_json)
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Locks between processes, a parallel map, isolated subprocesses and the time grid for sending noise.
 
-The system releases locks when a process ends in any way. The map runs in threads on all processors; core
-itself starts no threads. Subprocesses of a daemon or a command are without its secrets. Drawn noise is sent
-on the grid, so that its sampling time is not visible [P6].
+The system releases locks when a process ends in any way. Drawn noise is sent on the grid, so that its
+sampling time is not visible [P6].
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TypeVar
 
-from eigenveil_common.files import HAS_FILE_OWNERS, storage_error
+from eigenveil_common.files import HAS_FILE_OWNERS, storage_errors
 
 IN_FOLDER = "folder.lock"  # lock file of a folder where the system cannot open folders
 RETRY_SECONDS = 0.05  # polling interval where the system has no blocking lock
@@ -46,17 +45,11 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _acquire(path: Path, *, wait: bool) -> int:
-    try:
+    with storage_errors("lock", path), ExitStack() as undo:
         handle = _open_lock(path)
-        try:
-            _lock_handle(handle, wait=wait)
-        except OSError:
-            os.close(handle)
-            raise
-    except BlockingIOError:
-        raise
-    except OSError as problem:
-        raise storage_error("lock", path, problem) from problem
+        undo.callback(os.close, handle)
+        _lock_handle(handle, wait=wait)
+        undo.pop_all()
     return handle
 
 
@@ -79,11 +72,8 @@ def _lock_handle(handle: int, *, wait: bool) -> None:
 
 
 def _open_lock(path: Path) -> int:
-    """Open a folder or a lock file.
-
-    Only the owner may open a lock file, because every user who opens it can lock it; its mode is set even if
-    it exists. Links are refused, because they could point to any file.
-    """
+    """Open a folder or a lock file. Only the owner may open a lock file, because every user who opens it can
+    lock it. Links are refused, because they could point to any file."""
     if path.is_dir() and not path.is_symlink():
         if HAS_FILE_OWNERS:
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -124,15 +114,10 @@ def start_isolated(
 
     `stdin` may be another descriptor. `settings` are added to its environment.
     """
-    return subprocess.Popen(
-        # -P: no module is loaded from the current folder.
-        [sys.executable, "-P", "-m", module],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env={name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
-        | dict(settings),
-    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
+    # -P: no module is loaded from the current folder.
+    command = [sys.executable, "-P", "-m", module]
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env | dict(settings))
 
 
 def kill_process(process: subprocess.Popen[bytes]) -> None:

@@ -19,13 +19,11 @@ _actions: dict[str, Callable[[], None]] = {}
 def failpoint(name: str) -> None:
     """Run the action that `name` was armed with; none in production.
 
-    A test can end this process there, like a power cut or the kernel. A failpoint does nothing unless this
-    process armed it by calling `arm`. No command, configuration or environment variable can arm one; a
-    repository test checks this.
+    A test can end this process there, like a power cut or the kernel. Only `arm` in this process arms one: no
+    command, configuration or environment variable does, as a repository test checks.
     """
-    action = _actions.get(name)
-    if action is not None:
-        action()
+    if name in _actions:
+        _actions[name]()
 
 
 def arm(name: str, action: Callable[[], None]) -> None:
@@ -55,20 +53,25 @@ ADVICE = {
 }
 
 
-def storage_error(act: str, path: Path, problem: OSError) -> InternalError:
-    """Return the error for a failed file operation, with its path and advice; temporary names are hidden."""
-    advice = ADVICE.get(problem.errno or 0, "")
-    message = f"cannot {act} {path}: {problem.strerror or problem}"
-    return InternalError(Code.STORAGE, f"{message}; {advice}" if advice else message)
+@contextmanager
+def storage_errors(act: str, path: Path) -> Iterator[None]:
+    """Turn an OSError within the block into an error with `path` and advice; temporary names are hidden."""
+    try:
+        yield
+    except BlockingIOError:  # another process holds a lock: no failure
+        raise
+    except OSError as problem:
+        message = f"cannot {act} {path}: {problem.strerror or problem}"
+        advice = ADVICE.get(problem.errno or 0)
+        raise InternalError(Code.STORAGE, f"{message}; {advice}" if advice else message) from problem
 
 
 @contextmanager
-def storage_errors(act: str, path: Path) -> Iterator[None]:
-    """Turn an OSError within the block into `storage_error`."""
+def _read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise storage_error(act, path, problem) from problem
+        raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
@@ -78,32 +81,19 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 
 def path_exists(path: Path) -> bool:
-    """Return True if `path` exists.
-
-    Raises:
-        InternalError: code `storage`, the path cannot be accessed.
-    """
+    """Return True if `path` exists. Raises InternalError, code `storage`, if it cannot be accessed."""
     with storage_errors("look at", path):
         return path.exists()
 
 
 def is_occupied(folder: Path) -> bool:
-    """Return True if `folder` exists and is not an empty folder.
-
-    Raises:
-        InternalError: code `storage`, it cannot be accessed.
-    """
+    """Return True if `folder` exists and is not an empty folder."""
     with storage_errors("look into", folder):
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def check_output(path: Path, *inputs: Path) -> None:
-    """Check that a file can be written at `path`, before long or irreversible work.
-
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-        RequestError: it would replace one of `inputs`.
-    """
+    """Check that a file can be written at `path` and replaces none of `inputs`, before irreversible work."""
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise RequestError(Code.CONFLICT, f"{path} would replace what it is made of; name another file")
     with storage_errors("write", path):
@@ -140,7 +130,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
         except OSError:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        _sync(path.parent)
 
 
 def write_secret(path: Path, data: bytes) -> None:
@@ -166,14 +156,6 @@ def read_secret(path: Path) -> bytes:
     with os.fdopen(handle, "rb") as file, _read_errors(path):
         _check_secret(path, os.fstat(handle))
         return file.read()
-
-
-@contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
 
 
 def _check_secret(path: Path, found: os.stat_result) -> None:
@@ -217,13 +199,10 @@ def read(path: Path) -> bytes:
     Raises:
         RequestError: it cannot be read, or is too large.
     """
-    try:
-        with path.open("rb") as file:
-            parts: list[bytes] = []
-            while (part := file.read(MIB)) and len(parts) < MOST_MIB:
-                parts.append(part)
-    except OSError as problem:
-        raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
+    with _read_errors(path), path.open("rb") as file:
+        parts: list[bytes] = []
+        while (part := file.read(MIB)) and len(parts) < MOST_MIB:
+            parts.append(part)
     if part:
         raise RequestError(Code.BAD_CONFIG, f"{path} has over {MOST_MIB} MiB; is this the right file?")
     return b"".join(parts)
@@ -241,15 +220,14 @@ def read_text(path: Path) -> str:
 
 def sync(path: Path) -> None:
     """Make a file and its name durable."""
-    _sync_folder(path)
-    _sync_folder(path.parent)
+    for one in (path, path.parent):
+        _sync(one)
 
 
-def _sync_folder(folder: Path) -> None:
-    if not HAS_FILE_OWNERS:  # Windows cannot open a folder
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _sync(path: Path) -> None:
+    if HAS_FILE_OWNERS:  # Windows cannot open a folder
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -44,8 +44,7 @@ def event(event_name: str, level: int = logging.INFO, **values: object) -> None:
     Raises:
         TypeError: a field that is not in `FIELDS`.
     """
-    unknown = sorted(values.keys() - FIELDS)
-    if unknown:
+    if unknown := sorted(values.keys() - FIELDS):
         raise TypeError(
             f"log fields {unknown} are not in eigenveil_common.log.FIELDS; add them if they never hold data"
         )
@@ -87,8 +86,7 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {_message(record)}"
-        exception_fields = _exception_fields(record)
-        return " ".join([line, *(f"{key}={value!r}" for key, value in exception_fields.items())])
+        return " ".join([line, *(f"{key}={value!r}" for key, value in _exception_fields(record).items())])
 
 
 class _JsonFormatter(_TextFormatter):
@@ -97,22 +95,20 @@ class _JsonFormatter(_TextFormatter):
     def format(self, record: logging.LogRecord) -> str:
         name = getattr(record, "event_name", None)
         shown_fields: dict[str, Any] = getattr(record, "fields", {}) if name else {"detail": _message(record)}
-        line = {
+        return json.dumps({
             "time": f"{self.formatTime(record, self.datefmt)}Z",
             "level": record.levelname.lower(),
             "event": name or "message",
             **shown_fields,
             **_exception_fields(record),
-        }
-        return json.dumps(line)
+        })  # fmt: skip
 
 
 def _message(record: logging.LogRecord) -> str:
     """Return our own message; of a library's, which may quote data, only its location."""
-    is_own_record = record.name.partition(".")[0] == logger.name
-    return (
-        record.getMessage() if is_own_record else f"library {record.name} at {record.module}:{record.lineno}"
-    )
+    if record.name.partition(".")[0] == logger.name:
+        return record.getMessage()
+    return f"library {record.name} at {record.module}:{record.lineno}"
 
 
 def _exception_fields(record: logging.LogRecord) -> dict[str, str]:

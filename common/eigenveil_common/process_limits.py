@@ -1,10 +1,9 @@
 """Process settings of a daemon (core dumps, open files, memory allocator), and limits for hostile bytes.
 
-A process limits itself before it reads bytes that may be damaged or hostile. On every system: limits of
-memory and processor time. On Linux also: first in line for the out-of-memory killer, no core dump, no other
-program, no subprocess, no signal to another process, no inspection of one, no change of its limits or
-priority, no network, and no writes outside of given folders. A limit that the kernel or the architecture does
-not support is skipped; any other failure to set one is an error.
+A process limits itself before it reads bytes that may be hostile. On every system: memory and processor time.
+On Linux also: first in line for the out-of-memory killer, no core dump, no other program or subprocess, no
+signal to another process or inspection of one, no change of its limits or priority, no network, and no writes
+outside of given folders. A limit that the kernel or the architecture does not support is skipped.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ def forbid_core_dumps() -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum.
-
-    The default is often 1,024, and each site takes three of a coordinator.
-    """
+    """Raise the limit of open files, often 1,024: each site takes three of a coordinator."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -100,11 +96,8 @@ COMMON_SYSTEM_CALLS = {
     "process_mrelease": 448,
 }  # fmt: skip
 CLONE3 = 435  # a filter cannot read its flags; with ENOSYS libc starts threads by clone instead
-OWN_PROCESS_CALLS = (
-    "tgkill",
-    "prlimit64",
-    "sched_setaffinity",
-)  # allowed on this process alone; abort() uses tgkill
+# Allowed on this process alone; abort() uses tgkill.
+OWN_PROCESS_CALLS = ("tgkill", "prlimit64", "sched_setaffinity")
 # Of <linux/landlock.h>: write, remove, make, move and truncate.
 CREATE, ADD, RESTRICT = 444, 445, 446
 WRITES, ON_FILES = sum(1 << bit for bit in (1, *range(4, 13))), 1 << 1
@@ -166,18 +159,15 @@ def _restrict_writes(libc: ctypes.CDLL, folders: Sequence[Path]) -> None:
     ruleset = _checked(libc.syscall(CREATE, struct.pack("Q", rights), 8, 0))
     try:
         for path in (*folders, *([NULL] if NULL.exists() else [])):
-            _allow_writes(libc, ruleset, path, rights if path != NULL else ON_FILES)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                rule = struct.pack("=Qi", ON_FILES if path == NULL else rights, descriptor)
+                _checked(libc.syscall(ADD, ruleset, 1, rule, 0), path)
+            finally:
+                os.close(descriptor)
         _checked(libc.syscall(RESTRICT, ruleset, 0))
     finally:
         os.close(ruleset)
-
-
-def _allow_writes(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        _checked(libc.syscall(ADD, ruleset, 1, struct.pack("=Qi", rights, descriptor), 0), path)
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_calls(libc: ctypes.CDLL, *, network: bool) -> None:

@@ -19,8 +19,8 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import HAS_FILE_OWNERS, user_name
@@ -31,8 +31,7 @@ MOST_LINKS = 40  # most links that Linux follows on one path
 BESIDE_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustProblem:
+class TrustProblem(NamedTuple):
     """Problem with the owner or mode of a path, and the command that fixes it."""
 
     description: str
@@ -65,7 +64,7 @@ def trust_problems(paths: Iterable[Path]) -> Iterator[TrustProblem]:
         if path.is_symlink() and not path.is_dir():
             target = path.resolve()
             todo = f"rm {_quoted(path)} && cp -p {_quoted(target)} {_quoted(path)}"
-            yield TrustProblem(description=f"{path} is a link to {target}", todo=todo)
+            yield TrustProblem(f"{path} is a link to {target}", todo)
         else:
             yield from _mode_problems(path)
     for one in above:
@@ -118,7 +117,7 @@ def _mode_problems(path: Path, *, above: bool = False) -> Iterator[TrustProblem]
     if (above and found.st_mode & stat.S_ISVTX) or (writers == 0o020 and _has_private_group(found)):
         return
     if writers:
-        yield TrustProblem(description=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
+        yield TrustProblem(f"others can change {path}", f"chmod go-w {_quoted(path)}")
 
 
 def _owner_problems(path: Path, found: os.stat_result) -> Iterator[TrustProblem]:
@@ -128,7 +127,7 @@ def _owner_problems(path: Path, found: os.stat_result) -> Iterator[TrustProblem]
         owner, also = user_name(found.st_uid), "-h " if path.is_symlink() else ""
         mended = f"sudo chown {also}{user_name(current_uid)} {_quoted(path)}"
         todo = mended if current_uid else f"this as that user, sudo -u {owner} ..."
-        yield TrustProblem(description=f"{path} belongs to {owner}, who can change it", todo=todo)
+        yield TrustProblem(f"{path} belongs to {owner}, who can change it", todo)
 
 
 def _has_private_group(found: os.stat_result) -> bool:

@@ -1,7 +1,4 @@
-"""Coordinator process: storage, engine and two listeners, started and stopped in order.
-
-Coordinator as a process, until SIGTERM.
-"""
+"""Coordinator process: storage, engine and two listeners, started and stopped in order, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -65,7 +62,8 @@ STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # before a planning process is started in advance
 ENROL_BYTES = 64 * 1024
 ENROL_CALLS = 32
-ENROL_PENDING_CONNECTIONS, ENROL_CONNECTIONS = 256, 384
+# Enrolment is open to all, so its share of descriptors is small.
+ENROL_LIMITS = ListenerLimits(strangers=256, connections=384, calls=ENROL_CALLS, for_sites=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +114,24 @@ class Daemon:
         self.engine = StudyEngine(self.runtime, config)
         self._health: Health | None = None
         self._metrics_listener: MetricsListener | None = None
-        self._delays = LoopDelay(self.runtime.metrics.event_loop_late)
+        self._delays = LoopDelay(self.runtime.metrics.event_loop_delays.observe)
         self._warming: asyncio.TimerHandle | None = None
         self._leaf = ServerCertificate(config, keys, clock)
         self._calls = Calls()
         self.sessions = SiteSessions(store, self._calls, clock)
         self.admissions = Admissions(store, self.registry)
         self._authenticator = Authenticator(self.admissions, self.sessions, config.federation, clock)
-        self._main_gateway = self._gateway(
-            "front", self._authenticator.check_admitted, client_certificates=True
+        main_limits = ListenerLimits(
+            strangers=pending_connections.MAX_PENDING_CONNECTIONS,
+            connections=MOST_CONNECTIONS,
+            calls=config.max_calls,
+            for_sites=quota.FOR_SITES,
         )
-        self._enrol_gateway = self._gateway("side", lambda info: None, client_certificates=False)
+        check_admitted = self._authenticator.check_admitted
+        self._main_gateway = self._gateway("front", main_limits, check_admitted, client_certificates=True)
+        self._enrol_gateway = self._gateway(
+            "side", ENROL_LIMITS, lambda info: None, client_certificates=False
+        )
         self._console: ConsoleServer | None = None
         self._guard = Watchdog(keys.authorities, self._leaf, self._sweep, fatal)
 
@@ -167,9 +172,8 @@ class Daemon:
         """Open the listeners for metrics and health, if configured. Probes are answered after `start`."""
         config, repository = self.config, self.runtime.repository
         if config.metrics:
-            self._metrics_listener = self.runtime.metrics.make_listener(
-                config, repository.store, repository.ledger
-            )
+            make_listener = self.runtime.metrics.make_listener
+            self._metrics_listener = make_listener(config, repository.store, repository.ledger)
             await self._metrics_listener.open(*split_listen(config.metrics))
             self._delays.start()
         if config.health:
@@ -206,9 +210,8 @@ class Daemon:
     def _main_server(self) -> grpc.aio.Server:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams))
         guard = self._interceptor(self._authenticator.admit, self._main_gateway, self._calls)
-        server = registered_methods_server(
-            guard, options=options, maximum_concurrent_rpcs=self.config.max_calls
-        )
+        calls = self.config.max_calls
+        server = registered_methods_server(guard, options=options, maximum_concurrent_rpcs=calls)
         service = Service(
             self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
@@ -219,29 +222,21 @@ class Daemon:
         return server
 
     def _gateway(
-        self, name: str, check_admitted: Callable[[ConnectionInfo], object], *, client_certificates: bool
+        self,
+        name: str,
+        limits: ListenerLimits,
+        check_admitted: Callable[[ConnectionInfo], object],
+        *,
+        client_certificates: bool,
     ) -> Gateway:
-        gateway_options = GatewayOptions(
+        options = GatewayOptions(
             tls=partial(self._leaf.tls, client_certificates=client_certificates),
             name=identity_in_certificate,
             check_admitted=check_admitted,
             closed=self.runtime.metrics.closed,
-            limits=self._limits(client_certificates),
+            limits=limits,
         )
-        return Gateway(self.config.state / f"{name}.door", gateway_options)
-
-    def _limits(self, client_certificates: bool) -> ListenerLimits:
-        """Return the limits of a listener. Enrolment is open to all, so its share of descriptors is small."""
-        if client_certificates:
-            return ListenerLimits(
-                strangers=pending_connections.MAX_PENDING_CONNECTIONS,
-                connections=MOST_CONNECTIONS,
-                calls=self.config.max_calls,
-                for_sites=quota.FOR_SITES,
-            )
-        return ListenerLimits(
-            strangers=ENROL_PENDING_CONNECTIONS, connections=ENROL_CONNECTIONS, calls=ENROL_CALLS, for_sites=0
-        )
+        return Gateway(self.config.state / f"{name}.door", options)
 
     def _interceptor(self, admit: Admit, gateway: Gateway, calls: Calls) -> Interceptor:
         return Interceptor(
@@ -253,8 +248,7 @@ class Daemon:
         guard = self._interceptor(admit_uncertified, self._enrol_gateway, Calls())
         options = tuple((dict(SERVER_OPTIONS) | fewer).items())
         server = registered_methods_server(guard, options=options, maximum_concurrent_rpcs=ENROL_CALLS)
-        service = Enrolment(self.config, self.runtime.keys, self.registry)
-        add_EnrolmentServicer_to_server(service, server)
+        add_EnrolmentServicer_to_server(Enrolment(self.config, self.runtime.keys, self.registry), server)
         add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]
         return server
 
@@ -303,18 +297,19 @@ def serve_until_stopped(config: Config) -> NoReturn:
     reuse_buffers()
     log.to_stderr(config.log_format)
     asyncio.run(_serve(config))
-    _exit_now()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # without waiting: drawing noise cannot be interrupted, and a kill is always safe
 
 
 async def _serve(config: Config) -> None:
     daemon = Daemon(config)
-    notification_outbox = notifications(
+    with notifications(
         config.notify.channels,
         federation=config.federation,
         analysts=dict(config.notify.analysts),
         count=daemon.runtime.metrics.notified,
-    )
-    with notification_outbox:
+    ):
         # A long ledger is a million long-lived values: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
@@ -328,23 +323,9 @@ async def _until_stopped(config: Config, ports: Ports) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    serving = {
-        "event": "serving",
-        "federation": config.federation,
-        "host": config.host,
-        "port": ports.port,
-        "enrol_port": ports.enrol_port,
-    }
-    if ports.console_port is not None:
-        serving["console_port"] = ports.console_port
+    opened = {name: port for name, port in asdict(ports).items() if port is not None}
+    serving = {"event": "serving", "federation": config.federation, "host": config.host, **opened}
     click.echo(json.dumps(serving, sort_keys=True))
     sys.stdout.flush()
     await stop.wait()
     log.event("stopping", federation=config.federation)
-
-
-def _exit_now() -> NoReturn:
-    """End the process without waiting: drawing noise cannot be interrupted, and a kill is always safe."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -1,8 +1,7 @@
 """Prometheus metrics for operators: budget, studies, rounds, refusals, certificates, event loop delay.
 
 No metric reveals records or their number. Only the duration of a round depends on them, in coarse buckets.
-The listener is plain HTTP: one answer for each connection, few at a time, with a timeout. Long work on the
-event loop delays every caller, so its delay is measured.
+The listener is plain HTTP: one answer for each connection, few at a time, with a timeout.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.files import read
@@ -54,9 +52,8 @@ class MetricsListener:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MOST_BYTES)
         except OSError as problem:
-            raise RequestError(
-                Code.BAD_CONFIG, f"cannot listen on {host}:{port} for metrics: {problem.strerror}"
-            ) from problem
+            message = f"cannot listen on {host}:{port} for metrics: {problem.strerror}"
+            raise RequestError(Code.BAD_CONFIG, message) from problem
 
     async def close(self) -> None:
         self._server.close()
@@ -128,7 +125,7 @@ class Metrics:
             "eigenveil_attempts", "Attempts at masked rounds whose sites were fixed.",
             registry=self.registry,
         )  # fmt: skip
-        self._delays = Histogram(
+        self.event_loop_delays = Histogram(
             "eigenveil_event_loop_delay_seconds", "Delay of passes of the event loop.",
             buckets=DELAYS, registry=self.registry,
         )  # fmt: skip
@@ -146,10 +143,6 @@ class Metrics:
         """Count a notification by its outcome: sent, failed, or dropped from a full queue."""
         self._notices.labels(outcome).inc()
 
-    def event_loop_late(self, seconds: float) -> None:
-        """Record the delay of one pass of the event loop."""
-        self._delays.observe(seconds)
-
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
 
@@ -163,8 +156,9 @@ class Metrics:
 
     def refusals(self) -> dict[str, int]:
         """Return the number of refused calls since the start, by code."""
-        found = {one.labels["code"]: int(one.value) for one in _samples(self._refused)}
-        return {code: found[code] for code in sorted(found)}
+        samples = [one for family in self._refused.collect() for one in family.samples]
+        found = {one.labels["code"]: int(one.value) for one in samples if one.name.endswith("_total")}
+        return dict(sorted(found.items()))
 
     def closed(self, why: str, peer: str) -> None:
         """Count a connection of `peer` that the gateway closed."""
@@ -203,11 +197,6 @@ class Metrics:
         return MetricsListener(lambda: encode(self.registry), content_type)
 
 
-def _samples(counter: Counter) -> Iterator[Sample]:
-    for family in counter.collect():
-        yield from (one for one in family.samples if one.name.endswith("_total"))
-
-
 class _StateCollector(Collector):
     """Gauges that are read at each scrape: ledger, database, certificates."""
 
@@ -225,15 +214,11 @@ class _StateCollector(Collector):
         found = {state.value: 0 for state in StudyState} | {row["state"]: row["many"] for row in rows}
         yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
         usage = analyst_usage(self._store.reader, unix_ms())
+        about = "Bytes of stored studies: plans, signatures, statements of sites."
         stored = {one.analyst: one.bytes for one in usage}
-        yield _gauge(
-            "eigenveil_submitted_bytes",
-            "Bytes of stored studies: plans, signatures, statements of sites.",
-            "analyst",
-            stored,
-        )
-        today = {one.analyst: one.studies_today for one in usage}
+        yield _gauge("eigenveil_submitted_bytes", about, "analyst", stored)
         about = "Studies submitted in the last 24 hours."
+        today = {one.analyst: one.studies_today for one in usage}
         yield _gauge("eigenveil_submitted_today", about, "analyst", today)
         files = {"authority": self._config.files.ca, "coordinator": self._config.files.server}
         left = {name: (_ends(path).timestamp() - time.time()) / DAY for name, path in files.items()}
@@ -255,7 +240,8 @@ EVERY_SECONDS = 0.05
 
 
 class LoopDelay:
-    """Pass the delay of each pass of the event loop in seconds to `observe`, from `start` to `stop`."""
+    """Pass the delay of each pass of the event loop in seconds to `observe`, from `start` to `stop`: long
+    work on the loop delays every caller."""
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe

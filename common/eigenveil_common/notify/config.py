@@ -28,11 +28,8 @@ class Tls(Enum):
 
 
 def is_address(value: object) -> bool:
-    return (
-        isinstance(value, str)
-        and len(value) <= MOST_ADDRESS_CHARACTERS
-        and ADDRESS.fullmatch(value) is not None
-    )
+    short = isinstance(value, str) and len(value) <= MOST_ADDRESS_CHARACTERS
+    return short and ADDRESS.fullmatch(str(value)) is not None
 
 
 def _is_webhook(value: str) -> bool:

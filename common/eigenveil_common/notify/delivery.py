@@ -1,8 +1,7 @@
 """Notices that a study waits or has ended, their delivery by mail or webhook, and probes of the servers.
 
-Delivery is by the standard library. Certificates are verified, a mail server without the configured TLS mode
-is refused, and redirects of a webhook are not followed. Server replies are not passed on, because they may
-quote a password.
+Certificates are verified, a mail server without the configured TLS mode is refused, redirects of a webhook
+are not followed. Server replies are not passed on, because they may quote a password.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ import json
 import re
 import smtplib
 import ssl
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from eigenveil.errors import Code, RequestError
@@ -28,6 +28,7 @@ from eigenveil_common.notify.config import Notify, Tls
 
 FOOTER = "A program wrote this. It holds nothing of a record, and nothing that an analyst wrote."
 SHORT_DIGEST = re.compile(r"[0-9a-f]{6,64}")
+T = TypeVar("T")
 
 
 class NoticeKind(StrEnum):
@@ -79,26 +80,22 @@ class Notice:
         return mail
 
     def _subject_and_body(self) -> tuple[str, str]:
-        """Return subject and text."""
         study = f"study {self.study} by {self.analyst}, federation {self.federation}"
         show, result = f"    eigenveil study show {self.study}", f"    eigenveil study result {self.study}"
-        match self.kind:
-            case NoticeKind.WAITS:
-                subject = f"A study waits for a decision at {self.site}: {self.study}"
-                body = (
-                    f"At {self.site} a person must decide about {study}.\n\n"
-                    "To see its purpose, what would be sent and what it costs:\n\n"
-                    f"    eigenveil-site explain {self.study} --config FILE\n\n"
-                    "Then run eigenveil-site approve or eigenveil-site decline with the same arguments.\n"
-                    "The same in a browser: eigenveil-site console --config FILE"
-                )
-                return subject, body
-            case NoticeKind.RELEASED:
-                return f"Released: {self.study}", f"There is a result of {study}:\n\n{result}"
-            case NoticeKind.FAILED:
-                return f"Ended without a result: {self.study}", f"No result of {study}. The reason:\n\n{show}"
-            case NoticeKind.CANCELLED:
-                return f"Cancelled: {self.study}", f"Cancelled or refused: {study}. The reason:\n\n{show}"
+        decide = (
+            f"At {self.site} a person must decide about {study}.\n\n"
+            "To see its purpose, what would be sent and what it costs:\n\n"
+            f"    eigenveil-site explain {self.study} --config FILE\n\n"
+            "Then run eigenveil-site approve or eigenveil-site decline with the same arguments.\n"
+            "The same in a browser: eigenveil-site console --config FILE"
+        )
+        subject, body = {
+            NoticeKind.WAITS: (f"A study waits for a decision at {self.site}", decide),
+            NoticeKind.RELEASED: ("Released", f"There is a result of {study}:\n\n{result}"),
+            NoticeKind.FAILED: ("Ended without a result", f"No result of {study}. The reason:\n\n{show}"),
+            NoticeKind.CANCELLED: ("Cancelled", f"Cancelled or refused: {study}. The reason:\n\n{show}"),
+        }[self.kind]
+        return f"{subject}: {self.study}", body
 
 
 SECONDS = 20.0
@@ -145,25 +142,18 @@ def probe_servers(notify: Notify) -> Iterator[tuple[str, str]]:
         EigenveilError: a password, a header or the authorities cannot be read.
     """
     if notify.mail_host:
-        yield f"the mail server {notify.mail_host}:{notify.mail_port}", _mail_error(notify)
+        error = _error_of(_mail_server(notify), smtplib.SMTP.noop)
+        yield f"the mail server {notify.mail_host}:{notify.mail_port}", error
     if notify.webhook:
-        yield f"the webhook's server {urlsplit(notify.webhook).hostname}", _webhook_error(notify)
+        _stated_header(notify)
+        error = _error_of(_webhook_host(notify), http.client.HTTPSConnection.connect)
+        yield f"the webhook's server {urlsplit(notify.webhook).hostname}", error
 
 
-def _mail_error(notify: Notify) -> str:
+def _error_of(server: AbstractContextManager[T], probe: Callable[[T], object]) -> str:
     try:
-        with _mail_server(notify) as server:
-            server.noop()
-    except DeliveryError as problem:
-        return str(problem)
-    return ""
-
-
-def _webhook_error(notify: Notify) -> str:
-    _stated_header(notify)
-    try:
-        with _webhook_host(notify) as host:
-            host.connect()
+        with server as opened:
+            probe(opened)
     except DeliveryError as problem:
         return str(problem)
     return ""
@@ -186,10 +176,9 @@ def _mail_server(notify: Notify) -> Iterator[smtplib.SMTP]:
     except smtplib.SMTPRecipientsRefused as problem:
         ((code, _),) = problem.recipients.values()  # each mail has one
         raise DeliveryError("SMTPRecipientsRefused", code, permanent=code >= 500) from None
-    except smtplib.SMTPAuthenticationError as problem:  # an operator can fix it
-        raise DeliveryError("SMTPAuthenticationError", problem.smtp_code, permanent=False) from None
     except smtplib.SMTPResponseException as problem:
-        permanent = problem.smtp_code >= 500
+        fixable = isinstance(problem, smtplib.SMTPAuthenticationError)  # by an operator
+        permanent = problem.smtp_code >= 500 and not fixable
         raise DeliveryError(type(problem).__name__, problem.smtp_code, permanent=permanent) from None
     except (smtplib.SMTPException, OSError) as problem:
         raise DeliveryError(type(problem).__name__, 0, permanent=False) from None

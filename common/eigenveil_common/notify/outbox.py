@@ -75,10 +75,9 @@ class DeliveryQueue:
             full = sum(one.recipient == recipient for one in self._waiting) >= MOST_QUEUED
         if full:
             self._record_failure("dropped", notice, reason="queue-full")
-            return
-        self._push(
-            QueuedNotice(due=time.monotonic(), number=next(self._numbers), notice=notice, recipient=recipient)
-        )
+        else:
+            due, number = time.monotonic(), next(self._numbers)
+            self._push(QueuedNotice(due=due, number=number, notice=notice, recipient=recipient))
 
     def close(self, seconds: float) -> None:
         """Try the queued notices once more for at most `seconds`, and stop."""
@@ -133,13 +132,11 @@ class DeliveryQueue:
 
 
 class NoticeHandler(logging.Handler):
-    """Log handler that makes notices from events and passes them on."""
+    """Log handler that makes notices from events and passes them to `queue`."""
 
-    def __init__(self, federation: str, site: str, queue_notice: Callable[[Notice], None]) -> None:
+    def __init__(self, federation: str, site: str, queue: Callable[[Notice], None]) -> None:
         super().__init__()
-        self._federation = federation
-        self._site = site
-        self._deliver_notice = queue_notice
+        self._federation, self._site, self._queue = federation, site, queue
 
     def emit(self, record: logging.LogRecord) -> None:
         name = getattr(record, "event_name", "")
@@ -158,7 +155,7 @@ class NoticeHandler(logging.Handler):
         except ValueError as problem:
             log.event("notice-failed", logging.WARNING, about=name, why=problem)
             return
-        self._deliver_notice(notice)
+        self._queue(notice)
 
 
 @contextmanager
@@ -177,7 +174,7 @@ def notifications(
         if notify.webhook
         else None
     )
-    outboxes = [one for one in (mail, hook) if one is not None]
+    queues = [one for one in (mail, hook) if one is not None]
 
     def queue_notice(notice: Notice) -> None:
         if mail is not None:
@@ -188,14 +185,14 @@ def notifications(
             hook.put(notice, "")
 
     notices = NoticeHandler(federation, site, queue_notice)
-    if outboxes:
+    if queues:
         log.logger.addHandler(notices)
     try:
         yield
     finally:
         log.logger.removeHandler(notices)
-        for outbox in outboxes:
-            outbox.close(CLOSE_SECONDS)
+        for one in queues:
+            one.close(CLOSE_SECONDS)
 
 
 def check_notify(notify: Notify) -> list[Check]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from dataclasses import fields
+from typing import NamedTuple, TypeVar
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import EntryKind, Ledger, LedgerEntry, replay
@@ -25,8 +25,7 @@ ExtraWrite = Callable[[Connection], None]
 PositionedWrite = Callable[[Connection, LedgerPosition], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerTotals:
+class LedgerTotals(NamedTuple):
     """Totals of a ledger at one moment; `limit` and `exact` as in the ledger."""
 
     spent: Cost
@@ -36,17 +35,15 @@ class LedgerTotals:
 
     @classmethod
     def of(cls, ledger: Ledger) -> LedgerTotals:
-        return cls(spent=ledger.spent, committed=ledger.committed(), limit=ledger.limit, exact=ledger.exact)
+        return cls(ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
 
 
 class LedgerStore:
     """Ledger of one data set, durable in `database`, whose schema includes the ledger's.
 
-    Every decision is made inside the transaction that stores it, on the entries of all processes. So several
-    processes may share one ledger.
-
-    `also` writes further rows in the transaction of the entry: one sync for both, and neither without the
-    other. It runs even if the entry exists already and nothing is appended.
+    Every decision is made inside the transaction that stores it, on the entries of all processes, so several
+    processes may share one ledger. `also` writes further rows in that transaction: one sync for both, and
+    neither without the other. It runs even if the entry exists already and nothing is appended.
 
     `ledger` may change at any time without the lock (see `read`). `ledger_position` and `totals` are replaced
     after every change, and can be read on any thread.
@@ -95,10 +92,11 @@ class LedgerStore:
 
     def charge_round(self, round_query: RoundQuery, also: PositionedWrite) -> None:
         """Charge a query's cost; `also` gets the resulting position of the ledger."""
+        study, round = round_query.plan_digest, round_query.round
 
         def decide() -> LedgerEntry | None:
-            study, at = round_query.plan_digest, self._clock()
-            return self.ledger.charge(study, round_query.round, round_query.digest, round_query.cost, at=at)
+            at = self._clock()
+            return self.ledger.charge(study, round, round_query.digest, round_query.cost, at=at)
 
         self._append(decide, also)
 
@@ -153,8 +151,11 @@ class LedgerStore:
                 self._read_new_entries(change)
                 entry = decide()
                 if entry is not None:
-                    change.insert("ledger", _row(entry))
-                also(change, _position_after(self.ledger, entry))
+                    # atto-delta may exceed 63 bits, so it is stored as decimal text.
+                    text = {"kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}
+                    change.insert("ledger", {name: getattr(entry, name) for name in COLUMNS} | text)
+                head, size = self.ledger.head, self.ledger.size
+                also(change, (head, size) if entry is None else (entry.digest, entry.index + 1))
             if entry is not None:
                 self.ledger.apply(entry)
 
@@ -167,32 +168,17 @@ class LedgerStore:
                 Code.STORAGE,
                 f"row {last} of the ledger was changed or removed under this process; restore the ledger",
             )
-        for row in rows:
-            self._apply_stored(_entry(row))
-
-    def _apply_stored(self, entry: LedgerEntry) -> None:
-        """Apply a stored entry without a budget check; the process that stored it has checked it."""
         budget = self.ledger.budget
-        self.ledger.budget = PrivacyBudget(mixed=self.ledger.committed() + entry.cost)
         try:
-            self.ledger.apply(entry)
+            for entry in map(_entry, rows):  # the process that stored it has checked the budget
+                self.ledger.budget = PrivacyBudget(mixed=self.ledger.committed() + entry.cost)
+                self.ledger.apply(entry)
         finally:
             self.ledger.budget = budget
 
 
-def _position_after(ledger: Ledger, entry: LedgerEntry | None) -> LedgerPosition:
-    """Return the position of `ledger` after `entry`."""
-    return (ledger.head, ledger.size) if entry is None else (entry.digest, entry.index + 1)
-
-
 def _without_position(also: ExtraWrite | None) -> PositionedWrite:
     return lambda change, ledger_position: None if also is None else also(change)
-
-
-def _row(entry: LedgerEntry) -> dict[str, object]:
-    values = {name: getattr(entry, name) for name in COLUMNS}
-    # atto-delta may exceed 63 bits, so it is stored as decimal text.
-    return {**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}
 
 
 def _entry(row: Row) -> LedgerEntry:

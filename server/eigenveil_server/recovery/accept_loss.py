@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from eigenveil.accounting.checkpoint import Checkpoint
 from eigenveil.accounting.ledger import LedgerEntry
@@ -27,7 +28,7 @@ from eigenveil_server.recovery.checkpoints import (
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import Store, audit, existing_store, lock_folder
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_reads import Studies
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
 
 FAILURE_REASON = "the coordinator's ledger was restored to an older state; submit the study again"
 
@@ -63,10 +64,8 @@ def cost_of_loss(
 
 
 def accept_loss(config: Config) -> AcceptedLoss:
-    """Charge what the later checkpoint shows as spent, end running studies, and let the coordinator start
-    again.
-
-    Repeated after a crash, it charges once.
+    """Charge what the later checkpoint shows as spent, once, end running studies, and let the coordinator
+    start again.
 
     Raises:
         RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not cover the
@@ -74,8 +73,7 @@ def accept_loss(config: Config) -> AcceptedLoss:
         PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
     """
-    path = config.files.marker
-    if not path.exists():
+    if not config.files.marker.exists():
         raise RequestError(
             Code.CONFLICT, "no site has presented a later checkpoint; there is no loss to accept"
         )
@@ -83,20 +81,19 @@ def accept_loss(config: Config) -> AcceptedLoss:
         with closing(existing_store(config)) as store:
             store.acquire_server_lock()
             accepted = _accept(config, store)
-        path.unlink()
+        config.files.marker.unlink()
     return accepted
 
 
 def _accept(config: Config, store: Store) -> AcceptedLoss:
-    keys = load_keys(config.files)
-    site, signed = read_marker(config.files.marker)
+    keys, (site, signed) = load_keys(config.files), read_marker(config.files.marker)
     checkpoint = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_running_studies(store, ledger)
-    earlier = accepted_losses(store.reader, keys, config.federation)
     study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
-    cost = ledger.ledger.spent_by_study.get(study) or NO_COST
+    cost = ledger.ledger.spent_by_study.get(study, NO_COST)
     if cost == NO_COST:
+        earlier = accepted_losses(store.reader, keys, config.federation)
         cost = cost_of_loss(checkpoint, ledger.entries(), earlier)
     _charge(ledger, study, checkpoint, cost)
     waiting = tuple(sorted(Registry(store, config.federation, unix_ms).sites()))
@@ -133,15 +130,14 @@ def _end_running_studies(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
     """End running studies: sites have seen their later rounds and would refuse the earlier ones again."""
     running = [one for one in Studies(store.reader).all() if one.state is StudyState.RUNNING]
     for one in running:
-        event = pb.StudyEvent(
-            state=pb.STUDY_STATE_FAILED, failure=FAILURE_REASON, micro_rho=one.micro_rho,
-            spent_micro_rho=ledger.spent(one.digest),
-            expected_rounds=one.expected_rounds, round_state="failed",
-        )  # fmt: skip
-
-        def end(change: Connection, study: str = one.digest, event: pb.StudyEvent = event) -> None:
-            study_writes.end_study(change, study, StudyState.FAILED, unix_ms(), failure=FAILURE_REASON)
-            study_writes.add_event(change, study, event)
-
-        ledger.settle(one.digest, end)
+        ledger.settle(one.digest, partial(_end_study, one, ledger.spent(one.digest)))
     return tuple(one.digest for one in running)
+
+
+def _end_study(one: StoredStudy, spent: int, change: Connection) -> None:
+    event = pb.StudyEvent(
+        state=pb.STUDY_STATE_FAILED, failure=FAILURE_REASON, micro_rho=one.micro_rho, spent_micro_rho=spent,
+        expected_rounds=one.expected_rounds, round_state="failed",
+    )  # fmt: skip
+    study_writes.end_study(change, one.digest, StudyState.FAILED, unix_ms(), failure=FAILURE_REASON)
+    study_writes.add_event(change, one.digest, event)

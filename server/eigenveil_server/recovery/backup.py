@@ -152,22 +152,21 @@ def _check_source(config: Config, config_path: Path) -> None:
         raise RequestError(Code.BAD_CONFIG, f"there is no federation in {files.folder}; nothing to back up")
 
 
-def _other_files(files: Files) -> Iterator[Path]:
-    """Yield the other files of the state folder: no part of the database, no lock, no file being written."""
-    for path in sorted(files.folder.iterdir()):
-        skipped = path.name.startswith((".", files.database.name)) or path.name in (
-            files.lock.name, files.marker.name, CONFIG_NAME, MANIFEST,
-        )  # fmt: skip
-        if path.is_file() and not skipped:
-            yield path
+def _other_files(files: Files) -> list[Path]:
+    """Return the other files of the state folder: no part of the database, no lock, no file being written."""
+    skipped, prefixes = (
+        (files.lock.name, files.marker.name, CONFIG_NAME, MANIFEST),
+        (".", files.database.name),
+    )
+    there = (path for path in sorted(files.folder.iterdir()) if path.is_file())
+    return [path for path in there if not path.name.startswith(prefixes) and path.name not in skipped]
 
 
 def _copy_database(config: Config, here: Path) -> Ledger:
     """Copy a database that may be in use; return the replayed ledger of the copy."""
-    copy = here / config.files.database.name
-    with closing(
-        SqliteDatabase(config.files.database, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.EXISTING)
-    ) as database:
+    source, copy = config.files.database, here / config.files.database.name
+    opened = SqliteDatabase(source, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.EXISTING)
+    with closing(opened) as database:
         database.copy_to(copy)
     with closing(open_store(copy, Expect.EXISTING)) as store:
         return LedgerStore(store.reader, config.budget, unix_ms).ledger
@@ -179,9 +178,8 @@ def _await_checkpoints(
     """Record the restore and the sites whose checkpoints are awaited. Unused tokens are deleted, since they
     may have been used after the backup."""
     sites = Registry(store, federation, unix_ms).sites()
-    unknown_sites = sorted(set(lost_sites) - sites)
-    if unknown_sites:
-        raise RequestError(Code.NOT_FOUND, f"not a site of {federation}: {', '.join(unknown_sites)}")
+    if unknown := ", ".join(sorted(set(lost_sites) - sites)):
+        raise RequestError(Code.NOT_FOUND, f"not a site of {federation}: {unknown}")
     waiting = sorted(sites - set(lost_sites))
     with store.writer.transaction() as change:
         await_checkpoints(change, waiting)
@@ -195,10 +193,8 @@ def _manifest(source: Path) -> Manifest:
         document: dict[str, Any] = parse_json(read(source / MANIFEST))
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}")
-        ledger, files = (
-            document["ledger"],
-            {str(name): str(value) for name, value in document["files"].items()},
-        )
+        ledger = document["ledger"]
+        files = {str(name): str(value) for name, value in document["files"].items()}
         if any(Path(name).name != name for name in files):
             raise ValueError("a file outside the folder")
         return Manifest(

@@ -69,26 +69,21 @@ class LedgerDigests:
 
     def catch_up(self) -> None:
         with self.lock:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        rows = self.reader.rows(
-            "SELECT kind, study, micro_rho, atto_delta, digest FROM ledger "
-            'WHERE "index" >= ? ORDER BY "index"',
-            (self.totals.size,),
-        )
-        size, last, _, gaussian = self.totals
-        for row in rows:
-            last = row["digest"]
-            gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
-            cost = Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
-            self._count(EntryKind(row["kind"]), row["study"], cost)
-        new_digests = [row["digest"] for row in rows]
-        self.digests += new_digests
-        self.digest_set.update(new_digests)
-        self.totals = RowTotals(
-            size + len(new_digests), last, sum(self.reserved.values(), self.spent), gaussian
-        )
+            rows = self.reader.rows(
+                "SELECT kind, study, micro_rho, atto_delta, digest FROM ledger "
+                'WHERE "index" >= ? ORDER BY "index"',
+                (self.totals.size,),
+            )
+            size, last, _, gaussian = self.totals
+            for row in rows:
+                last = row["digest"]
+                gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
+                cost = Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+                self._count(EntryKind(row["kind"]), row["study"], cost)
+                self.digests.append(last)
+                self.digest_set.add(last)
+            committed = sum(self.reserved.values(), self.spent)
+            self.totals = RowTotals(size + len(rows), last, committed, gaussian)
 
     def _count(self, kind: EntryKind, study: str, cost: Cost) -> None:
         if kind is EntryKind.SETTLE:
@@ -132,27 +127,20 @@ class Checkpoints:
         return bool(site_digest) and site_digest.hex() not in self._chain.digest_set
 
     def checkpoint_if_newer(self, site_digest: bytes) -> pb.SignedCheckpoint | None:
-        """Return the signed checkpoint of the ledger; None if the site has it already, or the ledger is
-        empty."""
-        now, last, committed, gaussian = self._chain.totals
-        if not now or last == site_digest.hex():
+        """Return the signed checkpoint of the ledger; None if the site has it, or the ledger is empty."""
+        size, last, committed, gaussian = self._chain.totals
+        if not size or last == site_digest.hex():
             return None
-        if self._signed is None or self._signed_size != now:
-            digests = self._chain.digests[:now]
-            checkpoint = checkpoint_of(self._config.federation, digests, [committed], gaussian=gaussian)
-            document = checkpoint.to_json()
-            self._signed = pb.SignedCheckpoint(
-                checkpoint_json=document, signature=self._keys.sign_checkpoint(document)
-            )
-            self._signed_size = now
+        if self._signed is None or self._signed_size != size:
+            digests, federation = self._chain.digests[:size], self._config.federation
+            document = checkpoint_of(federation, digests, [committed], gaussian=gaussian).to_json()
+            signature = self._keys.sign_checkpoint(document)
+            self._signed = pb.SignedCheckpoint(checkpoint_json=document, signature=signature)
+            self._signed_size = size
         return self._signed
 
     async def check_presented(self, caller: Identity, hello: pb.HelloRequest) -> None:
-        """Stop the process if a site presents a checkpoint that this ledger does not have.
-
-        Raises:
-            PeerError: the checkpoint is not signed by this federation.
-        """
+        """Stop the process if a site presents a checkpoint that this ledger does not have."""
         if caller.role is Role.SITE and hello.HasField("checkpoint"):
             checkpoint = read_checkpoint(hello.checkpoint, self._keys, self._config.federation)
             if not await self._store.read(self._contains, checkpoint):
@@ -161,21 +149,17 @@ class Checkpoints:
     async def note_presented(self, caller: Identity, hello: pb.HelloRequest, writer: GroupCommit) -> None:
         """Note that a site's daemon has presented its checkpoint, or has none; after a restore every site
         must. Other programs of a site store no ledger."""
-        if not hello.next_generation:
+        if not hello.next_generation or caller.role is not Role.SITE:
             return
-        if caller.role is Role.SITE and caller.name in await self._store.read(
-            awaited_sites, self._store.reader
-        ):
-            at, site = self._clock(), caller.name
+        at, site = self._clock(), caller.name
+        if site in await self._store.read(awaited_sites, self._store.reader):
             await writer.write(lambda change: stop_awaiting(change, at, site, "presented"))
-            log.event("checkpoint-presented", site=caller.name)
+            log.event("checkpoint-presented", site=site)
 
     def _contains(self, checkpoint: Checkpoint) -> bool:
         self._chain.catch_up()
-        return checkpoint.is_in(self._chain.digests) or any(
-            loss.follows(checkpoint)
-            for loss in accepted_losses(self._store.reader, self._keys, self._config.federation)
-        )
+        losses = accepted_losses(self._store.reader, self._keys, self._config.federation)
+        return checkpoint.is_in(self._chain.digests) or any(one.follows(checkpoint) for one in losses)
 
     def _stop_behind(self, site: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> NoReturn:
         marker = {
@@ -215,10 +199,10 @@ def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
     """Return the site that presented the marker's checkpoint, and the checkpoint."""
     try:
         document = parse_json(read(path))
-        signature = bytes.fromhex(document["signature"])
-        return str(document["site"]), pb.SignedCheckpoint(
-            checkpoint_json=document["checkpoint"].encode(), signature=signature
+        signed = pb.SignedCheckpoint(
+            checkpoint_json=document["checkpoint"].encode(), signature=bytes.fromhex(document["signature"])
         )
+        return str(document["site"]), signed
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} is damaged; do not delete it, and restore the newest backup"
@@ -245,19 +229,15 @@ def await_checkpoints(change: Connection, sites: Iterable[str]) -> None:
 
 
 def stop_awaiting(change: Connection, at: int, site: str, why: str) -> None:
-    """Stop waiting for the checkpoint of this site."""
     change.execute("DELETE FROM awaited_checkpoints WHERE site = ?", (site,))
     audit(change, at, "checkpoint", f"site/{site}", why)
 
 
 def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Checkpoint]:
     """Return the checkpoints of lost ledgers that the operator has accepted and that are charged."""
-    return [
-        read_checkpoint(
-            pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"]), keys, federation
-        )
-        for row in reader.rows("SELECT head, signature FROM accepted_losses ORDER BY at, digest")
-    ]
+    rows = reader.rows("SELECT head, signature FROM accepted_losses ORDER BY at, digest")
+    signed = (pb.SignedCheckpoint(checkpoint_json=head, signature=signature) for head, signature in rows)
+    return [read_checkpoint(one, keys, federation) for one in signed]
 
 
 def read_checkpoint(signed: pb.SignedCheckpoint, keys: Keys, federation: str) -> Checkpoint:

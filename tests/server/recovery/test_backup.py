@@ -39,7 +39,7 @@ async def study(rig: Rig, name: str) -> bytes:
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     for site in sites.values():
         await site.stub.Hello(HELLO)
-    while rig.rows("SELECT * FROM awaited"):
+    while rig.rows("SELECT * FROM awaited_checkpoints"):
         await asyncio.sleep(0.01)
     async with answering(sites):
         digest = await ada.submit(study_toml(name=name), name)

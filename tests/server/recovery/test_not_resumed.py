@@ -30,10 +30,10 @@ NO_PLAN = digest("plan", [])
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        ("DROP TABLE awaited", Code.STORAGE),
-        ("UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); DELETE FROM awaited", Code.STORAGE),
+        ("DROP TABLE awaited_checkpoints", Code.STORAGE),
+        ("UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); DELETE FROM awaited_checkpoints", Code.STORAGE),
         (
-            f"UPDATE studies SET plan_json = CAST('[]' AS BLOB), digest = '{NO_PLAN}'; DELETE FROM awaited",
+            f"UPDATE studies SET plan_json = CAST('[]' AS BLOB), digest = '{NO_PLAN}'; DELETE FROM awaited_checkpoints",
             Code.BUG,
         ),
     ],
