@@ -134,16 +134,16 @@ def choose(study: Study) -> Algorithm:
     return best_candidate(study, default_spectrum(study.dimension, study.components))
 
 
-def best_candidate(study: Study, assumed_spectrum: AssumedSpectrum) -> Algorithm:
+def best_candidate(study: Study, spectrum: AssumedSpectrum) -> Algorithm:
     """Return the first candidate, unless on a known spectrum another has a clearly smaller error.
 
     A default spectrum is too weak evidence against the first: on random studies and clinical tables it was
     hardly ever far from the best, unlike each of the others (benchmarks/planner.py).
     """
     runnable = candidates(study)
-    if not assumed_spectrum.known or len(runnable) == 1:
+    if not spectrum.known or len(runnable) == 1:
         return runnable[0]
-    errors = {one: _raw(study, one, assumed_spectrum) for one in runnable}
+    errors = {one: _raw(study, one, spectrum) for one in runnable}
     other = min(runnable, key=lambda one: errors[one])
     return other if errors[other] < CLEAR_ADVANTAGE * errors[runnable[0]] else runnable[0]
 
@@ -168,12 +168,12 @@ def noise_warnings(study: Study) -> tuple[str, ...]:
     It assumes the default spectrum, so it covers only the first component and clear cases.
     """
     one = replace(study, components=1)
-    assumed_spectrum = default_spectrum(one.dimension, 1)
+    spectrum = default_spectrum(one.dimension, 1)
     if choose(one) not in (Algorithm.AUTO, *CANDIDATES):
         return ()  # the others state their own needs
-    if _error(one, assumed_spectrum) < MOSTLY_NOISE:
+    if _error(one, spectrum) < MOSTLY_NOISE:
         return _too_many(study)
-    would_do = remedies_text(*remedies(one, assumed_spectrum))
+    would_do = remedies_text(*remedies(one, spectrum))
     sentence = (
         f"with about {study.expected_records} records, {study.dimension} columns and epsilon = "
         f"{shown(study.epsilon)} the result is likely to be mostly noise"
@@ -183,10 +183,10 @@ def noise_warnings(study: Study) -> tuple[str, ...]:
 
 def _too_many(study: Study) -> tuple[str, ...]:
     """Return a warning if the first component is likely to be usable and all together mostly noise."""
-    assumed_spectrum = default_spectrum(study.dimension, study.components)
-    if study.components in (1, study.dimension) or _error(study, assumed_spectrum) < MOSTLY_NOISE:
+    spectrum = default_spectrum(study.dimension, study.components)
+    if study.components in (1, study.dimension) or _error(study, spectrum) < MOSTLY_NOISE:
         return ()
-    few = usable_components(study, assumed_spectrum)
+    few = usable_components(study, spectrum)
     if few is None:
         return ()
     sentence = (
@@ -197,12 +197,12 @@ def _too_many(study: Study) -> tuple[str, ...]:
     return (sentence,)
 
 
-def usable_components(study: Study, assumed_spectrum: AssumedSpectrum) -> int | None:
+def usable_components(study: Study, spectrum: AssumedSpectrum) -> int | None:
     """Return the most components, fewer than the study's, with a usable predicted error; None if none."""
     usable, too_many = 0, study.components
     while too_many - usable > 1:
         middle = (usable + too_many) // 2
-        if _error(replace(study, components=middle), assumed_spectrum) <= USABLE:
+        if _error(replace(study, components=middle), spectrum) <= USABLE:
             usable = middle
         else:
             too_many = middle
@@ -216,16 +216,16 @@ def remedies_text(records: int | None, epsilon: float | None) -> str:
     return " or ".join(remedy for remedy in (wanted, larger_epsilon) if remedy)
 
 
-def remedies(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[int | None, float | None]:
+def remedies(study: Study, spectrum: AssumedSpectrum) -> tuple[int | None, float | None]:
     """Return the least records and the least epsilon with a usable predicted error; None where none is."""
     records = least_factor(
         lambda times: _error(
-            replace(study, expected_records=math.ceil(study.expected_records * times)), assumed_spectrum
+            replace(study, expected_records=math.ceil(study.expected_records * times)), spectrum
         ),
         MAX_RECORDS / study.expected_records,
     )
     epsilon = least_factor(
-        lambda times: _error(replace(study, epsilon=study.epsilon * times), assumed_spectrum),
+        lambda times: _error(replace(study, epsilon=study.epsilon * times), spectrum),
         largest_epsilon(study) / study.epsilon,
     )
     return (
@@ -251,17 +251,17 @@ def _rounded_up(value: float) -> int:
     return int(math.ceil(value / unit) * unit)
 
 
-def _error(study: Study, assumed_spectrum: AssumedSpectrum) -> float:
+def _error(study: Study, spectrum: AssumedSpectrum) -> float:
     return _raw(
         study,
-        best_candidate(study, assumed_spectrum) if study.algorithm is Algorithm.AUTO else study.algorithm,
-        assumed_spectrum,
+        best_candidate(study, spectrum) if study.algorithm is Algorithm.AUTO else study.algorithm,
+        spectrum,
     )
 
 
-def _raw(study: Study, algorithm: Algorithm, assumed_spectrum: AssumedSpectrum) -> float:
+def _raw(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> float:
     try:
-        error = predict_study_error(study.with_algorithm(algorithm), assumed_spectrum)
+        error = predict_study_error(study.with_algorithm(algorithm), spectrum)
     except RequestError:  # a query would cost less than the smallest cost there is
         return math.inf
     return math.inf if error is None else error.raw

@@ -89,10 +89,10 @@ def predict(
     >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
     (7, 1064, True)
     """
-    algorithm, assumed_spectrum = _named(algorithm) or choose(study), to_assumed_spectrum(study, spectrum)
+    algorithm, assumed = _named(algorithm) or choose(study), to_assumed_spectrum(study, spectrum)
     try:
         plan = make_plan(study.with_algorithm(algorithm))
-        error = predict_plan_error(plan, assumed_spectrum)
+        error = predict_plan_error(plan, assumed)
         if algorithm.properties.single_records:
             return _one_by_one(algorithm, study, error)
         rehearsals = possible_rehearsals(plan)
@@ -139,9 +139,9 @@ def _one_by_one(algorithm: Algorithm, study: Study, error: PredictedError | None
     )
 
 
-def predict_all(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:
+def predict_all(study: Study, spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:
     """Return the predictions of all algorithms, least error first, those that cannot run last."""
-    found = [predict(study, algorithm, assumed_spectrum) for algorithm in ALGORITHMS]
+    found = [predict(study, algorithm, spectrum) for algorithm in ALGORITHMS]
     return tuple(sorted(found, key=lambda one: (one.refused is not None, one.error is None, one.raw)))
 
 

@@ -34,40 +34,32 @@ class Recommendation:
     warnings: tuple[str, ...]
 
 
-def recommend(
-    study: Study, assumed_spectrum: AssumedSpectrum, predictions: Sequence[Prediction]
-) -> Recommendation:
+def recommend(study: Study, spectrum: AssumedSpectrum, predictions: Sequence[Prediction]) -> Recommendation:
     """Return the best candidate of `auto` on the assumed spectrum; another only if it is far better."""
     runnable = {one.algorithm: one for one in predictions if one.refused is None}
     runnable.pop(Algorithm.ZERO, None)  # it reads no records, so its answer says nothing about them
     chosen = next(
-        (
-            runnable[name]
-            for name in (best_candidate(study, assumed_spectrum), *CANDIDATES)
-            if name in runnable
-        ),
+        (runnable[name] for name in (best_candidate(study, spectrum), *CANDIDATES) if name in runnable),
         None,
     )
     most = FAR_BETTER * (1.0 if chosen is None or chosen.error is None else chosen.error.median)
     far = [one for one in runnable.values() if one.error is not None and one.error.median < most]
     best = min(far, key=lambda one: one.raw, default=chosen)
     if best is None:
-        return Recommendation(
-            algorithm=None, reason=_too_little(study, assumed_spectrum), warnings=study.warnings()
-        )
+        return Recommendation(algorithm=None, reason=_too_little(study, spectrum), warnings=study.warnings())
     return Recommendation(
         algorithm=best.algorithm,
-        reason=_reason(study, assumed_spectrum, best, runnable),
-        warnings=(*study.warnings(), *_noise(study, assumed_spectrum, best)),
+        reason=_reason(study, spectrum, best, runnable),
+        warnings=(*study.warnings(), *_noise(study, spectrum, best)),
     )
 
 
-def _too_little(study: Study, assumed_spectrum: AssumedSpectrum) -> str:
+def _too_little(study: Study, spectrum: AssumedSpectrum) -> str:
     """Return the reason why nothing can be recommended, and the least sufficient epsilon."""
 
     def refused(times: float) -> float:
         larger = replace(study, epsilon=study.epsilon * times)
-        return float(all(predict(larger, algorithm, assumed_spectrum).refused for algorithm in CANDIDATES))
+        return float(all(predict(larger, algorithm, spectrum).refused for algorithm in CANDIDATES))
 
     times = least_factor(refused, largest_epsilon(study) / study.epsilon)
     if times is None:
@@ -80,7 +72,7 @@ def _too_little(study: Study, assumed_spectrum: AssumedSpectrum) -> str:
 
 def _reason(
     study: Study,
-    assumed_spectrum: AssumedSpectrum,
+    spectrum: AssumedSpectrum,
     best: Prediction,
     runnable: Mapping[Algorithm, Prediction],
 ) -> str:
@@ -95,18 +87,14 @@ def _reason(
         return f"{statement}, and no other candidate of `auto` can run this study"
     against = f"{statement}; others: " + ", ".join(f"{one.algorithm.value} {_sine(one)}" for one in others)
     if best.raw > min(one.raw for one in others):
-        than = (
-            "no spectrum is stated, and"
-            if not assumed_spectrum.known
-            else "the others are hardly better, and"
-        )
+        than = "no spectrum is stated, and" if not spectrum.known else "the others are hardly better, and"
         against = f"{against}; {than} it is seldom far from the best"
-    return f"{against}; {_why(best.algorithm, assumed_spectrum)}"
+    return f"{against}; {_why(best.algorithm, spectrum)}"
 
 
-def _why(algorithm: Algorithm, assumed_spectrum: AssumedSpectrum) -> str:
+def _why(algorithm: Algorithm, spectrum: AssumedSpectrum) -> str:
     """Return the advantage of the candidate over the others."""
-    flat = f"the total variance is about {assumed_spectrum.flatness:.1f} times the first component's"
+    flat = f"the total variance is about {spectrum.flatness:.1f} times the first component's"
     match algorithm:
         case Algorithm.REFINED_COV:
             return "after a first noised matrix it measures only what changes the components"
@@ -122,16 +110,14 @@ def _sine(one: Prediction) -> str:
     return "unknown" if one.error is None else f"{one.error.median:.2g}"
 
 
-def _noise(study: Study, assumed_spectrum: AssumedSpectrum, best: Prediction) -> tuple[str, ...]:
+def _noise(study: Study, spectrum: AssumedSpectrum, best: Prediction) -> tuple[str, ...]:
     if best.error is None or best.raw <= USABLE:
         return ()
     what = "would be mostly noise" if best.raw >= MOSTLY_NOISE else "would be rough"
     named = study.with_algorithm(best.algorithm)
-    few = usable_components(named, assumed_spectrum)
+    few = usable_components(named, spectrum)
     remedy_texts = [
-        text
-        for text in (remedies_text(*remedies(named, assumed_spectrum)), few and f"components = {few}")
-        if text
+        text for text in (remedies_text(*remedies(named, spectrum)), few and f"components = {few}") if text
     ]
     remedy = " or ".join(remedy_texts) or "no number of records, no epsilon and no fewer components"
     return (f"the answer {what} on this spectrum; {remedy} would do",)

@@ -30,7 +30,7 @@ ERROR_MODELS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError |
     Algorithm.DP_PCA: recommended.dp_pca,
     Algorithm.ADAPTIVE_COV: papers.adaptive_cov,
     Algorithm.EM_COV: papers.em_cov,
-    Algorithm.ZERO: lambda plan, assumed_spectrum: NOISE,  # public directions
+    Algorithm.ZERO: lambda plan, spectrum: NOISE,  # public directions
     Algorithm.DP_PCA_SINGLE_PASS: papers.dp_pca_single_pass,
     Algorithm.PRIVATE_OJA: papers.private_oja,
     Algorithm.SUBSPACE_EXACT: partial(papers.subspace, most=papers.EXACT_RATIO),
@@ -44,18 +44,18 @@ ERROR_MODELS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError |
 }
 
 
-def predict_study_error(study: Study, assumed_spectrum: AssumedSpectrum) -> PredictedError | None:
+def predict_study_error(study: Study, spectrum: AssumedSpectrum) -> PredictedError | None:
     """Return the predicted error of a study that names its algorithm; None without an error model.
 
     Raises:
         RequestError: the study cannot be planned.
     """
     return predict_plan_error(
-        plan_for(study, study.algorithm, federation="planner", submission="planner"), assumed_spectrum
+        plan_for(study, study.algorithm, federation="planner", submission="planner"), spectrum
     )
 
 
-def predict_plan_error(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError | None:
+def predict_plan_error(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError | None:
     """Return the predicted error of a plan; None without an error model.
 
     For standardised columns the spectrum is theirs, and the error of their scales is included.
@@ -63,18 +63,14 @@ def predict_plan_error(plan: Plan, assumed_spectrum: AssumedSpectrum) -> Predict
     if plan.algorithm not in ERROR_MODELS:
         return None
     if plan.study.scaling is not Scaling.STANDARD:
-        return ERROR_MODELS[plan.algorithm](
-            plan, limited_to_norm(assumed_spectrum, stated_norm(plan.study.radius))
-        )
-    found = predict_plan_error(remaining_plan(plan), assumed_spectrum)
-    return None if found is None else combine_independent(found, scale_error(plan, assumed_spectrum))
+        return ERROR_MODELS[plan.algorithm](plan, limited_to_norm(spectrum, stated_norm(plan.study.radius)))
+    found = predict_plan_error(remaining_plan(plan), spectrum)
+    return None if found is None else combine_independent(found, scale_error(plan, spectrum))
 
 
-def clear(study: Study, assumed_spectrum: AssumedSpectrum) -> bool:
+def clear(study: Study, spectrum: AssumedSpectrum) -> bool:
     """Return True if the assumed spectrum has a gap after the study's components that chance cannot hide.
 
     Without such a gap errors vary by chance, and predictions are rough.
     """
-    return AssumedRecords(
-        assumed_spectrum=assumed_spectrum, k=study.components, records=float(study.expected_records)
-    ).clear
+    return AssumedRecords(spectrum, study.components, float(study.expected_records)).clear

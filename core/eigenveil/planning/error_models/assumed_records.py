@@ -144,22 +144,22 @@ def sample_spectrum(rows: FloatArray, k: int) -> AssumedSpectrum:
     )
 
 
-def limited_to_norm(assumed_spectrum: AssumedSpectrum, norm: float) -> AssumedSpectrum:
+def limited_to_norm(spectrum: AssumedSpectrum, norm: float) -> AssumedSpectrum:
     """Return the spectrum of records limited to a norm: scaled down if they are larger on average.
 
     Its points fit both the spectrum and the norm. A public sample is unchanged.
     """
-    if assumed_spectrum.sampled is not None or math.isinf(norm):
-        return assumed_spectrum
-    values = assumed_spectrum.values * min(1.0, norm / math.sqrt(float(assumed_spectrum.values.sum()))) ** 2
-    m = assumed_spectrum.leading.shape[1]
-    tail, leading, rest = float(values[m:].sum()), assumed_spectrum.leading, assumed_spectrum.rest
+    if spectrum.sampled is not None or math.isinf(norm):
+        return spectrum
+    values = spectrum.values * min(1.0, norm / math.sqrt(float(spectrum.values.sum()))) ** 2
+    m = spectrum.leading.shape[1]
+    tail, leading, rest = float(values[m:].sum()), spectrum.leading, spectrum.rest
     for _ in range(FITTINGS):
         leading = leading * np.sqrt(values[:m] / (leading**2).mean(axis=0))
         rest = rest * (tail / max(float(rest.mean()), 1e-300))
         less = np.minimum(1.0, norm / np.sqrt((leading**2).sum(axis=1) + rest))
         leading, rest = leading * less[:, None], rest * less**2
-    return replace(assumed_spectrum, values=values, leading=leading, rest=rest)
+    return replace(spectrum, values=values, leading=leading, rest=rest)
 
 
 def _coordinates(d: int, k: int) -> int:
@@ -204,9 +204,9 @@ PreparationQuery = (
 )
 
 
-def locate_noiseless(plan: Plan, assumed_spectrum: AssumedSpectrum) -> LocationEstimate:
+def locate_noiseless(plan: Plan, spectrum: AssumedSpectrum) -> LocationEstimate:
     """Return the count, the mean and the norms about it, of the assumed records."""
-    return run_noiseless(plan, locate(plan), assumed_spectrum.lengths * S)
+    return run_noiseless(plan, locate(plan), spectrum.lengths * S)
 
 
 def run_noiseless(

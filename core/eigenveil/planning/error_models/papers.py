@@ -46,24 +46,22 @@ EXACT_RATIO = 1e-12  # largest eigenvalue ratio at which subspace-exact works
 NEAR_RATIO = 1e-5  # largest eigenvalue ratio at which subsamples agree
 
 
-def adaptive_cov(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def adaptive_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of the matrix of its chosen method on the assumed records."""
     priced_queries: list[PricedQuery] = []
-    run_noiseless(plan, run_adaptive(plan), assumed_spectrum.lengths * S, priced_queries)
+    run_noiseless(plan, run_adaptive(plan), spectrum.lengths * S, priced_queries)
     radius, micro_rho = [
         (one.query.radius, one.micro_rho) for one in priced_queries if isinstance(one.query, Gram)
     ][-1]
-    assumed = AssumedRecords(
-        assumed_spectrum=assumed_spectrum, k=plan.study.components, records=float(plan.study.expected_records)
-    )
+    assumed = AssumedRecords(spectrum, plan.study.components, float(plan.study.expected_records))
     return matrix_error(plan, assumed, radius, micro_rho)
 
 
-def em_cov(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def em_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of sampled directions: a mean square tilt of 1 / (2 t gap), t by epsilon."""
     k, d = plan.study.components, plan.study.dimension
-    clip, assumed = clipped_records(plan, assumed_spectrum, math.sqrt(d) * k / 4)
-    retained = retained_shares(assumed_spectrum, clip.radius)
+    clip, assumed = clipped_records(plan, spectrum, math.sqrt(d) * k / 4)
+    retained = retained_shares(spectrum, clip.radius)
     _, gaps = clipped_variances(assumed, retained)
     epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, d - 1))
     moved = sensitivity(plan) * (clip.radius / S) ** 2
@@ -73,13 +71,13 @@ def em_cov(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
     )
 
 
-def private_oja(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of Oja's rule: each step shrinks the tilt and adds the noise of its batch.
 
     A batch is also a random sample: its components differ from those of all records.
     """
-    start, k = locate_noiseless(plan, assumed_spectrum), plan.study.components
-    assumed = AssumedRecords(assumed_spectrum=assumed_spectrum, k=k, records=start.records)
+    start, k = locate_noiseless(plan, spectrum), plan.study.components
+    assumed = AssumedRecords(spectrum, k, start.records)
     left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
     once = BatchPass(plan=plan, first=0, micro_rho=share_of(plan.micro_rho, left))
     steps = once.size - len(radius_batches(once.size))
@@ -123,29 +121,25 @@ def _stepped(
     return variances + inside * sampled, started
 
 
-def dp_pca_single_pass(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError | None:
+def dp_pca_single_pass(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError | None:
     """Return pure noise below the needed number of records; above it, there is no fitted model."""
     return NOISE if plan.study.expected_records < records_needed(plan) else None
 
 
-def subspace(plan: Plan, assumed_spectrum: AssumedSpectrum, *, most: float) -> PredictedError | None:
+def subspace(plan: Plan, spectrum: AssumedSpectrum, *, most: float) -> PredictedError | None:
     """Return pure noise where lambda_{k+1} / lambda_k exceeds `most`; None, as there is no model, below."""
     k = plan.study.components
-    beyond = (
-        float(assumed_spectrum.values[k] / assumed_spectrum.values[k - 1])
-        if k < len(assumed_spectrum.values)
-        else 0.0
-    )
+    beyond = float(spectrum.values[k] / spectrum.values[k - 1]) if k < len(spectrum.values) else 0.0
     return NOISE if beyond > most else None
 
 
 TEST_SHARE = 0.2  # of epsilon, for the bound of the gap [P21]
 
 
-def smooth(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def smooth(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of noise of one size on every entry of the directions."""
-    clip, assumed = clipped_records(plan, assumed_spectrum, 1.0)
-    retained = retained_shares(assumed_spectrum, clip.radius)
+    clip, assumed = clipped_records(plan, spectrum, 1.0)
+    retained = retained_shares(spectrum, clip.radius)
     _, gaps = clipped_variances(assumed, retained)
     if not gaps.size:
         return predict_sine(gaps, assumed.beyond.counts)  # k = d

@@ -117,14 +117,14 @@ CERTAIN = 0.05  # a gap with a smaller relative variance is used as it is
 UNCLEAR = 0.25  # beyond this, a predicted error can be wrong by more than a factor 1.5
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class AssumedRecords:
     """Assumed records: the wanted directions i that may rotate most, the directions j outside, and n records.
 
     Shape: m of the i, g of the j (in groups, see `OutsideDirections`), N points.
     """
 
-    assumed_spectrum: AssumedSpectrum
+    spectrum: AssumedSpectrum
     k: int
     records: float
 
@@ -136,12 +136,12 @@ class AssumedRecords:
     @property
     def values(self) -> FloatArray:
         """Return the eigenvalues of the modelled directions. Shape: (m,)."""
-        return self.assumed_spectrum.values[self.first : self.k]
+        return self.spectrum.values[self.first : self.k]
 
     @cached_property
     def beyond(self) -> OutsideDirections:
         """Return the directions outside. Shape: (g,)."""
-        return outside_directions(self.assumed_spectrum.values, self.k)
+        return outside_directions(self.spectrum.values, self.k)
 
     @cached_property
     def squares(self) -> FloatArray:
@@ -158,9 +158,9 @@ class AssumedRecords:
 
         Shape: values (v,) -> (N, v).
         """
-        leading, rest = self.assumed_spectrum.leading, self.assumed_spectrum.rest
+        leading, rest = self.spectrum.leading, self.spectrum.rest
         single = leading[:, first : first + len(values)] ** 2
-        left = max(float(self.assumed_spectrum.values[leading.shape[1] :].sum()), 1e-300)
+        left = max(float(self.spectrum.values[leading.shape[1] :].sum()), 1e-300)
         return np.hstack([single, rest[:, None] * (values[single.shape[1] :] / left)])
 
     def product(self, weights: FloatArray) -> FloatArray:
@@ -170,9 +170,7 @@ class AssumedRecords:
     @cached_property
     def gaps(self) -> FloatArray:
         """Return lambda_i - lambda_j of the records' own spectrum. Shape: as `observed_gaps`."""
-        return self.observed_gaps(
-            self.values[:, None] - self.beyond.values, np.ones(len(self.assumed_spectrum.rest))
-        )
+        return self.observed_gaps(self.values[:, None] - self.beyond.values, np.ones(len(self.spectrum.rest)))
 
     def observed_gaps(self, gaps: FloatArray, retained: FloatArray) -> FloatArray:
         """Return gaps of n records: chance separates similar eigenvalues, also in a public sample.
@@ -185,12 +183,12 @@ class AssumedRecords:
         """
         difference_variance, covariance_variance = self._chance(retained)
         chance, square = (difference_variance + covariance_variance) / self.records, gaps**2
-        least = 1e-9 * self.assumed_spectrum.values[0]
+        least = 1e-9 * self.spectrum.values[0]
         reversed_order = (gaps < 0) & (square > chance)
         square = np.where(gaps > 0, square, 0.0)
-        if self.assumed_spectrum.sampled is not None:
+        if self.spectrum.sampled is not None:
             square = square**2 / np.maximum(
-                square + (difference_variance + covariance_variance) / self.assumed_spectrum.sampled, 1e-300
+                square + (difference_variance + covariance_variance) / self.spectrum.sampled, 1e-300
             )
         if (chance <= CERTAIN * square).all():
             return np.asarray(np.sqrt(square + chance))[None]
@@ -202,11 +200,11 @@ class AssumedRecords:
     @property
     def clear(self) -> bool:
         """Return True if the sample and n records separate the last wanted direction from the next one."""
-        if self.k == len(self.assumed_spectrum.values):
+        if self.k == len(self.spectrum.values):
             return True
-        difference_variance, covariance_variance = self._chance(np.ones(len(self.assumed_spectrum.rest)))
+        difference_variance, covariance_variance = self._chance(np.ones(len(self.spectrum.rest)))
         chance = (difference_variance + covariance_variance)[-1, 0] / min(
-            self.records, self.assumed_spectrum.sampled or self.records
+            self.records, self.spectrum.sampled or self.records
         )
         gap = float(self.values[-1] - self.beyond.values[0])
         return bool(chance <= UNCLEAR * gap**2)
@@ -239,9 +237,9 @@ def clipping_bias(assumed: AssumedRecords, retained: FloatArray, gaps: FloatArra
 def _mean_clipping_bias(assumed: AssumedRecords, retained: FloatArray) -> FloatArray:
     """Return the square of mean(s x_i x_j), minus its expectation by chance in a sample. Shape: (m, g)."""
     out = np.zeros((len(assumed.values), len(assumed.beyond.values)))
-    if assumed.assumed_spectrum.sampled is None:
+    if assumed.spectrum.sampled is None:
         return out
-    leading = assumed.assumed_spectrum.leading
+    leading = assumed.spectrum.leading
     x, y = leading[:, assumed.first : assumed.k], leading[:, assumed.k :]
     weighted = x * (retained - retained.mean())[:, None]
     chance = (weighted**2).T @ y**2 / len(x) ** 2

@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from eigenveil.algorithms.papers.baselines import ENERGY_SHARE, ROUNDS
-from eigenveil.algorithms.recommended import refined as gradients
-from eigenveil.algorithms.recommended import refined as matrix
+from eigenveil.algorithms.recommended import refined
 from eigenveil.algorithms.recommended.dp_pca import Schedule, gradient_radius, read_variances, schedule
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, noise_ratio, prepared
 from eigenveil.algorithms.shared.column_scales import predicted_scale_error
@@ -43,6 +42,7 @@ from eigenveil.planning.error_models.perturbation import (
     AssumedRecords,
     PredictedError,
     clipping_bias,
+    combine_independent,
     predict_sine,
 )
 from eigenveil.protocol.plan import Plan
@@ -64,11 +64,11 @@ MATRIX = {
 LONG = 1.5  # squared clip radius of rows relative to the total variance
 
 
-def scale_error(plan: Plan, assumed_spectrum: AssumedSpectrum) -> float:
+def scale_error(plan: Plan, spectrum: AssumedSpectrum) -> float:
     """Return the sine for records of this spectrum with directions spread over all columns."""
     d, k = plan.study.dimension, plan.study.components
     mixed = np.full((k, d - k), _error(plan) ** 2 / d)
-    return scale_sine(assumed_spectrum.values, mixed)
+    return scale_sine(spectrum.values, mixed)
 
 
 def _error(plan: Plan) -> float:
@@ -77,31 +77,26 @@ def _error(plan: Plan) -> float:
     if share == 0:
         return first
     moved = LONG * plan.study.dimension * plan.study.max_sites_per_person
-    second = moved / (
-        effective_mu(plan, cost_of_share(remaining_plan(plan), share)) * plan.study.expected_records
-    )
+    paid = effective_mu(plan, cost_of_share(remaining_plan(plan), share))
+    second = moved / (paid * plan.study.expected_records)
     return first * second / math.hypot(first, second)
 
 
 def gram_error(
-    plan: Plan, assumed_spectrum: AssumedSpectrum, *, share: float = 1.0, flat: bool = False
+    plan: Plan, spectrum: AssumedSpectrum, *, share: float = 1.0, flat: bool = False
 ) -> PredictedError:
     """Return the error of one noised Gram matrix at `share` of the budget left after the radius.
 
     With `flat` the noise off the diagonal is sqrt 2 larger.
     """
-    clip, assumed = clipped_records(plan, assumed_spectrum, noise_ratio(plan, flat=flat))
+    clip, assumed = clipped_records(plan, spectrum, noise_ratio(plan, flat=flat))
     return matrix_error(plan, assumed, clip.radius, cost_of_share(plan, clip.left * share), flat=flat)
 
 
-def clipped_records(
-    plan: Plan, assumed_spectrum: AssumedSpectrum, ratio: float
-) -> tuple[RowClip, AssumedRecords]:
+def clipped_records(plan: Plan, spectrum: AssumedSpectrum, ratio: float) -> tuple[RowClip, AssumedRecords]:
     """Return the clip for a Gram matrix of this `noise_ratio`, and the assumed records."""
-    start, clip = run_noiseless(plan, prepared(plan, ratio), assumed_spectrum.lengths * S)
-    return clip, AssumedRecords(
-        assumed_spectrum=assumed_spectrum, k=plan.study.components, records=start.records
-    )
+    start, clip = run_noiseless(plan, prepared(plan, ratio), spectrum.lengths * S)
+    return clip, AssumedRecords(spectrum, plan.study.components, start.records)
 
 
 def sensitivity(plan: Plan) -> int:
@@ -109,9 +104,9 @@ def sensitivity(plan: Plan) -> int:
     return plan.study.neighbours.records * plan.study.max_sites_per_person
 
 
-def retained_shares(assumed_spectrum: AssumedSpectrum, radius: int) -> FloatArray:
+def retained_shares(spectrum: AssumedSpectrum, radius: int) -> FloatArray:
     """Return the share of each squared norm left by clipping to a radius in grid units. Shape: (N,)."""
-    return np.asarray(np.minimum(1.0, radius / S / np.maximum(assumed_spectrum.lengths, 1e-300)) ** 2)
+    return np.asarray(np.minimum(1.0, radius / S / np.maximum(spectrum.lengths, 1e-300)) ** 2)
 
 
 def clipped_variances(assumed: AssumedRecords, retained: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -125,7 +120,7 @@ def matrix_error(
     plan: Plan, assumed: AssumedRecords, radius: int, micro_rho: int, *, flat: bool = False
 ) -> PredictedError:
     """Return the error of a matrix's leading directions: noise over gaps; `radius` in grid units."""
-    retained = retained_shares(assumed.assumed_spectrum, radius)
+    retained = retained_shares(assumed.spectrum, radius)
     _, gaps = clipped_variances(assumed, retained)
     noise = entry_noise(plan, micro_rho) * (radius / S) ** 2 / assumed.records
     noise *= noise_ratio(plan, flat=flat) / noise_ratio(plan)
@@ -149,23 +144,19 @@ class GradientModel:
     """
 
     def __init__(self, assumed: AssumedRecords, m: int, *, pulled: bool, scaled: bool = True) -> None:
-        assumed_spectrum, top = (
-            assumed.assumed_spectrum,
-            assumed.assumed_spectrum.values[:m] if scaled else np.ones(m),
-        )
+        spectrum = assumed.spectrum
+        top = spectrum.values[:m] if scaled else np.ones(m)
         self.assumed, self.pulled, self.m = assumed, float(pulled), m
         self._scales = assumed.values if scaled else np.ones(len(assumed.values))
-        known = assumed_spectrum.leading[:, :m] ** 2
+        known = spectrum.leading[:, :m] ** 2
         across = (known / top[: known.shape[1]]).sum(axis=1) + (m - known.shape[1])
         off = self.pulled * (top.sum() - 2 * known.sum(axis=1))
-        self.norms = np.sqrt(np.maximum(assumed_spectrum.lengths**2 * across + off, 1e-300))
+        self.norms = np.sqrt(np.maximum(spectrum.lengths**2 * across + off, 1e-300))
 
     def radius(self, plan: Plan, start: LocationEstimate, times: Schedule) -> float:
         """Return the clip radius by the study's rule."""
-        axes, roots = (
-            np.eye(plan.study.dimension, self.m),
-            np.sqrt(self.assumed.assumed_spectrum.values[: self.m]),
-        )
+        roots = np.sqrt(self.assumed.spectrum.values[: self.m])
+        axes = np.eye(plan.study.dimension, self.m)
         slope = GradientQueryBuilder(
             centre=start.centre, directions=axes / roots, offset=axes * roots * self.pulled
         )
@@ -186,25 +177,25 @@ class GradientModel:
         pull_loss = self.pulled * assumed.values * (1 - retained.mean())
         inside = pull_loss + (retained[:, None] * x).mean(axis=0)
         other = pull_loss[:, None] + (retained[:, None] * y).mean(axis=0)
-        lengths = assumed.assumed_spectrum.lengths**2
+        lengths = assumed.spectrum.lengths**2
         answered = (retained * (retained < 1) / self.norms**2)[:, None] * x
         answered = answered * (lengths[:, None] / self._scales - 2 * self.pulled)
         gaps = assumed.observed_gaps(inside[:, None] - other + answered.T @ y / len(x), retained)
         return inside, np.minimum(gaps, inside[:, None])
 
 
-def dp_pca(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def dp_pca(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of dp-pca: noise and clipping of the averaged tail, and the rest of the start."""
-    start = locate_noiseless(plan, assumed_spectrum)
-    return tail_average_error(plan, assumed_spectrum, start, schedule(plan, start))
+    start = locate_noiseless(plan, spectrum)
+    return tail_average_error(plan, spectrum, start, schedule(plan, start))
 
 
 def tail_average_error(
-    plan: Plan, assumed_spectrum: AssumedSpectrum, start: LocationEstimate, times: Schedule
+    plan: Plan, spectrum: AssumedSpectrum, start: LocationEstimate, times: Schedule
 ) -> PredictedError:
     """Return the error of the directions of an averaged tail."""
     k = plan.study.components
-    assumed = AssumedRecords(assumed_spectrum=assumed_spectrum, k=k, records=start.records)
+    assumed = AssumedRecords(spectrum, k, start.records)
     noise = (
         sensitivity(plan) / (effective_mu(plan, times.round_cost) * start.records) * np.sqrt(assumed.values)
     )
@@ -247,10 +238,10 @@ def tail_variances(
     return noise, carried * weight
 
 
-def noisy_power(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def noisy_power(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of the last of a few rounds, each with the noise of a whole squared row."""
-    clip, assumed = clipped_records(plan, assumed_spectrum, noise_ratio(plan))
-    retained = retained_shares(assumed_spectrum, clip.radius)
+    clip, assumed = clipped_records(plan, spectrum, noise_ratio(plan))
+    retained = retained_shares(spectrum, clip.radius)
     inside, gaps = clipped_variances(assumed, retained)
     gaps = np.minimum(gaps, inside[:, None])
     rho = 1 - gaps / inside[:, None]
@@ -270,65 +261,49 @@ ONE_LEFT, SEVERAL_LEFT, GRADIENTS_LEFT = 1.25, 1.5, 0.8
 MISREAD = 0.8
 
 
-def refined_cov(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def refined_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of refined-cov: one noised matrix, then refined directions."""
     k = plan.study.components
     if k == plan.study.dimension:  # the algorithm is gauss-cov then
-        return gram_error(plan, assumed_spectrum)
-    start = run_noiseless(plan, locate(plan, matrix.PREPARED), assumed_spectrum.lengths * S)
-    share = matrix.matrix_share(plan, start)
-    clip = matrix.matrix_clip(plan, start, share)
+        return gram_error(plan, spectrum)
+    start = run_noiseless(plan, locate(plan, refined.PREPARED), spectrum.lengths * S)
+    share = refined.matrix_share(plan, start)
+    clip = refined.matrix_clip(plan, start, share)
     sd = entry_noise(plan, cost_of_share(plan, clip.left * share)) / clip.unit(start.records) * clip.radius**2
-    leading_values = assumed_spectrum.values[: k + SPARE]
-    first = matrix.on_axes(
+    leading_values = spectrum.values[: k + SPARE]
+    first = refined.on_axes(
         np.eye(plan.study.dimension, leading_values.size), leading_values, k, math.sqrt(2) * sd
     )
-    rest = assumed_spectrum.values[leading_values.size :]
+    rest = spectrum.values[leading_values.size :]
     if rest.size:
         first = replace(first, level=max(first.level, float(rest.mean())))
-    assumed = AssumedRecords(assumed_spectrum=assumed_spectrum, k=k, records=start.records)
+    assumed = AssumedRecords(spectrum, k, start.records)
     before = predict_sine(np.asarray(sd**2 / assumed.gaps**2), assumed.beyond.counts).raw
     found = _turned(plan, assumed, start, first, clip.left * (1 - share), before)
-    return with_remaining_error(found, (SEVERAL_LEFT if k > 1 else ONE_LEFT) * (before / (1 + before)) ** 2)
+    return combine_independent(found, (SEVERAL_LEFT if k > 1 else ONE_LEFT) * (before / (1 + before)) ** 2)
 
 
-def refined_pca(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError:
+def refined_pca(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of refined-pca: a short noisy power iteration, then refined directions."""
     k = plan.study.components
     if k == plan.study.dimension:  # the algorithm is dp-pca then
-        return dp_pca(plan, assumed_spectrum)
-    start = locate_noiseless(plan, assumed_spectrum)
-    times, left = gradients.schedule(plan, start, 1 - COUNT_SHARE - start.mean_share)
-    before = tail_average_error(plan, assumed_spectrum, start, times).raw
+        return dp_pca(plan, spectrum)
+    start = locate_noiseless(plan, spectrum)
+    times, left = refined.schedule(plan, start, 1 - COUNT_SHARE - start.mean_share)
+    before = tail_average_error(plan, spectrum, start, times).raw
     basis = np.eye(plan.study.dimension, times.directions)
-    assumed = AssumedRecords(assumed_spectrum=assumed_spectrum, k=k, records=start.records)
-    norms = (
-        GradientModel(assumed, times.directions, pulled=False, scaled=False).norms
-        * S**2
-        * (DIRECTION_LIMIT / 2)
-    )
-    _, _, scale = run_noiseless(plan, read_variances(plan, start, basis), norms)
-    first = gradients.refined_pca_on_axes(
-        basis, assumed_spectrum.values[: times.directions], k, float(assumed_spectrum.values.sum()), scale
+    assumed = AssumedRecords(spectrum, k, start.records)
+    norms = GradientModel(assumed, times.directions, pulled=False, scaled=False).norms
+    steps = read_variances(plan, start, basis)
+    _, _, scale = run_noiseless(plan, steps, norms * S**2 * (DIRECTION_LIMIT / 2))
+    first = refined.refined_pca_on_axes(
+        basis, spectrum.values[: times.directions], k, float(spectrum.values.sum()), scale
     )
     found = _turned(plan, assumed, start, first, left, before)
     misread = min(1.0, MISREAD * scale / float(np.median(assumed.gaps[:, -1, 0])))
-    return with_remaining_error(
+    return combine_independent(
         found, math.hypot(GRADIENTS_LEFT * (before / (1 + before)) ** 2, min(1.0, before) * misread)
     )
-
-
-def with_remaining_error(found: PredictedError, left: float) -> PredictedError:
-    """Return the error with the rest of the first stage's error added.
-
-    For refined-cov and refined-pca. The last stage runs without noise on assumed records with right
-    directions. Its stated sd of an entry of the cross covariance is the predicted error of a noised entry. A
-    poor first stage is not corrected in full; the rest was fitted.
-    """
-    low, median, high, raw = (
-        math.hypot(part, left) for part in (found.low, found.median, found.high, found.raw)
-    )
-    return PredictedError(low=min(1.0, low), median=min(1.0, median), high=min(1.0, high), raw=raw)
 
 
 def _turned(
@@ -339,7 +314,11 @@ def _turned(
     share: float,
     sine: float,
 ) -> PredictedError:
-    """Return the error of the last stage: the sd of each entry over the gap."""
+    """Return the error of the last stage: the sd of each entry over the gap.
+
+    It runs without noise on assumed records with right directions, so its stated sd is the predicted one. A
+    poor first stage is not corrected in full; the rest was fitted, and is added by the callers.
+    """
     cross = cross_query_builder(start, first)
     norms = _parts(assumed, cross)
     priced_queries: list[PricedQuery] = []
@@ -362,9 +341,9 @@ def _turned(
 
 def _parts(assumed: AssumedRecords, cross: CrossQueryBuilder) -> FloatArray:
     """Return the weighted |a| |b| of the points. Shape: (N,)."""
-    assumed_spectrum, k = assumed.assumed_spectrum, cross.k
-    squares = assumed.squared(0, assumed_spectrum.values[: cross.basis.shape[1]])
+    spectrum, k = assumed.spectrum, cross.k
+    squares = assumed.squared(0, spectrum.values[: cross.basis.shape[1]])
     lead = squares[:, :k] @ (cross.weights.leading / WEIGHT) ** 2
     spare = squares[:, k:] @ (cross.weights.spare / WEIGHT) ** 2
-    outside = np.maximum(assumed_spectrum.lengths**2 - squares.sum(axis=1), 0.0)
+    outside = np.maximum(spectrum.lengths**2 - squares.sum(axis=1), 0.0)
     return np.asarray(np.sqrt(lead * (spare + outside)))
