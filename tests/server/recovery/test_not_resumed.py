@@ -27,13 +27,16 @@ def statement(config: Config, text: str) -> None:
 NO_PLAN = digest("plan", [])
 
 
+NONE_AWAITED = "DELETE FROM awaited_checkpoints"
+
+
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
         ("DROP TABLE awaited_checkpoints", Code.STORAGE),
-        ("UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); DELETE FROM awaited_checkpoints", Code.STORAGE),
+        (f"UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); {NONE_AWAITED}", Code.STORAGE),
         (
-            f"UPDATE studies SET plan_json = CAST('[]' AS BLOB), digest = '{NO_PLAN}'; DELETE FROM awaited_checkpoints",
+            f"UPDATE studies SET plan_json = CAST('[]' AS BLOB), digest = '{NO_PLAN}'; {NONE_AWAITED}",
             Code.BUG,
         ),
     ],
@@ -53,7 +56,7 @@ async def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_proces
         await rig.client(Role.SITE, "anna")
         ada = await rig.client(Role.ANALYST, "ada")
         await ada.submit(study_toml(sites=("anna",)))
-    statement(config, "INSERT INTO awaited VALUES ('anna')")
+    statement(config, "INSERT INTO awaited_checkpoints VALUES ('anna')")
     async with serving(config, fatal=noted):
         statement(config, damage)
         async with asyncio.timeout(20):
