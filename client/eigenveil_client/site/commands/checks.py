@@ -26,7 +26,7 @@ from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_range
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
 from eigenveil_client.site.roster import peers
 from eigenveil_client.site.roster.analysts import ANALYSTS, check_analyst_keys
-from eigenveil_client.site.roster.peers import PEERS, check_peers
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.state.store_access import has_state, open_site_store
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 from eigenveil_common.notify.outbox import check_notify
@@ -43,10 +43,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     now = _clock(config)
     checks = [
         examine("identity", partial(_identity, config)),
-        examine("peers", partial(_peers, config)),
-        examine("analysts' keys", partial(_analysts, config)),
-        examine("confirmed cards", partial(_confirmed, config)),
-        examine("ledger", partial(_ledger, config)),
+        *_cards_and_ledger(config),
         check_approval(config.policy, now),
         check_allowed_analysts(config.policy),
         examine("records", partial(_file, config)),
@@ -57,10 +54,9 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         verdicts = [*config.policy.verdicts(plan, now)]
         with suppress(EigenveilError):  # key cards have a check of their own
             verdicts += peers.verdicts(config.identity, config.name, plan, config.policy.secrecy)
-        for verdict in verdicts:
-            about = f"policy {verdict.rule}"
-            failed = fail(about, verdict.text, code=Code.POLICY)
-            checks.append(ok(about, verdict.text) if verdict.passed else failed)
+        for one in verdicts:
+            passed, about = ok(f"policy {one.rule}", one.text), f"policy {one.rule}"
+            checks.append(passed if one.passed else fail(about, one.text, code=Code.POLICY))
         unreadable: list[Unreadable] = []
         study = examine("study", partial(_study, config, plan, unreadable))
         checks += [*_cells(config, unreadable), study]
@@ -76,11 +72,10 @@ def site_checks(config_file: Path) -> list[Check]:
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
-    beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    beside += [config.identity / name for name in (peers.NAME, PEERS.file, ANALYSTS.file)]
     secrets = [
         *database_files(config.state),
-        *beside,
+        *(config.state.with_name(name) for name in ("egress.key", "serve.lock")),
+        *(config.identity / name for name in (peers.NAME, PEERS.file, ANALYSTS.file)),
         *([credentials] if credentials else []),
         *config.notify.secrets,
     ]
@@ -91,10 +86,7 @@ def site_checks(config_file: Path) -> list[Check]:
         check_allowed_analysts(config.policy),
         disk(config.state.parent),
         doctor.check_files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
-        examine("peers", partial(_peers, config)),
-        examine("analysts' keys", partial(_analysts, config)),
-        examine("confirmed cards", partial(_confirmed, config)),
-        examine("ledger", partial(_ledger, config)),
+        *_cards_and_ledger(config),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),
         *_state_time(_clock(config)),
@@ -102,6 +94,15 @@ def site_checks(config_file: Path) -> list[Check]:
         *doctor.identity_and_network(
             config.identity, lambda: config.proxy_rule, lambda stored: check_role(stored, config.name)
         ),
+    ]
+
+
+def _cards_and_ledger(config: SiteConfig) -> list[Check]:
+    return [
+        examine("peers", lambda: peers.check_peers(config.identity, config.policy.secrecy)),
+        examine("analysts' keys", lambda: check_analyst_keys(config.identity)),
+        examine("confirmed cards", partial(_confirmed, config)),
+        examine("ledger", partial(_ledger, config)),
     ]
 
 
@@ -132,14 +133,6 @@ def _identity(config: SiteConfig) -> Check:
     return ok("identity", f"{stored.identity.uri}, certificate until {stored.expires:%Y-%m-%d %H:%M} UTC")
 
 
-def _peers(config: SiteConfig) -> Check:
-    return check_peers(config.identity, config.policy.secrecy)
-
-
-def _analysts(config: SiteConfig) -> Check:
-    return check_analyst_keys(config.identity)
-
-
 def _confirmed(config: SiteConfig) -> Check:
     """Check that the key cards ever confirmed here are present."""
     if not has_state(config):
@@ -153,9 +146,8 @@ def _ledger(config: SiteConfig) -> Check:
     if not has_state(config):
         return warn("ledger", f"{config.state} does not exist yet", "the daemon creates it at first start")
     with open_site_store(config) as store:
-        messages = len(store.egress.rows())
-        text = f"both chains are complete: {store.ledger.ledger.size} entries, {messages} messages that left"
-        return ok("ledger", text)
+        entries, messages = store.ledger.ledger.size, len(store.egress.rows())
+    return ok("ledger", f"both chains are complete: {entries} entries, {messages} messages that left")
 
 
 def _cluster(config: SiteConfig) -> Check:
@@ -166,9 +158,8 @@ def _cluster(config: SiteConfig) -> Check:
     if not there.workers:
         return fail("engine", f"{where} has no worker", "start workers; without them no study is answered")
     memory = f", {there.memory / 2**30:.1f} GiB of memory" if there.memory else ""
-    return ok(
-        "engine", f"{where} runs {versions()}: workers: {there.workers}, threads: {there.threads}{memory}"
-    )
+    power = f"workers: {there.workers}, threads: {there.threads}{memory}"
+    return ok("engine", f"{where} runs {versions()}: {power}")
 
 
 def _size(count: int) -> str:
@@ -205,8 +196,8 @@ def _records(config: SiteConfig) -> Check:
 
 
 def _engine(config: SiteConfig, plan: Plan | None) -> Check:
-    """Check where the records of running studies are stored, and the free space for maximum_records records:
-    in this study, or in a study of one column."""
+    """Check where the records of running studies are stored, and the free space for maximum_records of this
+    study, or of one column."""
     if config.engine.kind is EngineKind.DASK:
         return _cluster(config)
     if config.engine.kind is EngineKind.MEMORY:

@@ -10,7 +10,7 @@ from eigenveil.dictionary.site_rules import ANY
 from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality, PlausibleRange
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.tables.source import name_and_unit
-from eigenveil_client.site.commands.terminal import plain, show, table
+from eigenveil_client.site.commands.terminal import show_table
 from eigenveil_client.site.config import SiteConfig, plausible_ranges, site_dictionary
 from eigenveil_client.site.policy_sections import TOLERATED_PERSONS
 from eigenveil_common.command import console
@@ -123,24 +123,21 @@ def picture(counts: Sequence[int]) -> str:
     return "".join(BARS[-(-7 * count // top)] if count else " " for count in counts)
 
 
+def _profile_row(found: ColumnFindings) -> tuple[str, ...]:
+    seen, counted = found.seen, found.seen.quality
+    if counted is None:
+        return (seen.name, *7 * ("",), seen.problem or "")
+    counts = (str(counted.persons), str(counted.missing), str(counted.unreadable))
+    middle = [f"{value:.4g}" for value in (seen.quantiles[1::2] if seen.quantiles else ())]
+    outside = "" if found.plausible is None else str(counted.outside)
+    return (seen.name, *counts, outside, *(middle or ("", "", "")), picture(seen.histogram))
+
+
 def show_profiles(found: Sequence[ColumnFindings]) -> None:
     """Print the columns and the note that they stay here."""
-    listing = table(
-        "column", "persons", "missing", "unreadable", "outside", "5 %", "median", "95 %", "distribution"
-    )
-    for one in found[:MAX_SHOWN]:
-        seen, counted = one.seen, one.seen.quality
-        if counted is None:
-            listing.add_row(*plain(seen.name, "", "", "", "", "", "", "", seen.problem or ""))
-            continue
-        numbers = (counted.persons, counted.missing, counted.unreadable)
-        middle = [f"{value:.4g}" for value in (seen.quantiles[1::2] if seen.quantiles else ())]
-        outside = "" if one.plausible is None else str(counted.outside)
-        row = (*map(str, numbers), outside, *(middle or ("", "", "")), picture(seen.histogram))
-        listing.add_row(*plain(seen.name, *row))
-    show(listing)
+    numbers = ("persons", "missing", "unreadable", "outside", "5 %", "median", "95 %")
+    show_table(("column", *numbers, "distribution"), map(_profile_row, found[:MAX_SHOWN]))
     if len(found) > MAX_SHOWN:
-        console.print(
-            f"These are the first {MAX_SHOWN} of {len(found)} columns; findings about all columns follow."
-        )
+        first = f"These are the first {MAX_SHOWN} of {len(found)} columns"
+        console.print(f"{first}; findings about all columns follow.")
     console.print(LOCAL_ONLY_NOTE)

@@ -67,8 +67,8 @@ def decline(
     word: DeclineReason,
     text: str = "",
 ) -> None:
-    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if
-    disclose_reasons is true now and when it is sent.
+    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if disclose_reasons
+    is true now and when it is sent.
 
     Raises:
         RequestError: it was decided before, or name or text has characters that cannot be shown.
@@ -190,7 +190,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "name": plan.study.name,
             "analyst": plan.analyst,
             "signature": analyst_view(config.identity, plan, received.signed,
-            store.clock_time())["signature"],
+            store.clock_time())["status"],
             "status": received.status.value,
             "person": received.person,
             "by": received.decided_by,
@@ -244,7 +244,7 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
     rows = []
     for row in view["studies"]:
         analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
-        why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
+        why = ": ".join(filter(None, (row["reason_code"] or row["reason"], row["text"])))
         about = (moment(row["at"]), row["study"][:12], row["name"], analyst)
         rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), why))
     show_table(("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "why"), rows)
@@ -284,7 +284,7 @@ def show_explanation(view: dict[str, Any]) -> None:
     """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {analyst_text(view['analyst'])}", markup=False)
+    console.print(f"analyst: {analyst_text(view['analyst_signature'])}", markup=False)
     columns = [
         (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")
         for one in view["study"]["columns"]

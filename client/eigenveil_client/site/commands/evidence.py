@@ -238,7 +238,7 @@ def _answer_view(row: EgressRow, round_query: RoundQuery, study: Study, values: 
         "round": row.round,
         "kind": row.kind,
         "meaning": row.meaning,
-        "question": row.query,
+        "query": row.query,
         "digest": row.contribution,
         "one_unit": described.unit,
         "grid": describe_grid(study, centre_of(query), described.radius, grid),

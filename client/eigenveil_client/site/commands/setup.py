@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,11 @@ from eigenveil_common.command import shell_command
 EXISTING = click.Path(exists=True, path_type=Path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitialSettings:
-    """Required values of a new site.toml."""
-
-    name: str
-    records: Path
-    analysts: tuple[str, ...]
-
-
 def initial_settings(
     name: str | None, records: Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
-) -> InitialSettings:
-    """Return the values of the options and the join file; prompt for missing ones at a terminal.
+) -> tuple[str, Path, tuple[str, ...]]:
+    """Return name, records and analysts by the options and the join file; prompt for missing ones at a
+    terminal.
 
     Raises:
         UsageError: a value is missing without a terminal; or the join file is for another name.
@@ -55,7 +46,7 @@ def initial_settings(
             "Allowed analysts, by the names in their certificates (a, b; empty: none)",
             default="", show_default=False, value_proc=_names,
         )  # fmt: skip
-    return InitialSettings(name=str(name), records=Path(str(records)), analysts=analysts)
+    return str(name), Path(str(records)), analysts
 
 
 def _site_of(path: Path) -> str:
@@ -79,15 +70,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
-    """Make the site's key and have it certified; return the result as values and as text.
-
-    Raises:
-        RequestError, PeerError: as `enrol` of the connection.
-    """
+    """Make the site's key and have it certified; return the result as values and as text. Raises as `enrol`
+    of the connection."""
     config = site_config.load(config_file)
-    stored = service.check_role(
-        enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule), config.name
-    )
+    enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
+    stored = service.check_role(enrolled, config.name)
     value = {
         "identity": stored.identity.uri,
         "coordinator": stored.coordinator,
@@ -110,6 +97,5 @@ def joined(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
         # A used or unknown token cannot be used again.
         file = "FILE" if problem.code is Code.IDENTITY else join_file
         again = shell_command("eigenveil-site", "enrol", "--config", config_file, "--join", file)
-        raise type(problem)(
-            problem.code, f"{problem}\n{config_file} is written; continue with: {again}"
-        ) from problem
+        text = f"{problem}\n{config_file} is written; continue with: {again}"
+        raise type(problem)(problem.code, text) from problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,27 +72,18 @@ NUMERIC = (
 UNBOUNDED_WIDTH = 2**16  # characters: wider than any row
 
 
-def table(*headings: str, title: str | None = None) -> Table:
-    """Return a table; numbers are right-aligned, and long cells are wrapped, never cut."""
-    rich_table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """Print a table: numbers right-aligned, long cells wrapped and never cut, brackets as they are. One line
+    for each row in a file or pipe, else as wide as the terminal."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        justify = "right" if heading in NUMERIC else "left"
-        rich_table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return rich_table
-
-
-def show(rich_table: Table) -> None:
-    """Print a table: one line for each row in a file or pipe, else as wide as the terminal."""
+        table.add_column(heading, justify="right" if heading in NUMERIC else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
     if not console.is_terminal:
-        rich_table.width = console.measure(
-            rich_table, options=console.options.update_width(UNBOUNDED_WIDTH)
-        ).maximum
-    console.print(rich_table, crop=False)
-
-
-def plain(*texts: str) -> tuple[str, ...]:
-    """Return texts of others with brackets escaped, so that they are not markup."""
-    return tuple(map(escape, texts))
+        unbounded = console.options.update_width(UNBOUNDED_WIDTH)
+        table.width = console.measure(table, options=unbounded).maximum
+    console.print(table, crop=False)
 
 
 def moment(at: int) -> str:

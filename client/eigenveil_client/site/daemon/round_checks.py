@@ -114,7 +114,9 @@ class SessionReplica:
         of_round = f"the release of {round_label(stated.round)}"
         if not self._session.fits(release):
             raise PeerError(Code.PROTOCOL, f"{of_round} does not fit its query")
-        signed = SignedRound(signed_json=message.signed_round.signed_json, signature=message.signed_round.signature)
+        signed = SignedRound(
+            signed_json=message.signed_round.signed_json, signature=message.signed_round.signature
+        )
         checked = round_to_proto(release, signed)
         if self._session.pending_differs:
             checked.query.CopyFrom(query_to_proto(pending))

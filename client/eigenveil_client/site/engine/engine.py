@@ -1,7 +1,4 @@
-"""Engines that store the records of running studies, and the choice of a site's engine by its site.toml.
-
-Records are in memory, in a file beside the site's state (both stored by the daemon itself), or on a cluster.
-"""
+"""Engines that store the records of running studies: in memory, in a file beside the state, on a cluster."""
 
 from __future__ import annotations
 
@@ -47,17 +44,10 @@ class LoadedRecords(Protocol):
     `quality` has each column's quality over all persons, in the study's order.
     """
 
-    @property
-    def records(self) -> int: ...
-
-    @property
-    def persons(self) -> int: ...
-
-    @property
-    def file(self) -> bytes: ...
-
-    @property
-    def quality(self) -> tuple[ColumnQuality, ...]: ...
+    records: int
+    persons: int
+    file: bytes
+    quality: tuple[ColumnQuality, ...]
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """Return the exact sum over the records in the frame: the same integers in every engine.
@@ -77,11 +67,8 @@ class RecordEngine(Protocol):
     """Loader and storage of records; one for each daemon, during its whole run."""
 
     def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
-        """Check from the plan and the settings alone that every query of the plan can be answered.
-
-        Raises:
-            RequestError: code `site-policy`, a query cannot be answered.
-        """
+        """Check from the plan and the settings alone that every query of the plan can be answered; else raise
+        code `site-policy`."""
 
     def load(self, plan: Plan) -> LoadedRecords:
         """Return the records of a study. Raises as the reader of records."""
@@ -110,12 +97,8 @@ class LocalEngine:
         The check uses the site's maximum number of records, not the actual one.
         """
         size = self._max_records * record_bytes(plan.study)
-        self._needs_all_rows[plan.digest] = _any_needs_all_rows(round_queries)
-        if (
-            self._settings.kind is EngineKind.MEMORY
-            or size <= self._memory_bytes
-            or not self._needs_all_rows[plan.digest]
-        ):
+        self._needs_all_rows[plan.digest] = needed = _any_needs_all_rows(round_queries)
+        if self._settings.kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:
             return
         raise RequestError(
             Code.POLICY,
@@ -143,9 +126,8 @@ class LocalEngine:
         """Return the bytes of a study's rows to store in memory; no limit if it needs all rows at once."""
         kind = self._settings.kind
         if plan.digest not in self._needs_all_rows:  # accepted before this start
-            self._needs_all_rows[plan.digest] = _any_needs_all_rows(
-                [one for course in possible_rehearsals(plan) for one in course]
-            )
+            queries = [one for course in possible_rehearsals(plan) for one in course]
+            self._needs_all_rows[plan.digest] = _any_needs_all_rows(queries)
         if kind is EngineKind.MEMORY or self._needs_all_rows[plan.digest]:
             return math.inf
         return 0 if kind is EngineKind.DISK else self._memory_bytes
@@ -184,11 +166,7 @@ def zeros(records: int, study: Study) -> LocalRecords:
 
 
 def make_engine(config: SiteConfig) -> RecordEngine:
-    """Return the engine for the records of this site's studies.
-
-    Raises:
-        RequestError: its dictionary is unreadable.
-    """
+    """Return the engine for the records of this site's studies. Raises as `site_dictionary`."""
     if config.engine.kind is EngineKind.DASK:
         known = plausible_ranges(site_dictionary(config.dictionary))
         return DaskEngine(config.records, config.column, known, config.engine.cluster)

@@ -84,7 +84,7 @@ SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new i
         ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
         ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
         ("egress", ["DELETE FROM queries WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
-        ("egress", ["UPDATE questions SET message = substr(message, 1, 30)"]),
+        ("egress", ["UPDATE queries SET message = substr(message, 1, 30)"]),
         ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
         ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),
         ("ledger", [line.replace("TABLE", "ledger") for line in SWAP]),
