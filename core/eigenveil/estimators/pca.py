@@ -236,11 +236,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return records
 
     def _whitening_scales(self) -> FloatArray:
-        """Return the divisors of `transform`. Shape: (n_components,)."""
+        """Return the divisors of `transform`, above 0 also for a released variance of 0. Shape: (k,)."""
         if not self.whiten:
             return np.ones(self.n_components_)
-        least = np.finfo(np.float64).eps  # for a direction with released variance 0
-        return np.maximum(np.sqrt(self.explained_variance_), least)
+        return np.maximum(np.sqrt(self.explained_variance_), np.finfo(np.float64).eps)
 
     def _probabilistic_pca(self) -> ProbabilisticPCA:
         check_is_fitted(self)

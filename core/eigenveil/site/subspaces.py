@@ -128,8 +128,7 @@ def leading_directions(rows: GridRows, centre: IntArray, most: int) -> FloatArra
     """
     if not len(rows):
         return np.zeros((0, centre.size))
-    ordered = sorted(rows, key=lambda row: bytes(row.tobytes()))
-    z = np.array(ordered, dtype=np.float64) - centre
+    z = np.array(sorted(rows, key=lambda row: bytes(row.tobytes())), dtype=np.float64) - centre
     _, sizes, vectors = np.linalg.svd(z, full_matrices=False)
     numerical_rank = int((sizes > NEGLIGIBLE * sizes[0]).sum())
     return np.asarray(vectors[: min(numerical_rank, most)])

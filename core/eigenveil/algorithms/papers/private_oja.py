@@ -138,8 +138,7 @@ def _pass(
             radius = yield from batch_gradient_radius(plan, start, once, slope, radius)
             continue
         query, unit = slope.query(radius)
-        release = yield once.about(query)
-        sums: FloatArray = release.values.reshape(w.shape).astype(np.float64)
+        sums: FloatArray = (yield once.about(query)).values.reshape(w.shape).astype(np.float64)
         gradient = sums * (once.size / (unit * start.records))
         level = strength.after(w, gradient)
         steps = [
@@ -233,8 +232,7 @@ def _shuffled_pass(
     nothing = np.zeros_like(w)
     for t in range(once.size):
         query, unit = GradientQueryBuilder(centre=start.centre, directions=w, offset=nothing).query(radius)
-        release = yield once.about_record(query)
-        gradient = release.values.reshape(w.shape) / unit
+        gradient = (yield once.about_record(query)).values.reshape(w.shape) / unit
         if 2 * t >= once.size:
             lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1
         w = orthonormal(w + rates.step(t, total) * gradient)

@@ -142,8 +142,7 @@ def _too_close(plan: Plan, micro_rho: int) -> str:
     if plan.algorithm.value != PROPOSE_TEST_RELEASE:
         return "epsilon is too small: the result would be noise alone; raise epsilon"
     epsilon = 0.2 * mu(micro_rho)
-    steps = plan.study.neighbours.records
-    off = (steps + 1 / GAP_STEPS) * math.log(ATTO / plan.atto_delta) / epsilon
+    off = (plan.study.neighbours.records + 1 / GAP_STEPS) * math.log(ATTO / plan.atto_delta) / epsilon
     return (
         f"the gap after component {plan.study.components} did not pass the test, which needs about "
         f"{math.ceil(off + LEAST)} records of full norm; use more records, a larger epsilon, or another "

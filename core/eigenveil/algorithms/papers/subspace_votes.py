@@ -76,8 +76,7 @@ def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
 
 def release_vote(plan: Plan, query: TrustedQuery, share: float = 1.0) -> StepsTo[tuple[IntArray, IntArray]]:
     """Return the released winner, or zeros, and the indices of the voting sites. Shape: (released,), (m,)."""
-    cost = vote_cost(plan, share)
-    release = yield PricedQuery(query=query, micro_rho=cost, atto_delta=plan.atto_delta)
+    release = yield PricedQuery(query=query, micro_rho=vote_cost(plan, share), atto_delta=plan.atto_delta)
     places = {site: place for place, site in enumerate(plan.study.federation.sites)}
     return release.values, frozen(sorted(places[site] for site in release.present))
 

@@ -81,8 +81,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
         distribution=NoiseDistribution.LAPLACE,
     )
     # SCORE(i): subsamples of dimension exactly i. Neighbours share noise, which does no harm.
-    score = np.diff(release.values)
-    dealt = replace(dealt, rank=1 + int(score.argmax()))
+    dealt = replace(dealt, rank=1 + int(np.diff(release.values).argmax()))
     return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
 
 

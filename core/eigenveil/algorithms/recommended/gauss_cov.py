@@ -139,8 +139,7 @@ def clip_to(radius: int, norms: NormHistogram, records: float, left: float) -> R
 def prepared(plan: Plan, ratio: float) -> StepsTo[tuple[LocationEstimate, RowClip]]:
     """Locate the records, then return the clip for one Gram matrix of this `noise_ratio`."""
     start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, ratio)
-    return start, clip
+    return start, (yield from clip_radius(plan, start, ratio))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

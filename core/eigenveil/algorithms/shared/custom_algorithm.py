@@ -109,8 +109,7 @@ def _estimate(name: str, found: object, plan: Plan) -> Estimate:
         settled[field] = np.asarray(values, dtype=np.float64) if field in shapes else float(values)
     off = np.abs(settled["components"] @ settled["components"].T - np.eye(k)).max(initial=0.0)
     if k > plan.study.components or off > ORTHONORMAL:
-        most = plan.study.components
-        raise _wrong(name, f"returned {k} components; return at most {most}, orthonormal")
+        raise _wrong(name, f"returned {k} components; return at most {plan.study.components}, orthonormal")
     return replace(found, **settled)
 
 

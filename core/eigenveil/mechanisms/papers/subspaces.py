@@ -210,8 +210,7 @@ def release_rank(
         i = min(int(chance[0] * len(proposed)), len(proposed) - 1)
         # Both halves of the slots need a clear majority; the score is the noised confirming votes.
         clear = exceeds_noise(proposed[i].proposed - half - changed, scale, bound, noise)
-        drawn = noise.draw(NoiseSpec.of(1, scale, NoiseDistribution.LAPLACE))
-        score = proposed[i].agreed + int(drawn[0])
+        score = proposed[i].agreed + int(noise.draw(NoiseSpec.of(1, scale, NoiseDistribution.LAPLACE))[0])
         if clear and score > half and (i, score) > (best - 1, best_score):
             best, best_score = i + 1, score
         if chance[1] < stop:

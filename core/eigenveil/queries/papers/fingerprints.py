@@ -242,5 +242,4 @@ def eigenvalue_ratio_limit(cells: Cells, records: float) -> float:
     A coordinate of a projected point differs between subsamples by sqrt(2 k ratio / records). All q d
     coordinates must fall in one cell; each fails with about that difference over the width.
     """
-    spread = width(cells) / (4 * cells.size)
-    return spread**2 * max(records, 1.0) / (2 * cells.rank)
+    return (width(cells) / (4 * cells.size)) ** 2 * max(records, 1.0) / (2 * cells.rank)
