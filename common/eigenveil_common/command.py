@@ -60,10 +60,8 @@ def quote_block(text: str) -> str:
 
 
 def run(group: click.Command, extra: str) -> int:
-    """Run a command line and return its exit code; every error is one line on standard error.
-
-    `extra` is what pip installs with eigenveil for these commands.
-    """
+    """Run a command line and return its exit code; every error is one line on standard error. `extra` is what
+    pip installs with eigenveil for these commands."""
     as_json = "--json" in sys.argv
     try:
         with require_extra(extra):

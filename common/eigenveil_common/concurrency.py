@@ -1,8 +1,6 @@
-"""Locks between processes, a parallel map, isolated subprocesses and the time grid for sending noise.
-
-The system releases locks when a process ends in any way. Drawn noise is sent on the grid, so that its
-sampling time is not visible [P6].
-"""
+"""Locks between processes, a parallel map, isolated subprocesses and the time grid for sending noise. The
+system releases locks when a process ends in any way. Drawn noise is sent on the grid, so that its sampling
+time is not visible [P6]."""
 
 from __future__ import annotations
 
@@ -24,10 +22,8 @@ RETRY_SECONDS = 0.05  # polling interval where the system has no blocking lock
 
 
 def try_lock(path: Path) -> IO[bytes] | None:
-    """Return the locked file at `path`, created if missing; None if another process holds the lock.
-
-    Closing the file releases the lock.
-    """
+    """Return the locked file at `path`, created if missing; None if another process holds the lock. Closing
+    the file releases the lock."""
     try:
         return os.fdopen(_acquire(path, wait=False), "r+b")
     except BlockingIOError:
@@ -110,10 +106,8 @@ def start_isolated(
     stderr: int | None = None,
     settings: Mapping[str, str] = ONE_THREAD,
 ) -> subprocess.Popen[bytes]:
-    """Start a subprocess that runs `module` without our secrets and communicates through pipes.
-
-    `stdin` may be another descriptor. `settings` are added to its environment.
-    """
+    """Start a subprocess that runs `module` without our secrets and communicates through pipes. `stdin` may
+    be another descriptor. `settings` are added to its environment."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
     # -P: no module is loaded from the current folder.
     command = [sys.executable, "-P", "-m", module]

@@ -1,7 +1,5 @@
-"""Configuration files: TOML into a frozen dataclass, whose fields describe the keys.
-
-The keys of a nested dataclass are in the same table as the others, unless it is a section.
-"""
+"""Configuration files: TOML into a frozen dataclass, whose fields describe the keys. The keys of a nested
+dataclass are in the same table as the others, unless it is a section."""
 
 from __future__ import annotations
 
@@ -55,11 +53,7 @@ def ensure(holds: object, message: str) -> None:
 
 
 def check_rules(config: Any) -> None:
-    """Check the rule of each key.
-
-    Raises:
-        RequestError: code `bad-config`, naming the key.
-    """
+    """Check the rule of each key. Raises RequestError: code `bad-config`, naming the key."""
     for one in fields(config):
         rule, value = one.metadata.get("rule"), getattr(config, one.name)
         if rule is not None:
@@ -86,11 +80,8 @@ def values(config: Any) -> dict[str, Any]:
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Return the configuration in `path`. Paths in it are relative to its folder.
-
-    Raises:
-        RequestError: code `bad-config`, naming the file and the key.
-    """
+    """Return the configuration in `path`. Paths in it are relative to its folder. Raises RequestError: code
+    `bad-config`, naming the file and the key."""
     try:
         data = parse_toml(read(path).decode())
     except ValueError as problem:

@@ -111,11 +111,8 @@ def check_new(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace the content of `path` by `data` atomically and durably (write, sync, rename, sync).
-
-    Raises:
-        InternalError: code `storage`; `path` then holds the old or the new content.
-    """
+    """Replace the content of `path` by `data` atomically and durably (write, sync, rename, sync). Raises
+    InternalError: code `storage`; `path` then holds the old or the new content."""
     with storage_errors("write", path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -139,11 +136,8 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the content of a secret file. The opened file itself is checked, and links are refused.
-
-    Raises:
-        RequestError: missing, a link, owned by another user, or readable by others (where files have modes).
-    """
+    """Return the content of a secret file. The opened file itself is checked, and links are refused. Raises
+    RequestError: missing, a link, owned by another user, or readable by others (where files have modes)."""
     if not HAS_FILE_OWNERS:
         return read(path)
     try:
@@ -194,11 +188,8 @@ def user_name(number: int) -> str:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file, such as a key, a configuration or a release; never of records.
-
-    Raises:
-        RequestError: it cannot be read, or is too large.
-    """
+    """Return the content of a file, such as a key, a configuration or a release; never of records. Raises
+    RequestError: it cannot be read, or is too large."""
     with _read_errors(path), path.open("rb") as file:
         parts: list[bytes] = []
         while (part := file.read(MIB)) and len(parts) < MOST_MIB:

@@ -1,8 +1,6 @@
-"""Log with one line per state change: ids and codes, never values, counts or norms.
-
-The allowed fields are a closed list. An exception is logged by its type and stack locations, never by its
-text, which may quote a cell.
-"""
+"""Log with one line per state change: ids and codes, never values, counts or norms. The allowed fields are a
+closed list. An exception is logged by its type and stack locations, never by its text, which may quote a
+cell."""
 
 from __future__ import annotations
 
@@ -39,11 +37,8 @@ FIELDS = frozenset({
 
 
 def event(event_name: str, level: int = logging.INFO, **values: object) -> None:
-    """Log `name key=value ...`; digests are cut to twelve characters.
-
-    Raises:
-        TypeError: a field that is not in `FIELDS`.
-    """
+    """Log `name key=value ...`; digests are cut to twelve characters. Raises TypeError: a field that is not
+    in `FIELDS`."""
     if unknown := sorted(values.keys() - FIELDS):
         raise TypeError(
             f"log fields {unknown} are not in eigenveil_common.log.FIELDS; add them if they never hold data"

@@ -108,10 +108,8 @@ ABSENT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
 
 
 def limit_resources(*, memory: int, seconds: float) -> None:
-    """Limit the process's own memory in bytes, and its processor time in seconds.
-
-    Unchanged mappings of files do not count as own memory; all other mappings do.
-    """
+    """Limit the process's own memory in bytes, and its processor time in seconds. Unchanged mappings of files
+    do not count as own memory; all other mappings do."""
     _lower_limit(resource.RLIMIT_CORE, 0)
     _lower_limit(resource.RLIMIT_DATA, memory)
     _lower_limit(resource.RLIMIT_CPU, int(seconds) + 1)
@@ -126,11 +124,8 @@ def _lower_limit(limit_kind: int, most: int) -> None:
 
 
 def restrict_process(*, network: bool, folders: Sequence[Path]) -> None:
-    """Restrict this process permanently to reading files, writing in `folders` and starting threads.
-
-    Raises:
-        OSError: a folder cannot be opened, or the kernel supports a limit but fails to set it.
-    """
+    """Restrict this process permanently to reading files, writing in `folders` and starting threads. Raises
+    OSError: a folder cannot be opened, or the kernel supports a limit but fails to set it."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)

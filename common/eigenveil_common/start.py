@@ -1,8 +1,6 @@
-"""Start of a command: Ctrl-C during module loading or at exit prints one line instead of a traceback.
-
-Only modules that Python has loaded already, or loads fast, are imported here. Ctrl-C while Python itself
-starts, before any of our code, still prints a traceback.
-"""
+"""Start of a command: Ctrl-C during module loading or at exit prints one line instead of a traceback. Only
+modules that Python has loaded already, or loads fast, are imported here. Ctrl-C while Python itself starts,
+before any of our code, still prints a traceback."""
 
 from __future__ import annotations
 

@@ -59,11 +59,7 @@ def at_most(most: int) -> KeyRule:
 
 
 def split_listen(address: str) -> tuple[str, int]:
-    """Return host and port of an address to listen on.
-
-    Raises:
-        RequestError: not of the form host:port.
-    """
+    """Return host and port of an address to listen on. Raises RequestError: not of the form host:port."""
     host, _, port = address.rpartition(":")
     good = port.isascii() and port.isdigit() and int(port) < 65536 and HOST.fullmatch(host)
     ensure(bool(good), f"{address!r} is not an address to listen on; write host:port, such as 127.0.0.1:9464")
@@ -185,11 +181,8 @@ class Config:
         return budget_for(self.budget_epsilon, self.budget_delta, self.budget_mechanism_delta, self.noise)
 
     def days(self, role: Role) -> float:
-        """Return the lifetime of a certificate in days.
-
-        Denial takes effect at once, whatever the lifetime. A short one limits the use of a stolen key of an
-        unattended machine.
-        """
+        """Return the lifetime of a certificate in days. Denial takes effect at once, whatever the lifetime. A
+        short one limits the use of a stolen key of an unattended machine."""
         return self.analyst_certificate_days if role is Role.ANALYST else self.certificate_days
 
     @property

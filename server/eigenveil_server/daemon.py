@@ -136,11 +136,7 @@ class Daemon:
         self._guard = Watchdog(keys.authorities, self._leaf, self._sweep, fatal)
 
     async def start(self) -> Ports:
-        """Resume the studies and open both listeners.
-
-        Raises:
-            RequestError: a port is taken.
-        """
+        """Resume the studies and open both listeners. Raises RequestError: a port is taken."""
         self._main = self._main_server()
         self._enrol = self._enrol_server()
         for server, gateway in ((self._main, self._main_gateway), (self._enrol, self._enrol_gateway)):

@@ -1,8 +1,6 @@
-"""Prometheus metrics for operators: budget, studies, rounds, refusals, certificates, event loop delay.
-
-No metric reveals records or their number. Only the duration of a round depends on them, in coarse buckets.
-The listener is plain HTTP: one answer for each connection, few at a time, with a timeout.
-"""
+"""Prometheus metrics for operators: budget, studies, rounds, refusals, certificates, event loop delay. No
+metric reveals records or their number. Only the duration of a round depends on them, in coarse buckets. The
+listener is plain HTTP: one answer for each connection, few at a time, with a timeout."""
 
 from __future__ import annotations
 
@@ -36,10 +34,8 @@ SERVED_PATHS = ("GET / ", "GET /metrics ", "GET /metrics?")
 
 
 class MetricsListener:
-    """HTTP listener that serves the text of `render`, which runs on a thread.
-
-    Beyond `MOST_AT_ONCE` the oldest connection is closed, so that idle clients cannot block others.
-    """
+    """HTTP listener that serves the text of `render`, which runs on a thread. Beyond `MOST_AT_ONCE` the
+    oldest connection is closed, so that idle clients cannot block others."""
 
     def __init__(self, render: Callable[[], bytes], content_type: str) -> None:
         self._render = render

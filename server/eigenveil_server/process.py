@@ -1,7 +1,5 @@
 """Basics of one process: the wall clock, the immediate end after a fatal error, and the worker threads.
-
-Arithmetic, work of minutes, and noise each have a thread pool of their own.
-"""
+Arithmetic, work of minutes, and noise each have a thread pool of their own."""
 
 from __future__ import annotations
 

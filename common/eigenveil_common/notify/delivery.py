@@ -1,8 +1,6 @@
 """Notices that a study waits or has ended, their delivery by mail or webhook, and probes of the servers.
-
 Certificates are verified, a mail server without the configured TLS mode is refused, redirects of a webhook
-are not followed. Server replies are not passed on, because they may quote a password.
-"""
+are not followed. Server replies are not passed on, because they may quote a password."""
 
 from __future__ import annotations
 
@@ -113,11 +111,8 @@ class DeliveryError(Exception):
 
 
 def send_mail(notify: Notify, notice: Notice, recipient: str) -> None:
-    """Send the mail to the server.
-
-    Raises:
-        DeliveryError. EigenveilError: the password or the authorities cannot be read.
-    """
+    """Send the mail to the server. Raises DeliveryError. EigenveilError: the password or the authorities
+    cannot be read."""
     with _mail_server(notify) as server:
         server.send_message(notice.mail(notify.mail_from, recipient))
 
@@ -137,10 +132,7 @@ def call_webhook(notify: Notify, notice: Notice) -> None:
 
 def probe_servers(notify: Notify) -> Iterator[tuple[str, str]]:
     """Yield each configured server and its error ("" if it answers), without sending a mail or posting.
-
-    Raises:
-        EigenveilError: a password, a header or the authorities cannot be read.
-    """
+    Raises EigenveilError: a password, a header or the authorities cannot be read."""
     if notify.mail_host:
         error = _error_of(_mail_server(notify), smtplib.SMTP.noop)
         yield f"the mail server {notify.mail_host}:{notify.mail_port}", error

@@ -99,10 +99,8 @@ def tables(package: str) -> tuple[str, str]:
 
 
 class Expect(Enum):
-    """Expected state of a database when it is opened.
-
-    A lost ledger must never start anew, and an existing one must not be taken for a new one.
-    """
+    """Expected state of a database when it is opened. A lost ledger must never start anew, and an existing
+    one must not be taken for a new one."""
 
     ANY = "any"
     NEW = "new"
@@ -114,10 +112,8 @@ class SchemaTooOld(InternalError):
 
 
 class VersionedDatabase(ABC):
-    """Connection to a database that stores the version of its tables, shared by threads under a lock.
-
-    `name` is for messages, and `begin` opens a transaction during which no other process writes.
-    """
+    """Connection to a database that stores the version of its tables, shared by threads under a lock. `name`
+    is for messages, and `begin` opens a transaction during which no other process writes."""
 
     name: str
     begin: str

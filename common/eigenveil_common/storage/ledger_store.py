@@ -101,10 +101,8 @@ class LedgerStore:
         self._append(decide, also)
 
     def attempt(self, round_query: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
-        """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`.
-
-        These rows must not exist already. Raises as `Ledger.attempt`.
-        """
+        """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`. These
+        rows must not exist already. Raises as `Ledger.attempt`."""
         study, round = round_query.plan_digest, round_query.round
         self._append(
             lambda: self.ledger.attempt(study, round, round_query.digest, cost, at=self._clock()), also

@@ -99,10 +99,8 @@ class PostgresDatabase(VersionedDatabase):
         """Do nothing: each migration step is one transaction, and the server has its own backups."""
 
     def acquire_server_lock(self) -> None:
-        """Lock this database for this process until the connection ends.
-
-        A process that loses the connection can no longer write. The server releases the lock a moment later.
-        """
+        """Lock this database for this process until the connection ends. A process that loses the connection
+        can no longer write. The server releases the lock a moment later."""
         until = time.monotonic() + RELEASED_SECONDS
         while not self.rows("SELECT pg_try_advisory_lock(?)", (SERVER_LOCK,))[0][0]:
             if time.monotonic() >= until:

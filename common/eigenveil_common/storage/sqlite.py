@@ -1,8 +1,6 @@
 """SQLite database with write-ahead log and synchronous=FULL, set and checked; a write error ends the process.
-
 The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on power loss; WAL + FULL does not.
-`apsw` includes SQLite, so the tested version runs.
-"""
+`apsw` includes SQLite, so the tested version runs."""
 
 from __future__ import annotations
 
@@ -27,11 +25,8 @@ FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
 class SqliteDatabase(VersionedDatabase):
-    """Database in a file or in `vfs`; raises as `eigenveil_common.storage.database.Database`.
-
-    Raises:
-        RequestError: code `conflict`, a new database was expected.
-    """
+    """Database in a file or in `vfs`; raises as `eigenveil_common.storage.database.Database`. Raises
+    RequestError: code `conflict`, a new database was expected."""
 
     begin = "BEGIN IMMEDIATE"
 
@@ -61,11 +56,8 @@ class SqliteDatabase(VersionedDatabase):
             raise InternalError(Code.STORAGE, f"cannot open {path}: {_message(problem)}") from problem
 
     def check_whole(self) -> None:
-        """Read and check every page, row and index, because a disk does not report flipped bits.
-
-        Raises:
-            InternalError: code `storage`, the database is damaged.
-        """
+        """Read and check every page, row and index, because a disk does not report flipped bits. Raises
+        InternalError: code `storage`, the database is damaged."""
         found = self.rows("PRAGMA integrity_check(1)")[0][0]
         if found != "ok":
             raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGE_ADVICE}")

@@ -1,8 +1,6 @@
-"""ASGI application of a program's pages: access, forms, error pages, and access by a printed link.
-
-Deny by default: an endpoint is called after its gate has identified the session, and one that changes state
-only if the form carries the session's secret.
-"""
+"""ASGI application of a program's pages: access, forms, error pages, and access by a printed link. Deny by
+default: an endpoint is called after its gate has identified the session, and one that changes state only if
+the form carries the session's secret."""
 
 from __future__ import annotations
 
@@ -104,10 +102,8 @@ class PageGateway:
         )
 
     def refusal_page(self, request: Request, status: int, said: str = "") -> HTMLResponse:
-        """Return an error page; `reason` is a sentence for a person.
-
-        With status 403 and a reason, the advice to send the form again is left out.
-        """
+        """Return an error page; `reason` is a sentence for a person. With status 403 and a reason, the advice
+        to send the form again is left out."""
         title, todo = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
         if status == 403 and said:
             todo = ""
@@ -209,11 +205,8 @@ class LinkGate:
         return found
 
     def entrance(self) -> Route:
-        """Return the route of the links.
-
-        It answers with a page that forwards the browser. After a link in a mail or chat, a redirect would not
-        send the cookie.
-        """
+        """Return the route of the links. It answers with a page that forwards the browser. After a link in a
+        mail or chat, a redirect would not send the cookie."""
 
         async def enter(request: Request) -> Response:
             if not _is_navigation(request):

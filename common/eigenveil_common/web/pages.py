@@ -1,8 +1,6 @@
-"""Pages from templates, with translations, formats of numbers and times, and small SVG charts.
-
-Values are escaped, and an undefined name is an error. The code holds the English texts; each other language
-is one gettext catalogue, LANGUAGE/LC_MESSAGES/eigenveil.po. Style sheet classes colour the charts.
-"""
+"""Pages from templates, with translations, formats of numbers and times, and small SVG charts. Values are
+escaped, and an undefined name is an error. The code holds the English texts; each other language is one
+gettext catalogue, LANGUAGE/LC_MESSAGES/eigenveil.po. Style sheet classes colour the charts."""
 
 from __future__ import annotations
 
@@ -192,10 +190,8 @@ LEFT, BOTTOM = 8, 24
 
 
 def gauge(used: float | Fraction, wanted: float | Fraction, description: str) -> Markup:
-    """Return a bar of the used share and, after it, the requested share.
-
-    `description` is the alternative text.
-    """
+    """Return a bar of the used share and, after it, the requested share. `description` is the alternative
+    text."""
     first = min(max(float(used), 0.0), 1.0)
     second = min(max(float(wanted), 0.0), 1.0 - first)
     return Markup(
@@ -209,10 +205,8 @@ def gauge(used: float | Fraction, wanted: float | Fraction, description: str) ->
 def step_chart(
     points: Sequence[tuple[float, float]], description: str, labels: tuple[str, str, str]
 ) -> Markup:
-    """Return a step chart of `points` (time, share), earliest first, with a limit line at 1.
-
-    `description` is the alternative text; `labels` name the limit, the first time and the last.
-    """
+    """Return a step chart of `points` (time, share), earliest first, with a limit line at 1. `description` is
+    the alternative text; `labels` name the limit, the first time and the last."""
     first, right, below = points[0][0], WIDTH - LEFT, HEIGHT - BOTTOM
     span, top = (points[-1][0] - first) or 1.0, max(1.0, *(value for _, value in points))
 

@@ -1,8 +1,6 @@
-"""Server of an ASGI application by uvicorn, and server-sent events that update parts of an open page.
-
-A stream renders a part at the server, only when the reader has taken the one before. It ends with the session
-and does not keep it alive. There are no access logs, because a path may hold a secret link.
-"""
+"""Server of an ASGI application by uvicorn, and server-sent events that update parts of an open page. A
+stream renders a part at the server, only when the reader has taken the one before. It ends with the session
+and does not keep it alive. There are no access logs, because a path may hold a secret link."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ RETRY_MILLISECONDS = 5000
 
 
 def event_stream(pieces: AsyncIterator[str], is_open: Callable[[], bool]) -> StreamingResponse:
-    """Return a stream of HTML whose top-level elements replace the page's elements of the same id.
-
-    While `pieces` has nothing, a heartbeat is sent; at each heartbeat `is_open` tells if the stream goes on.
-    """
+    """Return a stream of HTML whose top-level elements replace the page's elements of the same id. While
+    `pieces` has nothing, a heartbeat is sent; at each heartbeat `is_open` tells if the stream goes on."""
 
     async def events() -> AsyncIterator[str]:
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
@@ -79,11 +75,8 @@ def page_server(app: ASGIApp, **options: Any) -> PageServer:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 is any free port.
-
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
-    """
+    """Return a listening socket; port 0 is any free port. Raises OSError: the port is taken, or the address
+    is not this machine's."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

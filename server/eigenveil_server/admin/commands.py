@@ -1,7 +1,5 @@
 """Operator's commands for backups and for the data dictionary, and options that several commands share.
-
-`eigenveil-coordinator dictionary` shows and publishes versions of the data dictionary [R22].
-"""
+`eigenveil-coordinator dictionary` shows and publishes versions of the data dictionary [R22]."""
 
 from __future__ import annotations
 

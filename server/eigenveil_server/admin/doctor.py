@@ -1,7 +1,5 @@
-"""Checks of `eigenveil-coordinator doctor`: files, database, ledger, certificates, reachability.
-
-They change nothing, and work also while the coordinator is not serving.
-"""
+"""Checks of `eigenveil-coordinator doctor`: files, database, ledger, certificates, reachability. They change
+nothing, and work also while the coordinator is not serving."""
 
 from __future__ import annotations
 

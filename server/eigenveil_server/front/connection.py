@@ -207,10 +207,8 @@ class GatewayConnection(asyncio.BufferedProtocol):
         return len(self._streams)
 
     def overdue(self) -> str:
-        """Return the reason to close a connection whose caller is too slow.
-
-        Empty if no stream is overdue, and while frames of the caller wait here for the quota.
-        """
+        """Return the reason to close a connection whose caller is too slow. Empty if no stream is overdue,
+        and while frames of the caller wait here for the quota."""
         now = time.monotonic()
         if self._inward.stopped and self._wait == QUOTA_WAIT:
             self._streams.restart_timers(now)

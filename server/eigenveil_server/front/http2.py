@@ -1,8 +1,6 @@
-"""HTTP/2 connection of a client: its frames, and its open streams that wait for the client (RFC 9113).
-
-Only payloads of SETTINGS and WINDOW_UPDATE frames are read (section 4.1): they state how much a client is
-ready to receive. `Http2Streams` states the cases in which a stream waits for its client.
-"""
+"""HTTP/2 connection of a client: its frames, and its open streams that wait for the client (RFC 9113). Only
+payloads of SETTINGS and WINDOW_UPDATE frames are read (section 4.1): they state how much a client is ready to
+receive. `Http2Streams` states the cases in which a stream waits for its client."""
 
 from __future__ import annotations
 
@@ -150,11 +148,8 @@ class Http2Streams:
         return frame.kind == HEADERS and frame.stream > self._last
 
     def enter(self, frame: Http2Frame, now: float) -> bool:
-        """Process a frame of the client. Return True if the frame opens a stream.
-
-        Raises:
-            InvalidFrame: the frame must not pass.
-        """
+        """Process a frame of the client. Return True if the frame opens a stream. Raises InvalidFrame: the
+        frame must not pass."""
         opens = False
         if frame.kind == HEADERS:
             opens = self._headers(frame, now)

@@ -133,11 +133,7 @@ class PendingConnections:
         return len(self._all)
 
     async def open(self, host: str, port: int) -> int:
-        """Accept sockets. Return the port.
-
-        Raises:
-            OSError: the port is taken, or there is no such address.
-        """
+        """Accept sockets. Return the port. Raises OSError: the port is taken, or there is no such address."""
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
         self._listeners = [one.dup() for one in bound.sockets]

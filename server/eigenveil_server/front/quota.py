@@ -1,7 +1,5 @@
-"""Quotas of a gateway's clients: connections, open streams, and rate limits as token buckets.
-
-Connections and streams have limits in all, reserved for sites, and of one client.
-"""
+"""Quotas of a gateway's clients: connections, open streams, and rate limits as token buckets. Connections and
+streams have limits in all, reserved for sites, and of one client."""
 
 from __future__ import annotations
 
@@ -15,10 +13,8 @@ from eigenveil.identity import Identity, Role
 
 
 class TokenBucket:
-    """Token bucket: it starts with `burst` units and gains `rate` a second, up to `burst`.
-
-    A caller may overdraw a bucket that is not empty, and then waits until the debt is repaid.
-    """
+    """Token bucket: it starts with `burst` units and gains `rate` a second, up to `burst`. A caller may
+    overdraw a bucket that is not empty, and then waits until the debt is repaid."""
 
     def __init__(self, *, burst: float, rate: float) -> None:
         self._burst = burst
@@ -147,9 +143,7 @@ MIN_STREAMS = 8  # of one client, even if gRPC takes very few calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
     """Limits of one listener: pending sockets (`strangers`), connections, and concurrent calls of gRPC.
-
-    `for_sites` of the connections and half of the calls are reserved for sites.
-    """
+    `for_sites` of the connections and half of the calls are reserved for sites."""
 
     strangers: int
     connections: int
@@ -182,10 +176,8 @@ class ConnectionQuota:
         return self._guests.setdefault(name, GatewayClient(name=name, role=None if who is None else who.role))
 
     def refusal(self, client: GatewayClient, taken: Collection[QuotaConnection]) -> str:
-        """Return the reason to refuse one more connection beside those `taken`; empty if it is admitted.
-
-        An idle connection is closed if that makes room.
-        """
+        """Return the reason to refuse one more connection beside those `taken`; empty if it is admitted. An
+        idle connection is closed if that makes room."""
         if time.monotonic() < client.blocked_until:
             return "cut-off"
         if not client.connections.spend(1):

@@ -1,8 +1,6 @@
-"""The federation's certificate authority, and what it accepts of a certificate request.
-
-Of a request only the public key is used. The name comes from the token or, for the coordinator itself, from
-the configuration [R1] [R2].
-"""
+"""The federation's certificate authority, and what it accepts of a certificate request. Of a request only the
+public key is used. The name comes from the token or, for the coordinator itself, from the configuration [R1]
+[R2]."""
 
 from __future__ import annotations
 

@@ -84,11 +84,8 @@ def verify_chain(chain: Sequence[SignedAuthorityList]) -> AuthorityList:
 
 
 class Authorities:
-    """Current content of the files; `refresh` reads them again after a change.
-
-    Raises:
-        RequestError: a file is missing, damaged, readable by others, or without the key of the issuer.
-    """
+    """Current content of the files; `refresh` reads them again after a change. Raises RequestError: a file is
+    missing, damaged, readable by others, or without the key of the issuer."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

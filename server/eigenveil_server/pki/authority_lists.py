@@ -1,8 +1,6 @@
-"""Changes of the list of authorities, and the status of a rotation [R19].
-
-The keys on this machine sign the next list. With enough signatures it is in force. Otherwise it waits in
-authorities.draft for signatures from elsewhere.
-"""
+"""Changes of the list of authorities, and the status of a rotation [R19]. The keys on this machine sign the
+next list. With enough signatures it is in force. Otherwise it waits in authorities.draft for signatures from
+elsewhere."""
 
 from __future__ import annotations
 
@@ -44,11 +42,8 @@ LIST_VALIDITY = timedelta(days=365)
 
 
 class AuthorityListStore:
-    """Lists and keys of one coordinator, for an operator's command; the coordinator may be serving.
-
-    Raises:
-        RequestError: a file is damaged, or ca.key can be read by others.
-    """
+    """Lists and keys of one coordinator, for an operator's command; the coordinator may be serving. Raises
+    RequestError: a file is damaged, or ca.key can be read by others."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -62,11 +57,7 @@ class AuthorityListStore:
 
     @property
     def in_force(self) -> AuthorityList:
-        """Return the list in force.
-
-        Raises:
-            RequestError: there is none yet.
-        """
+        """Return the list in force. Raises RequestError: there is none yet."""
         return self.current_list or verify_chain(read_chain(self._files.authorities))
 
     @property
@@ -259,11 +250,8 @@ class RotationStatus:
 
 
 def rotation_status(config: Config) -> RotationStatus:
-    """Return the status that `ca show` prints.
-
-    Raises:
-        RequestError: there is no federation, or a file is damaged.
-    """
+    """Return the status that `ca show` prints. Raises RequestError: there is no federation, or a file is
+    damaged."""
     authorities = Authorities(config.files)
     issuing = fingerprint(authorities.issuing.certificate)
     with closing(existing_store(config)) as store:

@@ -70,11 +70,8 @@ def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
 
 
 def release_public(files: Files) -> bytes:
-    """Return the public half of the release key (raw).
-
-    Raises:
-        RequestError: the file is missing, damaged, or readable by others.
-    """
+    """Return the public half of the release key (raw). Raises RequestError: the file is missing, damaged, or
+    readable by others."""
     return _release_key(files).public_key().public_bytes_raw()
 
 

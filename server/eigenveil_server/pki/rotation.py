@@ -66,11 +66,7 @@ def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
 
 def rotate(config: Config) -> bool:
     """Make the next authority, its own root, and trust it from now on. Return False if the list that names it
-    waits for signatures.
-
-    Raises:
-        RequestError: a rotation is under way.
-    """
+    waits for signatures. Raises RequestError: a rotation is under way."""
     with _locked_lists(config) as lists:
         authorities = _unchanging_authorities(config)
         made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
@@ -78,11 +74,8 @@ def rotate(config: Config) -> bool:
 
 
 def request(config: Config, out: Path) -> None:
-    """Make the next authority's key, and write the request that an external authority signs.
-
-    Raises:
-        RequestError: a rotation is under way, or `out` exists.
-    """
+    """Make the next authority's key, and write the request that an external authority signs. Raises
+    RequestError: a rotation is under way, or `out` exists."""
     with _locked_lists(config) as lists:
         if lists.current_list is not None:
             _unchanging_authorities(config)
@@ -125,11 +118,8 @@ def extend(config: Config, signers: Signers) -> bool:
 
 
 def accept(config: Config, paths: Sequence[Path]) -> None:
-    """Put the waiting list in force, with the signatures in these files.
-
-    Raises:
-        RequestError: none waits, or too few have signed it.
-    """
+    """Put the waiting list in force, with the signatures in these files. Raises RequestError: none waits, or
+    too few have signed it."""
     with _locked_lists(config) as lists:
         before = lists.current_list
         lists.accept([read(path) for path in paths])
@@ -137,11 +127,8 @@ def accept(config: Config, paths: Sequence[Path]) -> None:
 
 
 def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
-    """Sign a waiting list with a key on this machine, into the new file `out`.
-
-    Raises:
-        RequestError: the key cannot sign, or `out` exists.
-    """
+    """Sign a waiting list with a key on this machine, into the new file `out`. Raises RequestError: the key
+    cannot sign, or `out` exists."""
     secret = signing_key(read_secret(key))
     check_new(out)
     write_durably(out, sign_list(secret, draft.to_json()))

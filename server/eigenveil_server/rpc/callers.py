@@ -1,8 +1,6 @@
-"""Callers and their calls: admission, calls in progress, time of the last call, and the watchdog.
-
-The operator's commands run in other processes. Their changes take effect here without a restart, also on open
-connections.
-"""
+"""Callers and their calls: admission, calls in progress, time of the last call, and the watchdog. The
+operator's commands run in other processes. Their changes take effect here without a restart, also on open
+connections."""
 
 from __future__ import annotations
 
@@ -46,10 +44,8 @@ class CallInProgress:
 
 
 class Calls:
-    """All admitted calls that have not ended. Use it on the event loop.
-
-    A call is in progress until its task ends, when its caller has read the reply (see `front.message_quota`).
-    """
+    """All admitted calls that have not ended. Use it on the event loop. A call is in progress until its task
+    ends, when its caller has read the reply (see `front.message_quota`)."""
 
     def __init__(self) -> None:
         self._calls: dict[int, CallInProgress] = {}
@@ -92,10 +88,8 @@ class Calls:
             del self._of[call.caller]
 
     def sweep(self) -> None:
-        """End the calls whose callers are no longer admitted: denied, replaced or expired.
-
-        Each connection is checked once: the check of one of its calls holds for all.
-        """
+        """End the calls whose callers are no longer admitted: denied, replaced or expired. Each connection is
+        checked once: the check of one of its calls holds for all."""
         verdicts: dict[tuple[str, str], PeerError | None] = {}
         for call in [one for one in self._calls.values() if not one.answered]:
             key = (call.caller, call.peer)
@@ -149,10 +143,8 @@ def _check_call(call: CallInProgress) -> PeerError | None:
 
 
 class Admissions:
-    """Status of all callers; `latest` is as of the last `refresh`. Use it on the event loop.
-
-    The callers that may call now are read again for each call. Waiting calls share one read.
-    """
+    """Status of all callers; `latest` is as of the last `refresh`. Use it on the event loop. The callers that
+    may call now are read again for each call. Waiting calls share one read."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
@@ -229,10 +221,8 @@ EVERY_SECONDS = 0.5
 
 @dataclass(eq=False)
 class Watchdog:
-    """Periodic checks from `start` to `stop`. A storage error ends the process through `fatal`.
-
-    Denied callers, trusted authorities and the coordinator's certificate are checked twice a second.
-    """
+    """Periodic checks from `start` to `stop`. A storage error ends the process through `fatal`. Denied
+    callers, trusted authorities and the coordinator's certificate are checked twice a second."""
 
     _authorities: Authorities
     _leaf: ServerCertificate

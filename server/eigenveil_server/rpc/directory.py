@@ -62,11 +62,8 @@ class SiteDirectory:
         log.event("site-stated", site=site)
 
     def note_call(self, site: str) -> None:
-        """Record a call of a site.
-
-        Analysts see only the hour: the minute would reveal when a site's staff start and stop the daemon.
-        The coordinator's operator sees the exact time.
-        """
+        """Record a call of a site. Analysts see only the hour: the minute would reveal when a site's staff
+        start and stop the daemon. The coordinator's operator sees the exact time."""
         self._last_call_hours[site] = self._repository.clock() // HOUR_MS * HOUR_MS
         self._presence.note_call(site)
 
@@ -95,11 +92,8 @@ class SiteDirectory:
         )
 
     def published(self) -> Dictionary | None:
-        """Return the dictionary in force, if any; another process may have published it.
-
-        Raises:
-            RequestError: code `not-ready`, it cannot be read, and no study is accepted without it.
-        """
+        """Return the dictionary in force, if any; another process may have published it. Raises RequestError:
+        code `not-ready`, it cannot be read, and no study is accepted without it."""
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
         if not version:
@@ -123,10 +117,8 @@ class SiteDirectory:
         return self._last_call_hours.get(site, 0)
 
     def listed(self, after: str, caller: Identity) -> pb.ListSitesResponse:
-        """Return the enrolled sites after the name `after`, as many as fit a message.
-
-        An analyst learns only for themselves if a site admits them.
-        """
+        """Return the enrolled sites after the name `after`, as many as fit a message. An analyst learns only
+        for themselves if a site admits them."""
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
             start_seconds=60 * self._config.start_minutes,

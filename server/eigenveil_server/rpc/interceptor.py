@@ -1,8 +1,6 @@
-"""Interceptor of all calls: authentication, authorisation and error replies [R1].
-
-Deny by default: the table of methods and roles is read from the .proto, and a method without a declared role
-is refused for every caller.
-"""
+"""Interceptor of all calls: authentication, authorisation and error replies [R1]. Deny by default: the table
+of methods and roles is read from the .proto, and a method without a declared role is refused for every
+caller."""
 
 from __future__ import annotations
 
@@ -70,10 +68,7 @@ MOST_PEM_BYTES = 16 * 1024
 
 async def check_still_admitted() -> None:
     """Refuse a caller that lost admission after this call began; for calls that wait before they answer.
-
-    Raises:
-        PeerError: code `identity`.
-    """
+    Raises PeerError: code `identity`."""
     await _ADMISSION.get()()
 
 
@@ -175,11 +170,8 @@ class Authenticator:
     _clock: Clock
 
     def check_admitted(self, info: ConnectionInfo) -> None:
-        """Check that the caller of a connection is still admitted, as of the last refresh.
-
-        Raises:
-            PeerError: code `identity`.
-        """
+        """Check that the caller of a connection is still admitted, as of the last refresh. Raises PeerError:
+        code `identity`."""
         self._admissions.latest.check(*self.identify(info.certificate, info.tls))
 
     async def admit(self, method: str, info: ConnectionInfo) -> Callable[[], str]:
@@ -211,11 +203,8 @@ class Authenticator:
         return check
 
     def identify(self, certificate_pem: bytes, tls: str) -> tuple[Identity, str]:
-        """Return the identity and the fingerprint of a certificate that TLS has verified.
-
-        Raises:
-            PeerError: code `identity`; also for another version of TLS, and for no certificate.
-        """
+        """Return the identity and the fingerprint of a certificate that TLS has verified. Raises PeerError:
+        code `identity`; also for another version of TLS, and for no certificate."""
         if tls != TLS13:
             raise _refused("TLS 1.3 is required; use a client that offers it")
         if not certificate_pem:

@@ -1,8 +1,6 @@
-"""gRPC servers that serve registered methods only, and the services of enrolment and health.
-
-The main listener requires a certificate of the federation. Enrolment has a listener without client
-certificates [R2], and health (grpc.health.v1) a plain-text one.
-"""
+"""gRPC servers that serve registered methods only, and the services of enrolment and health. The main
+listener requires a certificate of the federation. Enrolment has a listener without client certificates [R2],
+and health (grpc.health.v1) a plain-text one."""
 
 from __future__ import annotations
 
@@ -90,11 +88,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class Health:
-    """Report SERVING from `start` to `stop`.
-
-    A load balancer or an orchestrator has no certificate of the federation. So probes have their own port,
-    off unless configured, whose server offers no other service.
-    """
+    """Report SERVING from `start` to `stop`. A load balancer or an orchestrator has no certificate of the
+    federation. So probes have their own port, off unless configured, whose server offers no other service."""
 
     def __init__(self, address: str) -> None:
         self._servicer = aio.HealthServicer()

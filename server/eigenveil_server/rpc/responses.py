@@ -34,10 +34,8 @@ def clear_consent_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
 
 
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:
-    """Return the federation's budget, and how much of it is spent or reserved.
-
-    It reveals no more than the sum of the listed rows and a refusal. [R26]
-    """
+    """Return the federation's budget, and how much of it is spent or reserved. It reveals no more than the
+    sum of the listed rows and a refusal. [R26]"""
     totals = repository.ledger.totals
     return pb.FederationBudget(
         delta=delta,
@@ -83,10 +81,7 @@ class StudyList:
 
     async def part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
         """Return the studies after the study `after` (from the oldest, if empty), as many as fit a message.
-
-        Raises:
-            RequestError: code `not-found`: there is no such study.
-        """
+        Raises RequestError: code `not-found`: there is no such study."""
         queue = self._queues[caller.uri]
         pending_part = queue.next.get(after)
         if pending_part is None:
@@ -174,10 +169,8 @@ class StudyList:
 
 @dataclass(slots=True, eq=False)
 class PendingPart:
-    """Part of the list that is being read, and the number of calls that wait for it.
-
-    Without waiting calls it is cancelled unless it has begun.
-    """
+    """Part of the list that is being read, and the number of calls that wait for it. Without waiting calls it
+    is cancelled unless it has begun."""
 
     answer: asyncio.Future[pb.ListStudiesResponse]
     waiting: int = 0
@@ -216,11 +209,8 @@ class NextWork:
         self._seconds = seconds
 
     async def wait(self, poll: Poll, checkpoint_digest: bytes) -> pb.NextWorkResponse:
-        """Process the poll of a site, then answer once there is work.
-
-        Raises:
-            PeerError: code `identity`: the site lost admission meanwhile.
-        """
+        """Process the poll of a site, then answer once there is work. Raises PeerError: code `identity`: the
+        site lost admission meanwhile."""
         site, checkpoints = CALLER.get().name, self._checkpoints
         self._directory.note_call(site)
         await checkpoints.refresh()

@@ -59,10 +59,8 @@ LARGEST_ROW = 2**63 - 1
 
 
 def release_part(sealed: SealedRelease, query_bytes: bytes, start: int) -> pb.GetRoundResponse:
-    """Return as much of a release as fits a message, from byte `start` of its values. [R21]
-
-    The first part also contains the query.
-    """
+    """Return as much of a release as fits a message, from byte `start` of its values. [R21] The first part
+    also contains the query."""
     query_part = b"" if start else query_bytes
     free_bytes = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part))
     message = sealed.message(slice(start, start + free_bytes))
@@ -278,9 +276,7 @@ class Service(CoordinatorServicer):
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """Return the plan to sign, with its queries, what it reveals and its cost. Nothing is charged.
-
-        Studies that SubmitStudy would refuse are refused.
-        """
+        Studies that SubmitStudy would refuse are refused."""
         submission = await self._submission(request.submission or DRAFT, request.study_toml)
         plan, explanation = await self._engine.submissions.explained(submission)
         return pb.ExplainStudyResponse(explanation_json=explanation, plan_json=plan.to_json())

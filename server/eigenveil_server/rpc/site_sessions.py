@@ -95,11 +95,8 @@ class SiteSessions:
         )
 
     async def _check_single_daemon(self, site: Identity, peer: str, end_poll: Hurry) -> None:
-        """Refuse a Hello while another daemon of the site is alive.
-
-        The long poll of a dead daemon looks like that of a live one. So it is answered empty: only a live
-        daemon polls again.
-        """
+        """Refuse a Hello while another daemon of the site is alive. The long poll of a dead daemon looks like
+        that of a live one. So it is answered empty: only a live daemon polls again."""
         if not self._calls.has_call_elsewhere(site.uri, peer):
             return
         before = self._calls.begun
