@@ -51,7 +51,7 @@ def test_it_stands_beside_the_others_and_is_said_to_be_ones_own(capfd: Capture) 
     code, value = told(capfd, "--with", "one_gram.py", "--repeat", "2")
     rows = {row["algorithm"]: row for row in value["rows"]}
     mine, named = rows["one_gram"], rows["gauss-cov"]
-    assert (code, mine["own"], named["own"], mine["private"]) == (0, True, False, True)
+    assert (code, mine["custom"], named["custom"], mine["private"]) == (0, True, False, True)
     assert mine["sin_angle"] < 0.2
     assert (mine["rounds"], mine["delta"]) == (6, named["delta"])
     assert mine["epsilon"] == pytest.approx(named["epsilon"], rel=1e-4)
