@@ -108,13 +108,13 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "digests = keys.card.digest, card.owner",
        "tests/client/site/peers/test_keys.py::test_a_secret_is_shared_with_a_card_and_not_with_a_name"),
     of("P25", f"{SITE}/daemon/round_checks.py",
-       "if (stated.query, stated.release) != (known.query, known.digest):",
-       "if stated.release != known.digest:",
+       "(stated.query, stated.release) != (known.query, known.digest),",
+       "stated.release != known.digest,",
        "tests/client/site/daemon/test_own_session.py"
        "::test_two_statements_of_a_release_name_one_query"),
     of("R23", "dictionary/directory.py",
-       "            else replace(self, study_rules=self.study_rules.visible_to(analyst))",
-       "            else self",
+       "return self if rules is None else replace(self, study_rules=rules.visible_to(analyst))",
+       "return self",
        "tests/core/dictionary/test_rules.py"
        "::test_a_site_statement_shown_to_an_analyst_omits_other_analysts"),
     of("R10", f"{SERVER}/rounds/round.py",

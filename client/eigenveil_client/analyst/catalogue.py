@@ -15,7 +15,7 @@ from rich.text import Text
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.directory import check_study
-from eigenveil.dictionary.formats import column_to_dict
+from eigenveil.dictionary.formats import stated_fields
 from eigenveil.dictionary.study_files import check_names, complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
@@ -85,7 +85,7 @@ def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[s
 def _column(column: DictionaryColumn, offers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     usable = [one.name for one in column.columns]
     offered = {name: [site for site, names in offers.items() if name in names] for name in usable}
-    return column_to_dict(column) | {"offered": offered}
+    return stated_fields(column) | {"offered": offered}
 
 
 def show_columns(value: dict[str, Any]) -> None:

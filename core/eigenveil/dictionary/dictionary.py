@@ -18,6 +18,7 @@ MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200
 MAX_VERSION = 2**31
 MAX_TEXT_LENGTH = 500
+MOST_NAMED = 20  # in a message
 LOINC = re.compile(r"[0-9]{1,7}-[0-9]")
 LEVEL_SEPARATOR = "="  # separates a category and its level in the name of an indicator column
 
@@ -143,6 +144,12 @@ def suggestion(name: str, known: Collection[str]) -> str:
         folded.setdefault(one.casefold(), one)
     found = [folded[one] for one in get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)]
     return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+def listed(names: Collection[str]) -> str:
+    """Return a list of names for a message, limited in length."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join([*names][:MOST_NAMED]) + more
 
 
 def check_digit(code: str) -> bool:

@@ -7,11 +7,11 @@ the checks before it sends a study, and the coordinator before it plans one.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eigenveil.dictionary.dictionary import number_text, suggestion
+from eigenveil.dictionary.dictionary import listed, number_text, suggestion
 from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto, sites_forbidding
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
@@ -78,11 +78,8 @@ class SiteStatement:
 
     def visible_to(self, analyst: str) -> SiteStatement:
         """Return the statement as shown to one analyst."""
-        return (
-            self
-            if self.study_rules is None
-            else replace(self, study_rules=self.study_rules.visible_to(analyst))
-        )
+        rules = self.study_rules
+        return self if rules is None else replace(self, study_rules=rules.visible_to(analyst))
 
     def to_proto(self) -> pb.SiteStatement:
         """Return the protocol message."""
@@ -115,7 +112,6 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
 
 
 PERSON_SECONDS = 3600.0  # least time for a person at a site to decide
-MOST_NAMED = 20
 HOUR_SECONDS = 3600
 
 
@@ -147,10 +143,8 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 
 
 def _statement(data: Mapping[str, Any]) -> SiteStatement:
-    study_rules = data["study_rules"]
-    return SiteStatement(
-        **{**data, "study_rules": None if study_rules is None else StatedRules(**study_rules)}
-    )
+    rules = data["study_rules"]
+    return SiteStatement(**{**data, "study_rules": None if rules is None else StatedRules(**rules)})
 
 
 def check_study(study: Study, directory: Directory) -> None:
@@ -200,7 +194,7 @@ def _columns(study: Study, directory: Directory) -> Iterator[str]:
     named, known = [column.name for column in study.columns], directory.known_columns
     unknown = [] if directory.columns is None else [name for name in named if name not in set(known)]
     if unknown:
-        names = _listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
+        names = listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
         yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names}"
     for site, stated in _stated(study, directory):
         if stated.columns is None:
@@ -209,7 +203,7 @@ def _columns(study: Study, directory: Directory) -> Iterator[str]:
         missing = [name for name in named if name not in offers and name not in gone]
         if missing:
             hinted = [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
-            yield f"{site} does not offer {_listed(hinted)}"
+            yield f"{site} does not offer {listed(hinted)}"
 
 
 def _stated(study: Study, directory: Directory) -> Iterator[tuple[str, SiteStatement]]:
@@ -218,12 +212,6 @@ def _stated(study: Study, directory: Directory) -> Iterator[tuple[str, SiteState
         statement = directory.sites.get(site)
         if statement is not None:
             yield site, statement
-
-
-def _listed(names: Collection[str]) -> str:
-    """Return a list of names for a message, limited in length."""
-    shown = list(names)[:MOST_NAMED]
-    return ", ".join(shown) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def _short_waits(study: Study, directory: Directory) -> Iterator[str]:

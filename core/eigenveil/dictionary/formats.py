@@ -21,6 +21,7 @@ from eigenveil.dictionary.dictionary import (
     MAX_VERSION,
     Dictionary,
     DictionaryColumn,
+    listed,
 )
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest, parse_json
@@ -30,15 +31,14 @@ from eigenveil.study.checks import (
     coerce_values,
     field_types,
     need,
-    parse_toml,
+    plain_fields,
+    read_toml,
     required,
     study_error,
-    to_plain,
     toml_text,
 )
 from eigenveil.study.study import MAX_NAME_LENGTH, NAME
 
-MOST_NAMED = 20
 TO_FILL = "fill in"  # placeholder of an import for a value that its source does not have
 TO_FILL_IN = ("unit", "lower", "upper", "source")
 
@@ -50,11 +50,7 @@ def parse_dictionary(text: str) -> Dictionary:
         RequestError: code `bad-study`: not TOML, an unknown or missing key, a value that is still to be
             filled in, or an invalid value.
     """
-    try:
-        data = parse_toml(text)
-    except ValueError as problem:
-        raise study_error(f"the dictionary is not valid TOML: {problem}") from problem
-    return dictionary_from_dict(data)
+    return dictionary_from_dict(read_toml(text, "the dictionary"))
 
 
 def dictionary_from_dict(data: Mapping[str, Any]) -> Dictionary:
@@ -65,25 +61,20 @@ def dictionary_from_dict(data: Mapping[str, Any]) -> Dictionary:
     """
     check_keys(data, field_types(Dictionary), required(Dictionary), "the dictionary", study_error)
     rows = data["columns"]
-    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise study_error("the columns of a dictionary are an array of tables: [[columns]]")
-    if len(rows) > MAX_COLUMNS:
-        raise study_error(f"a dictionary can have at most {MAX_COLUMNS} columns, got {len(rows)}")
-    _check_filled(rows)
+    tables = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(tables, "the columns of a dictionary are an array of tables: [[columns]]")
+    need(len(rows) <= MAX_COLUMNS, f"a dictionary can have at most {MAX_COLUMNS} columns, got {len(rows)}")
+    open_ones = [repr(row.get("name")) for row in rows if is_open(row)]
+    where = f"for {listed(open_ones)}: unit, lower, upper or source, from what is known of the measurement"
+    need(not open_ones, f"still to be filled in, {where} and never from records")
     columns = tuple(_column(row, position) for position, row in enumerate(rows, 1))
     about = {key: data[key] for key in data if key != "columns"}
     return Dictionary(**coerce_values(Dictionary, about, study_error, {}), columns=columns)
 
 
-def _check_filled(rows: list[dict[str, Any]]) -> None:
-    incomplete = [str(row.get("name")) for row in rows if any(row.get(key) == TO_FILL for key in TO_FILL_IN)]
-    if incomplete:
-        shown = ", ".join(map(repr, incomplete[:MOST_NAMED]))
-        more = f" and {len(incomplete) - MOST_NAMED} more" if len(incomplete) > MOST_NAMED else ""
-        raise study_error(
-            f"still to be filled in, for {shown}{more}: unit, lower, upper or source, from what is known of "
-            "the measurement and never from records"
-        )
+def is_open(row: Mapping[str, Any]) -> bool:
+    """Return True if a person must still fill in a value of a column."""
+    return any(row.get(key) == TO_FILL for key in TO_FILL_IN)
 
 
 def _column(row: dict[str, Any], position: int) -> DictionaryColumn:
@@ -98,20 +89,13 @@ def _column(row: dict[str, Any], position: int) -> DictionaryColumn:
 
 def dictionary_to_dict(dictionary: Dictionary) -> dict[str, Any]:
     """Return the inverse of `dictionary_from_dict`, without keys that have their default."""
-    return _plain_fields(dictionary) | {"columns": [column_to_dict(column) for column in dictionary.columns]}
+    return stated_fields(dictionary) | {"columns": [stated_fields(column) for column in dictionary.columns]}
 
 
-def column_to_dict(column: DictionaryColumn) -> dict[str, Any]:
-    """Return one column as in a file."""
-    return _plain_fields(column)
-
-
-def _plain_fields(value: Dictionary | DictionaryColumn) -> dict[str, Any]:
-    return {
-        one.name: to_plain(getattr(value, one.name))
-        for one in fields(value)
-        if one.name != "columns" and getattr(value, one.name) != one.default
-    }
+def stated_fields(value: Dictionary | DictionaryColumn) -> dict[str, Any]:
+    """Return the fields as in a file, without those that have their default."""
+    defaults = [one.name for one in fields(value) if getattr(value, one.name) == one.default]
+    return {name: one for name, one in plain_fields(value).items() if name not in defaults}
 
 
 def dictionary_to_toml(dictionary: Dictionary) -> str:

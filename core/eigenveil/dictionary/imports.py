@@ -1,15 +1,12 @@
-"""Imports of an OMOP vocabulary or a REDCap data dictionary, as drafts that a person completes.
-
-A person fills in the values that the source does not have.
-"""
+"""Imports of an OMOP vocabulary or a REDCap data dictionary, as drafts that a person completes."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from eigenveil.dictionary.dictionary import (
     LOINC,
@@ -20,7 +17,7 @@ from eigenveil.dictionary.dictionary import (
     DictionaryColumn,
     check_digit,
 )
-from eigenveil.dictionary.formats import TO_FILL, TO_FILL_IN, column_to_dict
+from eigenveil.dictionary.formats import TO_FILL, TO_FILL_IN, is_open, stated_fields
 from eigenveil.study.checks import BOM, need, study_error, toml_text
 from eigenveil.study.study import MAX_NAME_LENGTH
 
@@ -33,13 +30,8 @@ HEADING = """\
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DictionaryDraft:
-    """Text of a draft dictionary, and its numbers.
-
-    `columns` is the number of columns, `to_fill` that of incomplete ones. `left_out` rows of the source are
-    not measurements that a study can use.
-    """
+class DictionaryDraft(NamedTuple):
+    """Text of a draft dictionary, its `columns`, those that are incomplete, and rows without a column."""
 
     text: str
     columns: int
@@ -53,20 +45,15 @@ def delimited_rows(lines: Iterable[str], separator: str, needed: Iterable[str]) 
     Raises:
         RequestError: code `bad-study`, a column is missing, or it is not delimited text.
     """
-    table = _without_mark(lines)
-    reader = (
-        csv.DictReader(
-            table, delimiter=separator, quoting=csv.QUOTE_NONE, restval=""
-        )  # a name may contain a quotation mark
-        if separator == TAB
-        else csv.DictReader(table, delimiter=separator, restval="")
+    reader = csv.DictReader(
+        _without_mark(lines),
+        delimiter=separator,
+        quoting=csv.QUOTE_NONE if separator == TAB else csv.QUOTE_MINIMAL,  # there a name may have a quote
+        restval="",
     )
     try:
-        missing = [name for name in needed if name not in (reader.fieldnames or ())]
-        need(
-            not missing,
-            f"the first line has no column {', '.join(map(repr, missing))}; is this the right file?",
-        )
+        missing = [repr(name) for name in needed if name not in (reader.fieldnames or ())]
+        need(not missing, f"the first line has no column {', '.join(missing)}; is this the right file?")
         for row in reader:
             yield {name: value for name, value in row.items() if name is not None}
     except csv.Error as problem:
@@ -84,23 +71,21 @@ def make_draft(name: str, about: str, columns: Iterable[Mapping[str, Any] | None
     Raises:
         RequestError: code `bad-study`, no column, too many, or two with one name.
     """
-    taken: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     left_out = 0
     for column in columns:
         if column is None:
             left_out += 1
             continue
-        need(column["name"] not in taken, f"two rows define the column {column['name']!r}; remove one")
-        taken[column["name"]] = column
-        need(
-            len(taken) <= MAX_COLUMNS,
-            f"the file has more than {MAX_COLUMNS} columns; remove those that studies will not use",
-        )
-    need(bool(taken), "the file has no measurement that a study can use")
-    open_ones = sum(any(one.get(key) == TO_FILL for key in TO_FILL_IN) for one in taken.values())
-    document = {"name": name, "version": 1, "about": about, "columns": list(taken.values())}
-    text = (HEADING.format(to_fill=TO_FILL) + "\n" if open_ones else "") + toml_text(document)
-    return DictionaryDraft(text=text, columns=len(taken), to_fill=open_ones, left_out=left_out)
+        need(column["name"] not in found, f"two rows define the column {column['name']!r}; remove one")
+        found[column["name"]] = column
+        many = len(found) > MAX_COLUMNS
+        need(not many, f"the file has more than {MAX_COLUMNS} columns; remove those that no study will use")
+    need(bool(found), "the file has no measurement that a study can use")
+    to_fill = sum(map(is_open, found.values()))
+    heading = HEADING.format(to_fill=TO_FILL) + "\n" if to_fill else ""
+    document = {"name": name, "version": 1, "about": about, "columns": list(found.values())}
+    return DictionaryDraft(heading + toml_text(document), len(found), to_fill, left_out)
 
 
 def printable_line(text: str, most: int = MAX_TEXT_LENGTH) -> str:
@@ -129,10 +114,8 @@ def from_omop(lines: Iterable[str], name: str, known: Dictionary) -> DictionaryD
         RequestError: code `bad-study`, not such a list, or without a measurement.
     """
     by_code = {column.loinc: column for column in known.columns if column.loinc is not None}
-    about = "Measurements of an OMOP concept list"
-    return make_draft(
-        name, about, (_column(row, by_code) for row in delimited_rows(lines, TAB, OMOP_COLUMNS))
-    )
+    found = (_column(row, by_code) for row in delimited_rows(lines, TAB, OMOP_COLUMNS))
+    return make_draft(name, "Measurements of an OMOP concept list", found)
 
 
 def _column(row: Row, known: Mapping[str, DictionaryColumn]) -> dict[str, Any] | None:
@@ -143,9 +126,8 @@ def _column(row: Row, known: Mapping[str, DictionaryColumn]) -> dict[str, Any] |
     name, meaning = column_name(row["concept_name"]), printable_line(row["concept_name"])
     same = known.get(code)
     if same is not None:
-        return column_to_dict(replace(same, name=name, meaning=meaning))
-    left = dict.fromkeys(("unit", "lower", "upper", "source"), TO_FILL)
-    return {"name": name, "meaning": meaning, "loinc": code, **left}
+        return stated_fields(replace(same, name=name, meaning=meaning))
+    return {"name": name, "meaning": meaning, "loinc": code, **dict.fromkeys(TO_FILL_IN, TO_FILL)}
 
 
 FIELD, TYPE, LABEL = "Variable / Field Name", "Field Type", "Field Label"
@@ -164,9 +146,7 @@ def from_redcap(lines: Iterable[str], name: str) -> DictionaryDraft:
     """Return the draft dictionary of the numbers and choices in a REDCap data dictionary.
 
     The file is a project's data dictionary (CSV). The bounds of a field are its validation range, which the
-    form's designer stated before any record existed.
-
-    Texts, dates, files and identifiers are left out.
+    form's designer stated before any record existed. Texts, dates, files and identifiers are left out.
 
     Raises:
         RequestError: code `bad-study`, not such a file, or without such a field.
@@ -203,8 +183,8 @@ def _columns(row: Row) -> Iterator[dict[str, Any] | None]:
 
 
 def _range(row: Row, lower: float | str, upper: float | str) -> dict[str, Any]:
-    stated = [_number(row[MINIMUM]), _number(row[MAXIMUM])]
-    bounds = [default if one is None else one for one, default in zip(stated, (lower, upper), strict=True)]
+    low, high = _number(row[MINIMUM]), _number(row[MAXIMUM])
+    bounds = (lower if low is None else low, upper if high is None else high)
     return {"lower": bounds[0], "upper": bounds[1], "source": TO_FILL if TO_FILL in bounds else RANGE}
 
 
@@ -232,5 +212,4 @@ def _category(field: dict[str, str], choices: list[tuple[str, str]]) -> dict[str
         return None
     legend = ", ".join(f"{code}: {label}" for code, label in choices)
     meaning = printable_line(f"{field['meaning']} ({legend})")
-    levels = list(dict.fromkeys(code for code, _ in choices))
-    return field | {"meaning": meaning, "levels": levels} | _zero_or_one("category")
+    return field | {"meaning": meaning, "levels": list(dict(choices))} | _zero_or_one("category")

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cache
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -120,6 +120,7 @@ TYPE_NAMES: dict[Any, str] = {
     tuple[str, ...]: "a list of names",
 }  # fmt: skip
 
+Member = TypeVar("Member", bound=Enum)
 Refuse = Callable[[str], RequestError]  # makes an error from a message
 Readers = Mapping[Any, Callable[[str], Any]]  # convert a text to a type; ValueError has the expected form
 NO_READERS: Readers = {}
@@ -134,6 +135,18 @@ def parse_toml(text: str) -> dict[str, Any]:
     text = text.removeprefix(BOM)
     check_toml_size(text)
     return tomllib.loads(text)
+
+
+def read_toml(text: str, what: str) -> dict[str, Any]:
+    """Return the content of the TOML text of a study or a dictionary.
+
+    Raises:
+        RequestError: code `bad-study`.
+    """
+    try:
+        return parse_toml(text)
+    except ValueError as problem:
+        raise study_error(f"{what} is not valid TOML: {problem}") from problem
 
 
 def toml_text(data: Mapping[str, Any]) -> str:
@@ -216,7 +229,7 @@ def _converted(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers
         except ValueError as problem:
             raise refuse(f"{key} = {value!r} {problem}") from problem
     if issubclass(kind, Enum):
-        return _member(kind, key, value, refuse)
+        return member(kind, key, value, refuse)
     if kind in (int, float):
         fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
         if fits:
@@ -232,7 +245,8 @@ def _converted(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers
     raise refuse(f"{key} = {value!r} must be {TYPE_NAMES.get(hint, 'a text')}")
 
 
-def _member(kind: type[Enum], key: str, value: Any, refuse: Refuse) -> Enum:
+def member(kind: type[Member], key: str, value: Any, refuse: Refuse) -> Member:
+    """Return the enum member of a value, or raise `refuse` with the known ones."""
     try:
         return kind(value)
     except ValueError as problem:

@@ -13,8 +13,8 @@ from eigenveil.study.checks import (
     coerce_values,
     field_types,
     need,
-    parse_toml,
     plain_fields,
+    read_toml,
     required,
     study_error,
     toml_text,
@@ -59,11 +59,11 @@ def single_tables(tables: Sequence[Any]) -> Iterator[Any]:
 
 
 def _names(table: Mapping[str, Any]) -> list[str]:
-    names: list[str] = table[NAMES]
+    names: Any = table[NAMES]
     need(NAME not in table, "a table of columns has both name and names; remove one of them")
     listed = isinstance(names, list) and bool(names) and all(type(name) is str for name in names)
     need(listed, "names must be a list of at least one column name")
-    return names
+    return list(names)
 
 
 def _table_columns(table: Mapping[str, Any], position: int) -> Iterator[Column]:
@@ -136,10 +136,7 @@ def draft_from_toml(text: str) -> StudyDraft:
     Raises:
         RequestError: code `bad-study`, not TOML, or the name of the dictionary is not a text.
     """
-    try:
-        given = parse_toml(text)
-    except ValueError as problem:
-        raise study_error(f"the study is not valid TOML: {problem}") from problem
+    given = read_toml(text, "the study")
     need(
         isinstance(given.get(DICTIONARY, ""), str),
         f"{DICTIONARY} = {given.get(DICTIONARY)!r} must be a text: the name or the path of a dictionary",
