@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.reporting.result import release_summary_html, release_summary_text
+from eigenveil.reporting.summary import release_summary_html, release_summary_text
 from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
 from eigenveil.study.study import Study

@@ -29,7 +29,8 @@ from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import batch_of
 from eigenveil.reporting.document import RoundRecord, release_document
-from eigenveil.reporting.result import Result, release_summary_html, result_of
+from eigenveil.reporting.result import Result, result_of
+from eigenveil.reporting.summary import release_summary_html
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
 from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process

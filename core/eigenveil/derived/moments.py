@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol, Self, TypeVar
+from functools import partial
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +24,9 @@ from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import select_columns
 from eigenveil.protocol.estimate import MatrixNoise
+from eigenveil.study.checks import member
 
-Option = TypeVar("Option", bound=Enum)
+_bad_argument = partial(RequestError, Code.BAD_ARGUMENT)
 
 
 class HasToDict(Protocol):
@@ -136,7 +137,7 @@ class Moments:
         Scaling: as in the release ("released"), in the columns' own units ("original"), or divided by their
         standard deviations ("standard").
         """
-        return pca(self._of(columns), k, _option(Units, scaling, "scaling"), level)
+        return pca(self._of(columns), k, member(Units, "scaling", scaling, _bad_argument), level)
 
     def factor_analysis(
         self,
@@ -147,11 +148,13 @@ class Moments:
         level: float = LEVEL,
     ) -> Factors:
         """Return k factors of the correlations, with rotation "varimax", "promax" or "none"."""
-        return factor_analysis(self._of(columns), k, _option(Rotation, rotation, "rotation"), level)
+        return factor_analysis(
+            self._of(columns), k, member(Rotation, "rotation", rotation, _bad_argument), level
+        )
 
     def subspace_angle(self, other: Moments, k: int, *, scaling: str | Units = Units.RELEASED) -> Angles:
         """Return the principal angles to the first k components of another release of the same columns."""
-        return subspace_angle(self.matrix, other.matrix, k, _option(Units, scaling, "scaling"))
+        return subspace_angle(self.matrix, other.matrix, k, member(Units, "scaling", scaling, _bad_argument))
 
     def mahalanobis(
         self, rows: ArrayLike, columns: Sequence[str] | None = None, *, level: float = LEVEL
@@ -181,16 +184,3 @@ def _plain(result: HasToDict | HasResult | Mapping[str, Any]) -> Mapping[str, An
     holder: Any = result
     result_object: HasToDict = getattr(holder, "result", holder)
     return result_object.to_dict()
-
-
-def _option(kind: type[Option], option: str | Option, name: str) -> Option:
-    """Return the enum member of a value.
-
-    Raises:
-        RequestError: there is none.
-    """
-    try:
-        return kind(option)
-    except ValueError as problem:
-        known = ", ".join(one.value for one in kind)
-        raise RequestError(Code.BAD_ARGUMENT, f"{name} {option!r}: choose one of {known}") from problem

@@ -8,7 +8,7 @@ the first stage, each one is rehearsed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from eigenveil.accounting.formatting import rounded_up, shown
@@ -79,6 +79,11 @@ def rehearse_with_releases(
         rounds.append((round_query, release))
         session.feed(release)
     return tuple(rounds)
+
+
+def answer_bytes(queries: Iterable[RoundQuery]) -> int:
+    """Return the bytes of a site's answers to all queries."""
+    return sum(8 * one.query.length for one in queries)
 
 
 def _check_size(rounds: int, numbers: int) -> None:
@@ -252,11 +257,8 @@ def _rounded_up(value: float) -> int:
 
 
 def _error(study: Study, spectrum: AssumedSpectrum) -> float:
-    return _raw(
-        study,
-        best_candidate(study, spectrum) if study.algorithm is Algorithm.AUTO else study.algorithm,
-        spectrum,
-    )
+    auto = study.algorithm is Algorithm.AUTO
+    return _raw(study, best_candidate(study, spectrum) if auto else study.algorithm, spectrum)
 
 
 def _raw(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> float:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.choose import choose, make_plan, possible_rehearsals
+from eigenveil.planning.choose import answer_bytes, choose, make_plan, possible_rehearsals
 from eigenveil.planning.error_models import predict_plan_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
 from eigenveil.planning.error_models.perturbation import PredictedError
@@ -30,6 +31,7 @@ from eigenveil.queries import (
     released_length,
 )
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.checks import member
 from eigenveil.study.study import Study
 
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
@@ -89,7 +91,9 @@ def predict(
     >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
     (7, 1064, True)
     """
-    algorithm, assumed = _named(algorithm) or choose(study), to_assumed_spectrum(study, spectrum)
+    refuse = partial(RequestError, Code.BAD_ARGUMENT)
+    algorithm = choose(study) if algorithm is None else member(Algorithm, "algorithm", algorithm, refuse)
+    assumed = to_assumed_spectrum(study, spectrum)
     try:
         plan = make_plan(study.with_algorithm(algorithm))
         error = predict_plan_error(plan, assumed)
@@ -102,20 +106,9 @@ def predict(
         algorithm=algorithm,
         error=error,
         rounds=max(map(len, rehearsals)),
-        bytes_per_site=max(
-            sum(8 * round_query.query.length for round_query in rehearsal) for rehearsal in rehearsals
-        ),
+        bytes_per_site=max(map(answer_bytes, rehearsals)),
         seconds=max(seconds(plan, rehearsal) for rehearsal in rehearsals),
     )
-
-
-def _named(algorithm: Algorithm | str | None) -> Algorithm | None:
-    try:
-        return None if algorithm is None else Algorithm(algorithm)
-    except ValueError as problem:
-        known = ", ".join(one.value for one in Algorithm)
-        sentence = f"algorithm = {algorithm!r} is unknown; choose one of: {known}"
-        raise RequestError(Code.BAD_ARGUMENT, sentence) from problem
 
 
 def to_assumed_spectrum(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:

@@ -17,7 +17,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.algorithms.shared.column_scales import SPREADS
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.choose import noise_warnings, possible_rehearsals
+from eigenveil.planning.choose import answer_bytes, noise_warnings, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
@@ -90,7 +90,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "rounds": [_round(round_query) for round_query in max(query_sequences, key=len)],
         "message": MASKED if plan.masked else EXACT,
         "calls_per_site": calls_per_site(plan, max(map(len, query_sequences))),
-        "bytes_per_site": max(map(_answer_bytes, query_sequences)),
+        "bytes_per_site": max(map(answer_bytes, query_sequences)),
         "dependence": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,
         "attempts": study.attempts,
@@ -98,10 +98,6 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "trust": trust_text(plan),
         "warnings": [*study.warnings(), *noise_warnings(study)],
     }
-
-
-def _answer_bytes(round_query: Sequence[RoundQuery]) -> int:
-    return sum(8 * one.query.length for one in round_query)
 
 
 def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | None:
@@ -112,7 +108,7 @@ def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | N
     same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, query_sequences)))
     return (
         f"the queries after the first {same} depend on what these release: at most "
-        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes from "
+        f"{max(map(len, query_sequences))} rounds and {max(map(answer_bytes, query_sequences))} bytes from "
         "each site, at the same total cost; the longest sequence of rounds is listed"
     )
 

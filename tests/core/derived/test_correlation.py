@@ -98,7 +98,7 @@ def test_an_interval_covers_its_level() -> None:
 
 def test_a_word_that_is_none_is_answered_with_those_there_are() -> None:
     moments = Moments(matrix=a_matrix())
-    with refused(Code.BAD_ARGUMENT, "released, own, standard"):
+    with refused(Code.BAD_ARGUMENT, '"released", "original", "standard"'):
         moments.pca(1, scaling="bounds")
-    with refused(Code.BAD_ARGUMENT, "none, varimax, promax"):
+    with refused(Code.BAD_ARGUMENT, '"none", "varimax", "promax"'):
         moments.factor_analysis(1, rotation="quartimax")

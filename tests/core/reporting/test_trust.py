@@ -38,7 +38,8 @@ from eigenveil.reporting.explain import (
     largest_inference_odds,
 )
 from eigenveil.reporting.report import render
-from eigenveil.reporting.result import release_summary_html, release_summary_text, result_of
+from eigenveil.reporting.result import result_of
+from eigenveil.reporting.summary import release_summary_html, release_summary_text
 from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, visibility_table
 from eigenveil.reporting.verify import RoundLog, SignedRelease, verify_release
 from eigenveil.study.algorithm import Algorithm
