@@ -246,7 +246,7 @@ class Service(CoordinatorServicer):
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         """Record that this site declines a round or a study [R9]."""
         decline, run = parse_decline(request), await self._engine.run(digest_from_bytes(request.plan_digest))
-        await self._contributions.decline(run, CALLER.get().name, request.round, decline)
+        await self._contributions.decline(run, CALLER.get().name, request.round, *decline)
         return pb.DeclineResponse()
 
     # ------------------------------------------------------------ analysts

@@ -37,9 +37,8 @@ POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """Connections to the database. `acquire_server_lock` makes this process the only one that serves it,
-    or raises
-    RequestError, code `conflict`. `check_whole` looks for damaged pages, or raises InternalError, code
+    """Connections to the database. `acquire_server_lock` makes this process the only one that serves it, or
+    raises RequestError, code `conflict`. `check_whole` looks for damaged pages, or raises InternalError, code
     `storage`. `threads` read a database server; a file needs none."""
 
     writer: Database

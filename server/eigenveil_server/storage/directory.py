@@ -9,7 +9,7 @@ from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import SiteStatement, statement_from_proto
 from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
 
@@ -23,26 +23,29 @@ class PublishedDictionary:
     at: int
 
 
+LATEST_VERSION = "SELECT COALESCE(MAX(version), 0) FROM dictionaries"
+
+
 def latest(reader: Database) -> PublishedDictionary | None:
     """Return the dictionary in force, if any was published."""
-    rows = reader.rows("SELECT * FROM dictionaries ORDER BY version DESC LIMIT 1")
-    return _published(rows[0]) if rows else None
+    return next(iter(history(reader, "ORDER BY version DESC LIMIT 1")), None)
 
 
 def latest_version(reader: Database) -> int:
     """Return the version in force; 0 if none was published."""
-    version: int = reader.rows("SELECT COALESCE(MAX(version), 0) FROM dictionaries")[0][0]
-    return version
+    return int(reader.rows(LATEST_VERSION)[0][0])
 
 
-def history(reader: Database) -> list[PublishedDictionary]:
-    """Return every published version, oldest first."""
-    return [_published(row) for row in reader.rows("SELECT * FROM dictionaries ORDER BY version")]
-
-
-def _published(row: Row) -> PublishedDictionary:
-    signed = SignedDictionary(signed_json=row["signed_json"], signature=row["signature"])
-    return PublishedDictionary(version=row["version"], signed=signed, at=row["at"])
+def history(reader: Database, order: str = "ORDER BY version") -> list[PublishedDictionary]:
+    """Return every published version, oldest first unless `order` says otherwise."""
+    return [
+        PublishedDictionary(
+            version=row["version"],
+            signed=SignedDictionary(signed_json=row["signed_json"], signature=row["signature"]),
+            at=row["at"],
+        )
+        for row in reader.rows(f"SELECT * FROM dictionaries {order}")
+    ]
 
 
 def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary, at: int) -> None:
@@ -52,7 +55,7 @@ def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary
         RequestError: code `conflict`, its version is not above the last one: a version must never change its
             meaning.
     """
-    last = change.execute("SELECT COALESCE(MAX(version), 0) AS version FROM dictionaries")[0]["version"]
+    last = change.execute(LATEST_VERSION)[0][0]
     if dictionary.version <= last:
         raise RequestError(
             Code.CONFLICT,

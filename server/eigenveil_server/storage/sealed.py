@@ -7,6 +7,8 @@ under the interpreter's lock, while no call is served (100 MB in 70 ms).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -15,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
-from eigenveil.errors import Code, EigenveilError, InternalError, round_label
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
 from eigenveil.numerics.encoding import IntArray, canonical, digest, from_bytes, parse_json, to_memoryview
 from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import ALL, query_from_proto, round_to_proto
@@ -24,61 +26,55 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
+UNREADABLE = (ValueError, KeyError, TypeError, InvalidSignature, DecodeError, PeerError, RequestError)
+
+
+@contextmanager
+def _unchanged(what: str, study: str) -> Iterator[None]:
+    """Raise InternalError, code `storage`, if the body cannot read a stored record or finds that it was
+    changed."""
+    try:
+        yield
+    except UNREADABLE as problem:
+        raise InternalError(
+            Code.STORAGE, f"a stored {what} of study {study[:12]} was changed; restore the database"
+        ) from problem
+
+
+def _check_equal(found: object, expected: object) -> None:
+    if found != expected:
+        raise ValueError(expected)
+
 
 def check_plan(study: str, plan: bytes) -> None:
     """Raise InternalError, code `storage`, unless this plan has the study's digest."""
-    try:
-        is_unchanged = digest("plan", parse_json(plan)) == study
-    except ValueError:
-        is_unchanged = False
-    if not is_unchanged:
-        raise changed_error("plan", study)
+    with _unchanged("plan", study):
+        _check_equal(digest("plan", parse_json(plan)), study)
 
 
 def check_release(study: str, release: bytes) -> None:
-    """Raise unless this release of a study has a valid signature. Raises as `check_plan`."""
-    if not _is_signed(release):
-        raise changed_error("release", study)
+    """Raise unless this release of a study has a valid signature, by any key and in any format: old ones stay
+    as they are. Raises as `check_plan`."""
+    with _unchanged("release", study):
+        bundle = parse_json(release)
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(bundle["public_key"]))
+        signed = RELEASE_SIGNATURE_CONTEXT + canonical(bundle["document"])
+        public.verify(bytes.fromhex(bundle["signature"]), signed)
+        _check_equal(canonical(bundle), release)
 
 
 def check_query(study: str, query_bytes: bytes, expected: str) -> None:
     """Raise unless this query of a round has the digest `expected`. Raises as `check_plan`."""
-    try:
-        is_unchanged = query_from_proto(pb.Query.FromString(query_bytes)).digest == expected
-    except (EigenveilError, DecodeError):
-        is_unchanged = False
-    if not is_unchanged:
-        raise changed_error("question", study)
+    with _unchanged("query", study):
+        _check_equal(query_from_proto(pb.Query.FromString(query_bytes)).digest, expected)
 
 
 def parse_attempt(study: str, signed_bytes: bytes, expected: str) -> Attempt:
     """Return the attempt with the digest `expected`. Raises as `check_plan`."""
-    try:
+    with _unchanged("set of sites", study):
         attempt = Attempt.read(signed_bytes)
-    except EigenveilError as problem:
-        raise changed_error("set of sites", study) from problem
-    if attempt.digest != expected:
-        raise changed_error("set of sites", study)
+        _check_equal(attempt.digest, expected)
     return attempt
-
-
-def _is_signed(release: bytes) -> bool:
-    """True if the release has a valid signature, by any key and in any format: old ones stay as they are."""
-    try:
-        bundle = parse_json(release)
-        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(bundle["public_key"]))
-        public.verify(
-            bytes.fromhex(bundle["signature"]), RELEASE_SIGNATURE_CONTEXT + canonical(bundle["document"])
-        )
-    except (ValueError, KeyError, TypeError, InvalidSignature):
-        return False
-    return canonical(bundle) == release
-
-
-def changed_error(what: str, study: str) -> InternalError:
-    return InternalError(
-        Code.STORAGE, f"a stored {what} of study {study[:12]} was changed; restore the database"
-    )
 
 
 PIECE_BYTES = 2**20  # of the values of a release, in one row
@@ -123,12 +119,7 @@ def sealed_of(reader: Database, row: Row) -> SealedRelease:
     Raises:
         InternalError: code `storage`: it is not what was sealed.
     """
-    changed = InternalError(
-        Code.STORAGE,
-        f"the stored release of {round_label(row['round'])} of study {row['study'][:12]} was changed; "
-        "restore the database",
-    )
-    try:
+    with _unchanged(f"release of {round_label(row['round'])}", row["study"]):
         release = Release(
             round=row["round"],
             query=row["query"],
@@ -138,10 +129,7 @@ def sealed_of(reader: Database, row: Row) -> SealedRelease:
             atto_delta=int(row["atto_delta"]),
             present=tuple(json.loads(row["present"])),
         )
-    except (ValueError, TypeError) as problem:
-        raise changed from problem
-    if release.digest != row["digest"]:
-        raise changed
+        _check_equal(release.digest, row["digest"])
     return SealedRelease(
         release=release, signed_round=SignedRound(signed_json=row["signed_json"], signature=row["signature"])
     )

@@ -66,34 +66,6 @@ PERSON_DECLINES: dict[int, DeclineReason] = {
 VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", *DeclineReason})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteDeclineReason:
-    """Reason of a site's decline; `person` if a person declined, `text` that person's message."""
-
-    reason: str
-    person: bool
-    text: str
-
-
-def parse_decline(request: pb.DeclineRequest) -> SiteDeclineReason:
-    """Return the reason of a site's decline.
-
-    Raises:
-        PeerError: no reason, or one that this version does not know; or a text that cannot be shown.
-    """
-    reason, text = request.reason, request.text
-    if reason not in DECLINES and reason not in PERSON_DECLINES:
-        raise PeerError(Code.PROTOCOL, f"decline reason {reason} is unknown to this version")
-    if reason in DECLINES:
-        if text:
-            raise PeerError(Code.PROTOCOL, "only a person's decline has a text")
-        return SiteDeclineReason(reason=DECLINES[reason], person=False, text="")
-    try:
-        return SiteDeclineReason(reason=PERSON_DECLINES[reason].value, person=True, text=checked_text(text))
-    except RequestError as problem:
-        raise PeerError(Code.PROTOCOL, f"the text of a decline: {problem}") from problem
-
-
 def shown(declined: str) -> tuple[str, ...]:
     """Return what analysts see of a decline: no reason that the site's records may decide."""
     return ("declined", declined) if declined in VISIBLE_REASONS else ("declined",)
@@ -132,6 +104,26 @@ class SiteConsent:
 
 
 NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
+
+
+def parse_decline(request: pb.DeclineRequest) -> tuple[SiteConsent, bool]:
+    """Return a site's decline, and True if a person declined.
+
+    Raises:
+        PeerError: no reason, or one that this version does not know; or a text that cannot be shown.
+    """
+    number, text = request.reason, request.text
+    if number in DECLINES:
+        if text:
+            raise PeerError(Code.PROTOCOL, "only a person's decline has a text")
+        return SiteConsent(state=ConsentState.DECLINED, reason=DECLINES[number]), False
+    if number not in PERSON_DECLINES:
+        raise PeerError(Code.PROTOCOL, f"decline reason {number} is unknown to this version")
+    try:
+        text = checked_text(text)
+    except RequestError as problem:
+        raise PeerError(Code.PROTOCOL, f"the text of a decline: {problem}") from problem
+    return SiteConsent(state=ConsentState.DECLINED, reason=PERSON_DECLINES[number].value, text=text), True
 
 
 def consents(reader: Database, study: str) -> dict[str, SiteConsent]:

@@ -15,7 +15,6 @@ from eigenveil.numerics.encoding import digest
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_server.config import Config
 from eigenveil_server.process import as_datetime
-from eigenveil_server.storage.sealed import check_plan
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, unknown_study
 
@@ -191,7 +190,6 @@ class StudyLists:
 
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._old_summaries: dict[str, PlanSummary] = {}  # of studies from before the table of submissions
 
     def list_after(self, after: str, most: int) -> list[ListedStudy]:
         """Return `most` studies after the study `after` (from the first, if that is empty), oldest first.
@@ -236,23 +234,14 @@ class StudyLists:
         return rows[0]["at"], digest
 
     def _listed(self, where: str, parameters: tuple[object, ...]) -> list[ListedStudy]:
-        return [self._listed_study(row) for row in self._reader.rows(LIST_QUERY + where, parameters)]
+        return [_listed_study(row) for row in self._reader.rows(LIST_QUERY + where, parameters)]
 
-    def _listed_study(self, row: Row) -> ListedStudy:
-        columns = dict(row)
-        content, delta, epsilon = (columns.pop(name) for name in ("content", "atto_delta", "epsilon"))
-        columns |= {"state": StudyState(row["state"]), "signer": row["signer"] or ""}
-        if content is None:  # from before that table
-            return ListedStudy(**columns, summary=self._read(row["digest"]))
-        summary = PlanSummary(content=bytes.fromhex(content), atto_delta=int(delta), epsilon=epsilon)
-        return ListedStudy(**columns, summary=summary)
 
-    def _read(self, digest: str) -> PlanSummary:
-        if digest not in self._old_summaries:
-            plan_json = self._reader.rows("SELECT plan_json FROM studies WHERE digest = ?", (digest,))[0][0]
-            check_plan(digest, plan_json)
-            self._old_summaries[digest] = summary_of(plan_json)
-        return self._old_summaries[digest]
+def _listed_study(row: Row) -> ListedStudy:
+    columns = dict(row)
+    content, delta, epsilon = (columns.pop(name) for name in ("content", "atto_delta", "epsilon"))
+    summary = PlanSummary(content=bytes.fromhex(content), atto_delta=int(delta), epsilon=epsilon)
+    return ListedStudy(**columns | {"state": StudyState(row["state"])}, summary=summary)
 
 
 def _in(states: Iterable[StudyState]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Federation
@@ -40,21 +39,6 @@ EVENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsentTimeouts:
-    """Time limits of the consent phase: for a person's approval, and from the last agreement to the start.
-    Milliseconds."""
-
-    approval: int
-    start: int
-
-    @classmethod
-    def of(cls, config: Config) -> ConsentTimeouts:
-        """Return the limits in the configuration."""
-        approval, start = HOUR_MS * config.approval_hours, MINUTE_MS * config.start_minutes
-        return cls(approval=int(approval), start=int(start))
-
-
 class ConsentPhase:
     """Consents of one study's sites. `open` until its first query may be sent.
 
@@ -70,14 +54,15 @@ class ConsentPhase:
         federation: Federation,
         repository: Repository,
         news: ChangeEvent,
-        consent_timeouts: ConsentTimeouts,
+        config: Config,
     ) -> None:
         self._study = stored
         self._federation = federation
         self._repository = repository
         self._news = news
-        self._consent_timeouts = consent_timeouts
-        self._consents = states.consents(repository.store.reader, stored.digest)
+        self._start_delay = int(MINUTE_MS * config.start_minutes)
+        self._consents = dict.fromkeys(federation.sites, NO_CONSENT)
+        self._consents |= states.consents(repository.store.reader, stored.digest)
         self._durable_consents = dict(self._consents)  # only these count
         stated = json.loads(stored.site_rules_json)
         self._asking_persons = {
@@ -86,7 +71,9 @@ class ConsentPhase:
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)
-        self._approval_deadline = max(self._deadline, stored.started_at + consent_timeouts.approval)
+        self._approval_deadline = max(
+            self._deadline, stored.started_at + int(HOUR_MS * config.approval_hours)
+        )
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []
@@ -95,7 +82,7 @@ class ConsentPhase:
 
     def consent_of_site(self, site: str) -> SiteConsent:
         """Return the latest consent of `site`."""
-        return self._consents.get(site, NO_CONSENT)
+        return self._consents[site]
 
     def waiting(self) -> list[str]:
         """Return the sites where a person has not decided yet."""
@@ -109,7 +96,7 @@ class ConsentPhase:
         Raises:
             RequestError: code `study-failed`: too few sites agree, and no others can any more.
         """
-        if self.open and self._asking_persons and not self._consents:
+        if self.open and self._asking_persons and set(self._consents.values()) == {NO_CONSENT}:
             await self._write_shared(lambda change: None)  # watchers see the awaited sites at once
         while self.open:
             check()
@@ -128,27 +115,24 @@ class ConsentPhase:
     def _seconds_to_decision(self) -> float:
         """Return the seconds until the next decision if no site sends anything."""
         now = self._repository.clock()
-        undecided = self._undecided(now, self._durable_consent)
+        undecided = self._undecided(now, self._durable_consents)
         self._check_possible(undecided)
         return (max(map(self._deadline_of, undecided), default=self._start_time()) - now) / 1000
 
-    def _undecided(self, now: int, consent_of_site: Callable[[str], SiteConsent]) -> list[str]:
+    def _undecided(self, now: int, consents: Mapping[str, SiteConsent]) -> list[str]:
         """Return the sites that may still decide."""
         return [
             site
             for site in self._federation.sites
-            if consent_of_site(site).state in (ConsentState.UNSTATED, ConsentState.WAITING)
+            if consents[site].state in (ConsentState.UNSTATED, ConsentState.WAITING)
             and self._deadline_of(site) > now
         ]
-
-    def _durable_consent(self, site: str) -> SiteConsent:
-        return self._durable_consents.get(site, NO_CONSENT)
 
     def _deadline_of(self, site: str) -> int:
         if site in self._denied:
             return 0
         # A person's agreement counts only once it is stored.
-        if ConsentState.WAITING in (self.consent_of_site(site).state, self._durable_consent(site).state):
+        if ConsentState.WAITING in (self._consents[site].state, self._durable_consents[site].state):
             return self._approval_deadline
         # A site that calls will report it; one that does not must not delay every study for a week.
         gone_at = self._last_calls[site] + HOUR_MS if site in self._asking_persons else 0
@@ -160,7 +144,7 @@ class ConsentPhase:
 
     def _check_possible(self, undecided: list[str]) -> None:
         sites = self._federation.sites
-        agreed = {site for site in sites if self._durable_consent(site).state is ConsentState.AGREED}
+        agreed = {site for site in sites if self._durable_consents[site].state is ConsentState.AGREED}
         possible = agreed - self._denied | {*undecided}
         if len(possible) < self._federation.least or not possible.issuperset(self._federation.required):
             missing = [site for site in sites if site not in possible]
@@ -172,21 +156,19 @@ class ConsentPhase:
         """Return why each of these sites has not agreed, as text."""
         denied = [site for site in missing if site in self._denied]
         missing = [site for site in missing if site not in denied]
-        waited = [site for site in missing if self.consent_of_site(site).state is ConsentState.WAITING]
+        waited = [site for site in missing if self._consents[site].state is ConsentState.WAITING]
         until = f"{as_datetime(self._approval_deadline):%Y-%m-%d %H:%M} (UTC)"
         reasons = [f"waited for approval at {', '.join(waited)} until {until}"] if waited else []
         return "; ".join(
             reasons
             + [f"{site}: denied by the coordinator's operator" for site in denied]
-            + [f"{site}: {self.consent_of_site(site).status}" for site in missing if site not in waited]
+            + [f"{site}: {self._consents[site].status}" for site in missing if site not in waited]
         )
 
     def _hint(self, missing: list[str]) -> str:
         """Return the advice about sites whose rules decline."""
         policy_declined = [
-            site
-            for site in missing
-            if self.consent_of_site(site).reason == DECLINES[pb.DECLINE_REASON_POLICY]
+            site for site in missing if self._consents[site].reason == DECLINES[pb.DECLINE_REASON_POLICY]
         ]
         return f"; {POLICY_HINT.format(sites=', '.join(policy_declined))}" if policy_declined else ""
 
@@ -199,7 +181,7 @@ class ConsentPhase:
         if (
             consent
             or site not in self._federation.sites
-            or self.consent_of_site(site).state is ConsentState.DECLINED
+            or self._consents[site].state is ConsentState.DECLINED
         ):
             return None
         return pb.NextWorkResponse(consent=bytes.fromhex(study))
@@ -217,13 +199,13 @@ class ConsentPhase:
             new = SiteConsent(state=ConsentState.AGREED, starts_at=starts_at)
         else:
             new = SiteConsent(state=ConsentState.WAITING) if study in poll.awaiting_approval else NO_CONSENT
-        return new if new.follows(self.consent_of_site(site)) else None
+        return new if new.follows(self._consents[site]) else None
 
     def _start_after_agreement(self) -> int:
         """Return the start time if a person agreed now. It is a whole minute: analysts read it, and must not
         learn when exactly a person was at work. 0, at once, if the operator wants no wait."""
-        start = self._consent_timeouts.start
-        return -(-(self._repository.clock() + start) // MINUTE_MS) * MINUTE_MS if start else 0
+        start = self._repository.clock() + self._start_delay
+        return -(-start // MINUTE_MS) * MINUTE_MS if self._start_delay else 0
 
     async def note(
         self, site: str, consent: SiteConsent, event_writer: Callable[[], Change] | None = None
@@ -273,9 +255,9 @@ class ConsentPhase:
     def add_consent_status(self, message: pb.StudyEvent | pb.StudyRow) -> None:
         """Add the consent of every site, and the time limits, to a message."""
         for site in self._federation.sites:
-            consent = self.consent_of_site(site)
+            consent = self._consents[site]
             message.consent.append(pb.SiteStatus(site=site, status=consent.status, text=consent.text))
         if self.open:
-            undecided = self._undecided(self._repository.clock(), self.consent_of_site)
+            undecided = self._undecided(self._repository.clock(), self._consents)
             message.consent_ends_unix_ms = max(map(self._deadline_of, undecided), default=0)
             message.starts_unix_ms = 0 if undecided else self._start_time()

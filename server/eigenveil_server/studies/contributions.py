@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.round import ANSWERED, READY, DifferentAnswer, LateAnswer, Round
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
-from eigenveil_server.storage.states import ConsentState, SiteConsent, SiteDeclineReason
+from eigenveil_server.storage.states import SiteConsent
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
@@ -100,21 +101,12 @@ class Contributions:
             RequestError: the round is not open, or the site answered differently before.
             LateAnswer: the round is over; the answer is audited and not added.
         """
-        site, round = contribution.site, contribution.round
-        try:
+        site = contribution.site
+        async with self._refusals_audited(contribution):
             if await self._answered_before(run, contribution):
                 return True
-            opened = self._find_open_round(run, site, round, contribution.attempt)
+            opened = self._find_open_round(run, site, contribution.round, contribution.attempt)
             repeated = await self._take(run, opened, contribution, claimed)
-        except DifferentAnswer:
-            await self._alarm("different-second-answer", run.digest, site, round)
-            raise
-        except PeerError:
-            await self._alarm("answer-refused", run.digest, site, round)
-            raise
-        except LateAnswer:
-            await self._note_late(contribution)
-            raise
         del contribution  # its values are in the sum and no longer needed
         added()
         failpoint("answer-taken")
@@ -182,14 +174,29 @@ class Contributions:
         studies = self._repository.studies
         if await self._repository.store.read(studies.query_digest, stored.digest, round) is None:
             raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {round_label(round)}")
-        try:
+        async with self._refusals_audited(contribution):
             if await self._is_known(contribution):
                 return True
-        except DifferentAnswer:
-            await self._alarm("different-second-answer", stored.digest, site, round)
+            raise LateAnswer(site, round)
+
+    @asynccontextmanager
+    async def _refusals_audited(self, contribution: Contribution) -> AsyncIterator[None]:
+        """Audit why a contribution is refused, before its site hears of it; an operator hears of all but late
+        ones."""
+        try:
+            yield
+        except LateAnswer:
+            await self._note_late(contribution)
             raise
-        await self._note_late(contribution)
-        raise LateAnswer(site, round)
+        except (DifferentAnswer, PeerError) as problem:
+            kind = "different-second-answer" if isinstance(problem, DifferentAnswer) else "answer-refused"
+            study, site, round = contribution.plan_digest, contribution.site, contribution.round
+            log.event(kind, logging.ERROR, study=study, round=round, site=site)
+            at, detail = self._repository.clock(), f"study {study} round {round}"
+            await self._repository.writer.write(
+                lambda change: audit_once(change, at, kind, f"site/{site}", detail)
+            )
+            raise
 
     async def _note_late(self, contribution: Contribution) -> None:
         """Audit a late answer with its keyed digest; its values are dropped [R7].
@@ -251,34 +258,25 @@ class Contributions:
         that [P27]."""
         return None if opened.frozen else run.event(opened)
 
-    async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
-        log.event(kind, logging.ERROR, study=study, round=round, site=site)
-        at, detail = self._repository.clock(), f"study {study} round {round}"
-        await self._repository.writer.write(
-            lambda change: audit_once(change, at, kind, f"site/{site}", detail)
-        )
-
-    async def decline(self, run: StudyRun, site: str, round: int, decline_reason: SiteDeclineReason) -> None:
+    async def decline(
+        self, run: StudyRun, site: str, round: int, decline: SiteConsent, by_person: bool
+    ) -> None:
         """Note that a site will not answer a round; or the study, before the first round or if a person
         declines.
 
         Raises:
             RequestError: the round is not open, or the site answered it.
         """
-        consent_of_site = SiteConsent(
-            state=ConsentState.DECLINED, reason=decline_reason.reason, text=decline_reason.text
-        )
-        if run.consent.open and round == 0:
+        before_first = run.consent.open and round == 0
+        if before_first:
             check_invited(run.plan, site)
-            if consent_of_site.follows(run.consent.consent_of_site(site)):
-                await self._repository.finish(run.consent.note(site, consent_of_site))
-            return
-        opened = self._find_open_round(run, site, round)
-        opened.decline(site, decline_reason.reason)
-        if not opened.is_stored(site):
-            await self._repository.finish(self._store_decline(run, opened, site, decline_reason.reason))
-        if decline_reason.person and consent_of_site.follows(run.consent.consent_of_site(site)):
-            await self._repository.finish(run.consent.note(site, consent_of_site))
+        else:
+            opened = self._find_open_round(run, site, round)
+            opened.decline(site, decline.reason)
+            if not opened.is_stored(site):
+                await self._repository.finish(self._store_decline(run, opened, site, decline.reason))
+        if (before_first or by_person) and decline.follows(run.consent.consent_of_site(site)):
+            await self._repository.finish(run.consent.note(site, decline))
 
     async def _store_decline(self, run: StudyRun, opened: Round, site: str, reason: str) -> None:
         study, round = run.digest, opened.round_query.round

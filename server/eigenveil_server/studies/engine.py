@@ -26,7 +26,6 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import StudyState, denied_sites
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota, summary_of
-from eigenveil_server.studies.consent import ConsentTimeouts
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.runtime import AttemptKey, Poll, Runtime
 from eigenveil_server.studies.study_run import StudyRun
@@ -48,7 +47,7 @@ class StudyEngine:
         self.submissions = SubmissionPlanner(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
-        self._consent_timeouts = ConsentTimeouts.of(config)
+        self._config = config
         self._quota = SubmissionQuota.of(config)
         self.uploads = Uploads(config.max_uploads, self.is_open)
         self._start_lock = asyncio.Lock()
@@ -144,7 +143,7 @@ class StudyEngine:
         if await self._read(self._repository.studies.state, digest) is not StudyState.RUNNING:
             return
         moved = self.uploads.drop_closed
-        run = await self._read(StudyRun, stored, plan, self._runtime, self._consent_timeouts, moved)
+        run = await self._read(StudyRun, stored, plan, self._runtime, self._config, moved)
         known = self._states.get(digest)
         if digest in self._runs or (known is not None and known.ended):
             return  # started, or also ended, during the read

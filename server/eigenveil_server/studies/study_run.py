@@ -26,6 +26,7 @@ from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
 from eigenveil_server.rounds.drivers import CentralDriver, MaskedDriver, RoundDriver
 from eigenveil_server.rounds.round import Round
 from eigenveil_server.rounds.sealing import PreparedNoise, RoundJournal
@@ -33,7 +34,7 @@ from eigenveil_server.rounds.study_session import StudySession
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import SiteConsent, StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.consent import ConsentPhase, ConsentTimeouts
+from eigenveil_server.studies.consent import ConsentPhase
 from eigenveil_server.studies.runtime import Poll, Runtime
 
 # Integers of noise drawn while the sites compute. Longer noise is drawn once all answers are in: otherwise
@@ -55,7 +56,7 @@ class StudyRun:
         stored: StoredStudy,
         plan: Plan,
         runtime: Runtime,
-        consent_timeouts: ConsentTimeouts,
+        config: Config,
         on_next_attempt: Callable[[], None],
     ) -> None:
         self.stored = stored
@@ -68,7 +69,7 @@ class StudyRun:
         self._noise = PreparedNoise(runtime.noise, runtime.compute.draws)
         self._cancelled = False
         self.consent = ConsentPhase(
-            stored, plan.study.federation, runtime.repository, runtime.change_events.news, consent_timeouts
+            stored, plan.study.federation, runtime.repository, runtime.change_events.news, config
         )
         self._on_next_attempt = on_next_attempt
         self._driver = self._driver_of()

@@ -25,7 +25,6 @@ from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import lock_folder, open_store
 from eigenveil_server.storage.repository import check_start, check_whole
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
-from eigenveil_server.storage.submissions import StudyLists
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
 
@@ -136,15 +135,12 @@ async def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> No
 
 READS: dict[str, Callable[[Studies, StoredStudy], object]] = {
     "plan": lambda studies, stored: studies.plan_of(stored),
-    "lists": lambda studies, stored: StudyLists(studies._reader).get(stored.digest),
     "document": lambda studies, stored: studies.release_json(stored.digest),
     "round": lambda studies, stored: studies.released(stored.digest, 0),
     "rounds": lambda studies, stored: studies.sealed_rounds(stored.digest),
 }
-PLAN_CHANGED = "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB);"
 CHANGES = {
-    PLAN_CHANGED: "plan",
-    PLAN_CHANGED + "UPDATE submissions SET content = NULL": "plan lists",  # of an older study: lists read it
+    "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)": "plan",
     "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)": "document",
     "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)": "round",
     "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1": "round rounds",

@@ -83,7 +83,7 @@ def test_bytes_count_as_studies_do(store: Store) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"stated": "x" * 1000},
+        {"site_rules_json": "x" * 1000},
         {"authorization_json": "x" * 1000},
         {"signature": bytes(1000)},
         {"name": "x" * 1000},

@@ -20,7 +20,7 @@ from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import ConsentState, SiteConsent, StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.consent import ConsentPhase, ConsentTimeouts
+from eigenveil_server.studies.consent import ConsentPhase
 from eigenveil_server.studies.runtime import ChangeEvent, Poll, parse_poll
 from tests.server.rig import SITES, SUMMARY, UNLIMITED
 from tests.support import refused
@@ -73,9 +73,8 @@ def raised(problem: InternalError) -> NoReturn:
 
 def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     store = open_store(folder / "state.db")
-    repository = Repository.of(
-        Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), raised
-    )
+    config = Config(federation="f", state=folder, approval_hours=2, start_minutes=10)
+    repository = Repository.of(config, store, lambda: int(1000 * loop.time()), raised)
     stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "manual"}}'
     stored = StoredStudy(
         digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"", micro_rho=1,
@@ -86,8 +85,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
         with store.writer.transaction() as change:
             study_writes.add_study(change, stored, "submitted", UNLIMITED, SUMMARY)
     invited = replace(Federation(sites=SITES, deadline_seconds=MINUTE), **federation)
-    consent_timeouts = ConsentTimeouts(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
-    return Life(loop, ConsentPhase(stored, invited, repository, ChangeEvent(), consent_timeouts), repository)
+    return Life(loop, ConsentPhase(stored, invited, repository, ChangeEvent(), config), repository)
 
 
 Script = Callable[[Life], Coroutine[Any, Any, Any]]

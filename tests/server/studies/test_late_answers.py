@@ -18,7 +18,7 @@ from eigenveil.reporting.verify import load_release
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.process import unix_ms
-from eigenveil_server.storage.states import ConsentState, SiteDeclineReason
+from eigenveil_server.storage.states import ConsentState, SiteConsent
 from eigenveil_server.studies.contributions import Contributions
 from eigenveil_server.studies.runtime import Poll
 from tests.server.deadlines import Place, Tick, pass_when, pass_without
@@ -198,17 +198,15 @@ async def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_cl
     await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
     repository = rig.repository
     run = await rig.daemon.engine.run(digest)
-    contributions, message = (
-        Contributions(rig.daemon.runtime),
-        SiteDeclineReason(reason="policy", person=False, text=""),
-    )
+    contributions = Contributions(rig.daemon.runtime)
+    decline = SiteConsent(state=ConsentState.DECLINED, reason="policy")
     holding = asyncio.create_task(repository.writer.write(busy))
     assert await asyncio.to_thread(busy.writes.wait, 60)
-    first = asyncio.create_task(contributions.decline(run, "carl", 0, message))
+    first = asyncio.create_task(contributions.decline(run, "carl", 0, decline, False))
     await asyncio.sleep(0)
     late.set()
     await tick.due()
-    again = asyncio.create_task(contributions.decline(run, "carl", 0, message))
+    again = asyncio.create_task(contributions.decline(run, "carl", 0, decline, False))
     await asyncio.sleep(0.05)
     busy.go.set()
     await asyncio.gather(holding, first, again)
