@@ -238,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "queries/cross_covariance.py", "LEAST_UNSHIFTED_NORM << self.spec.shift", "0",
        f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
     # ---- what refinement makes of it
-    of("P7", "algorithms/shared/query_builders.py", "inside = self.weights.leading / WEIGHT",
+    of("P7", "algorithms/shared/query_builders.py", "inside = self.leading / WEIGHT",
        "inside = np.ones(self.k)",
        f"{REFINEMENT}::test_an_answer_without_the_weights_is_the_cross_covariance"),
     of("P7", "algorithms/shared/query_builders.py", "np.append(spare, 1.0)", "np.ones(spare.size + 1)",

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import FrameType
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
@@ -177,19 +177,12 @@ def call_warnings(estimator: Any) -> list[str]:
     A search repeats `fit`, or an earlier pipeline step read records. The warnings depend on the call stack,
     never on the records: a warning that depended on records would disclose them.
     """
-    frames = list(_callers())
+    frames = [frame for frame, _ in walk_stack(sys._getframe(1))]
     searched = any(frame.f_globals.get("__name__", "").startswith(SEARCHES) for frame in frames)
     sentences = [REPEATED_FIT.format(epsilon=shown(estimator.epsilon))] if searched else []
     callers = [frame.f_locals.get("self") for frame in frames]
     before = [name for one in callers if isinstance(one, Pipeline) for name in _fitted_steps(one, estimator)]
     return [*sentences, FITTED_STEPS.format(names=", ".join(dict.fromkeys(before)))] if before else sentences
-
-
-def _callers() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _fitted_steps(pipeline: Pipeline, estimator: Any) -> Iterator[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from eigenveil.algorithms.shared import refinement
-from eigenveil.algorithms.shared.query_builders import CrossQueryBuilder, DirectionWeights
+from eigenveil.algorithms.shared.query_builders import CrossQueryBuilder
 from eigenveil.algorithms.shared.refinement import AlignedCovariance
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
@@ -103,11 +103,12 @@ def test_what_a_turn_leaves_is_as_large_as_it_says(noise: float) -> None:
 
 def cross(d: int, p: int, k: int) -> CrossQueryBuilder:
     """No two weights alike."""
-    weights = DirectionWeights(
+    return CrossQueryBuilder(
+        centre=frozen(np.zeros(d, dtype=np.int64)),
+        basis=basis(d, p),
         leading=frozen([WEIGHT - 150 * i for i in range(k)]),
         spare=frozen([WEIGHT - 170 * (1 + i) for i in range(p - k)]),
     )
-    return CrossQueryBuilder(centre=frozen(np.zeros(d, dtype=np.int64)), basis=basis(d, p), weights=weights)
 
 
 def said(values: IntArray, sigma: float) -> Release:

@@ -60,22 +60,11 @@ FINEST = 1 / 64  # of the first estimate of a variance: the resolution of rounde
 BIAS = 0.03  # relative clipping bias of a variance; all three were measured on clinical tables
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleShares:
-    """Cost of the two queries, in shares of rho, or of epsilon under basic composition."""
-
-    histograms: float
-    moments: float
-
-    @property
-    def both(self) -> float:
-        return self.histograms + self.moments
+# Costs of the histograms and of the moments: shares of rho, or of epsilon under basic composition.
+BY_RHO, BY_EPSILON = (0.03, 0.07), (0.10, 0.15)
 
 
-BY_RHO, BY_EPSILON = ScaleShares(histograms=0.03, moments=0.07), ScaleShares(histograms=0.10, moments=0.15)
-
-
-def scale_shares(plan: Plan) -> ScaleShares:
+def scale_shares(plan: Plan) -> tuple[float, float]:
     """Return the shares under the plan's composition."""
     return BY_RHO if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else BY_EPSILON
 
@@ -110,10 +99,10 @@ def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     Privacy: [P7], [P29]; both queries are charged and answered behind the barrier.
     Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site.
     """
-    d, shares = plan.study.dimension, scale_shares(plan)
-    look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), shares.histograms)), d)
+    d, (histograms, moments) = plan.study.dimension, scale_shares(plan)
+    look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), histograms)), d)
     query = ColumnMoments(columns=d, radius=moments_radius(plan, look.records))
-    release = yield replace(query_at_share(plan, query, shares.moments), frame=look.frame)
+    release = yield replace(query_at_share(plan, query, moments), frame=look.frame)
     return _measured(release, look)
 
 
@@ -211,7 +200,7 @@ def _relative_noise(plan: Plan) -> float:
     moved = float(plan.study.max_sites_per_person * plan.study.neighbours.records)
     if noise_distribution(plan) is not NoiseDistribution.GAUSSIAN:  # Laplace noise, for the L1 sensitivity
         moved *= 2 * math.sqrt(plan.study.dimension)
-    return moved / effective_mu(plan, cost_of_share(plan, scale_shares(plan).moments))
+    return moved / effective_mu(plan, cost_of_share(plan, scale_shares(plan)[1]))
 
 
 def _measured(release: Release, look: _FirstLook) -> ColumnScales:

@@ -86,26 +86,18 @@ LEAST = WEIGHT // 32  # least weight, so that no direction vanishes
 TURNS = 30  # iterations of the two sets of weights, each optimal for the other; far more than needed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DirectionWeights:
-    """Relative weights of the directions in a cross covariance query, in units of 1 / WEIGHT.
-
-    Shape: leading (k,), spare (q,); directions outside of them have the weight WEIGHT.
-    """
-
-    leading: IntArray
-    spare: IntArray
-
-
-def weights(variances: FloatArray, k: int, level: float, count: int, gap_noise: float) -> DirectionWeights:
-    """Return the weights that are optimal for all entries under one clip radius.
+def weights(
+    variances: FloatArray, k: int, level: float, count: int, gap_noise: float
+) -> tuple[IntArray, IntArray]:
+    """Return the weights of the leading and the spare directions, optimal for all entries under one radius.
 
     A leading direction i of variance l_i is divided by s_i, another of variance m_j by t_j, and the `count`
     others outside by one t at variance `level`. The noise of entry (i, j) is s_i t_j times a radius of
     order sqrt(sum l_i / s_i^2 sum m_j / t_j^2), and rotates component i by 1 / (l_i - m_j) of it. Each set is
-    the minimum for the other (Cauchy-Schwarz). Gaps below `gap_noise` count as `gap_noise`.
+    the minimum for the other (Cauchy-Schwarz). Gaps below `gap_noise` count as `gap_noise`. Weights are in
+    units of 1 / WEIGHT, the weight of the directions outside.
 
-    Shape: variances (k + q,), the leading ones first.
+    Shape: variances (k + q,), the leading ones first -> (k,), (q,).
     """
     lead = variances[:k]
     others, times = np.append(variances[k:], level), np.append(np.ones(variances.size - k), float(count))
@@ -114,7 +106,7 @@ def weights(variances: FloatArray, k: int, level: float, count: int, gap_noise: 
     for _ in range(TURNS):
         s2 = np.sqrt(lead / (turned @ (t2 * times)))
         t2 = np.sqrt(others / (s2 @ turned))
-    return DirectionWeights(leading=_whole(np.sqrt(s2.min() / s2)), spare=_whole(np.sqrt(t2[-1] / t2[:-1])))
+    return _whole(np.sqrt(s2.min() / s2)), _whole(np.sqrt(t2[-1] / t2[:-1]))
 
 
 def _whole(weights: FloatArray) -> IntArray:
@@ -126,16 +118,18 @@ def _whole(weights: FloatArray) -> IntArray:
 class CrossQueryBuilder:
     """Builder of queries for the cross covariance of k leading directions and the rest.
 
-    Shape: centre (d,) integers, basis (d, k + q) orthonormal, the leading directions first.
+    Shape: centre (d,) integers, basis (d, k + q) orthonormal, the leading directions first; leading (k,) and
+    spare (q,), the `weights` of those directions.
     """
 
     centre: IntArray
     basis: FloatArray
-    weights: DirectionWeights
+    leading: IntArray
+    spare: IntArray
 
     @property
     def k(self) -> int:
-        return self.weights.leading.size
+        return self.leading.size
 
     def norms(self, grid: NormGrid) -> CrossNorms:
         """Return the query for the norms of the records' parts. Edges stay below half of their limit."""
@@ -154,8 +148,8 @@ class CrossQueryBuilder:
         return CrossSpec(
             centre=self.centre,
             directions=frozen(np.rint(self.basis * DIRECTION_LIMIT).astype(np.int64)),
-            scales=self.weights.leading,
-            retained=self.weights.spare,
+            scales=self.leading,
+            retained=self.spare,
             shift=shift,
         )
 
@@ -169,9 +163,9 @@ class CrossQueryBuilder:
         The third result is the sd of an entry, (k, q + 1), with the last column for those outside. `unit` is
         the integers per cross covariance of 1.
         """
-        inside = self.weights.leading / WEIGHT
+        inside = self.leading / WEIGHT
         part = release.values.reshape(self.centre.size, self.k) / unit / inside
-        spare = self.weights.spare / WEIGHT
+        spare = self.spare / WEIGHT
         along = (self.basis[:, self.k :].T @ part).T / spare
         outside = part - self.basis @ (self.basis.T @ part)
         return along, outside, release.sigma / unit / inside[:, None] / np.append(spare, 1.0)

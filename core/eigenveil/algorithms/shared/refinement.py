@@ -173,8 +173,8 @@ def cross_query_builder(start: LocationEstimate, first: AlignedCovariance) -> Cr
     p = min(first.k + SPARE, first.variances.size)
     rest, count = first.variances[p:], first.basis.shape[0] - p
     level = (float(rest.sum()) + first.level * first.outside) / count if count else first.level
-    chosen = weights(first.variances[:p], first.k, level, count, first.gap_noise)
-    return CrossQueryBuilder(centre=start.centre, basis=first.basis[:, :p], weights=chosen)
+    leading, spare = weights(first.variances[:p], first.k, level, count, first.gap_noise)
+    return CrossQueryBuilder(centre=start.centre, basis=first.basis[:, :p], leading=leading, spare=spare)
 
 
 def part_norm_grid(start: LocationEstimate) -> NormGrid:

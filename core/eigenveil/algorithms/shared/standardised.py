@@ -68,7 +68,7 @@ def changed_queries(
 
 def remaining_plan(plan: Plan) -> Plan:
     """Return the plan after the scales: scaling by the frame's bounds, with the rest of the budget."""
-    left = cost_of_share(plan, 1 - scale_shares(plan).both)
+    left = cost_of_share(plan, 1 - sum(scale_shares(plan)))
     return replace(plan, study=replace(plan.study, scaling=Scaling.BOUNDS), micro_rho=left)
 
 

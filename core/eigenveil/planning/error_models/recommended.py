@@ -343,7 +343,7 @@ def _parts(assumed: AssumedRecords, cross: CrossQueryBuilder) -> FloatArray:
     """Return the weighted |a| |b| of the points. Shape: (N,)."""
     spectrum, k = assumed.spectrum, cross.k
     squares = assumed.squared(0, spectrum.values[: cross.basis.shape[1]])
-    lead = squares[:, :k] @ (cross.weights.leading / WEIGHT) ** 2
-    spare = squares[:, k:] @ (cross.weights.spare / WEIGHT) ** 2
+    lead = squares[:, :k] @ (cross.leading / WEIGHT) ** 2
+    spare = squares[:, k:] @ (cross.spare / WEIGHT) ** 2
     outside = np.maximum(spectrum.lengths**2 - squares.sum(axis=1), 0.0)
     return np.asarray(np.sqrt(lead * (spare + outside)))
