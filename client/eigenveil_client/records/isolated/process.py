@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.grid import GridRows
+from eigenveil.study.study import Study
 from eigenveil_client.records.isolated.fork_server import RUNNING, SERVER
 from eigenveil_client.records.isolated.frames import (
     REQUEST_SIZE,
@@ -29,7 +30,7 @@ from eigenveil_client.records.isolated.frames import (
     receive,
     row_layout,
 )
-from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, AnyTask, ReaderRequest, ReadRecords
+from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest, Task
 from eigenveil_client.records.tables.source import SQLITE, BadRecords, RecordsConfig
 from eigenveil_common.concurrency import SECRET_PREFIX
 from eigenveil_common.files import make_folder
@@ -60,8 +61,10 @@ Done = TypeVar("Done")
 
 def run_task(
     config: RecordsConfig,
-    task: AnyTask,
+    task: Task,
     *,
+    study: Study | None = None,
+    scratch: Path | None = None,
     item: Callable[[Any], None] = lambda one: None,
     sink: Callable[[GridRows], None] = lambda rows: None,
     check: Callable[[Any], Done],
@@ -69,21 +72,21 @@ def run_task(
 ) -> Done:
     """Run `task` in an isolated process, and return its final value after `check`.
 
-    `item` is called with each item and `sink` with each block of rows, as they arrive. All are plain values;
-    `item` and `check` raise ReaderFailure if one is invalid.
+    `study`: of a task that sends rows. `scratch`: a folder that it may write in. `item` is called
+    with each item and `sink` with each block of rows, as they arrive. All are plain values; `item` and
+    `check` raise ReaderFailure if one is invalid.
 
     Raises:
         BadRecords: the records are invalid, or the reader failed.
         RequestError: code `bad-config`, a library is not installed.
     """
     seconds = limits.seconds or _allowed_seconds(config)
-    scratch = task.scratch.folder if isinstance(task, ReadRecords) else None
     if scratch is not None:
         make_folder(scratch, mode=0o700)
     environment = {name: value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
     with tempfile.TemporaryDirectory(prefix="eigenveil-read-", ignore_cleanup_errors=True) as temporary:
         request = ReaderRequest(
-            config=config, task=task, begins=_working_folder(),
+            config=config, task=task, study=study, begins=_working_folder(),
             memory=limits.memory_mib * MIB, seconds=seconds,
             folders=(*([] if scratch is None else [scratch]), *_wal_folder(config), Path(temporary)),
             environment=environment if config.source is None else {},  # those of libpq
@@ -143,7 +146,7 @@ def _receive_result(
     item: Callable[[Any], None],
     sink: Callable[[GridRows], None],
 ) -> Any:
-    layout = row_layout(request.task.study) if isinstance(request.task, ReadRecords) else None
+    layout = None if request.study is None else row_layout(request.study)
     deadline, item_bytes, logged_at = time.monotonic() + request.seconds, 0, time.monotonic()
     data = pickle.dumps(request)
     with suppress(BrokenPipeError):
@@ -211,7 +214,7 @@ def _unexpected_error(request: ReaderRequest, message: str) -> BadRecords:
     kind = message.partition(" ")[0]
     if not CLASS_NAME.fullmatch(kind):
         raise ReaderFailure
-    text = f"{request.about} cannot be read ({message}). If it is damaged, export it again"
+    text = f"{request.config} cannot be read ({message}). If it is damaged, export it again"
     return BadRecords(text, about=UNEXPECTED, kind=kind)
 
 
@@ -226,21 +229,21 @@ def reader_error(request: ReaderRequest, how: int | None, *, late: bool) -> BadR
     """Return the error for a reader that did not end normally."""
     if how == RUNNING:
         return BadRecords(
-            f"{request.about} cannot be read: its reader was killed and does not end, as the system waits "
+            f"{request.config} cannot be read: its reader was killed and does not end, as the system waits "
             "for a disk or a network share. Repair that, and the process ends",
             about="reader-stuck",
         )
     if late or how == -signal.SIGXCPU:
         return BadRecords(
-            f"reading {request.about} took more than the {request.seconds:.0f} s that its size allows. If it "
-            "is damaged, export it again; otherwise split it",
+            f"reading {request.config} took more than the {request.seconds:.0f} s that its size allows. If "
+            "it is damaged, export it again; otherwise split it",
             about="reader-time",
         )
     if how in (-signal.SIGKILL, -signal.SIGABRT):
         return _too_large(request, f"its reader was ended by {signal.Signals(-how).name}; ")
     ended = f"by {signal.Signals(-how).name}" if how is not None and how < 0 else "early"
     return BadRecords(
-        f"{request.about} cannot be read: its reader was ended {ended}. If the file is damaged, "
+        f"{request.config} cannot be read: its reader was ended {ended}. If the file is damaged, "
         "export it again",
         about="reader",
     )
@@ -248,7 +251,7 @@ def reader_error(request: ReaderRequest, how: int | None, *, late: bool) -> BadR
 
 def _too_large(request: ReaderRequest, why: str = "") -> BadRecords:
     return BadRecords(
-        f"{request.about} cannot be read: {why}it is damaged, or reading takes over "
+        f"{request.config} cannot be read: {why}it is damaged, or reading takes over "
         f"{request.memory // MIB} MiB of memory. Raise memory_mib in site.toml, split the file, or "
         "export it as Parquet",
         about=MEMORY,

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.study.grid import GridRows
 from eigenveil_client.records.isolated.fork_server import NUMBER_BYTES, RUNNING
 from eigenveil_client.records.isolated.frames import REQUEST_SIZE, FrameKind, row_layout, send, send_rows
-from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest, ReadRecords
+from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest
 from eigenveil_client.records.scratch_files import FULL
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_common.log import frame_locations
@@ -102,9 +103,9 @@ def _serve(connection: socket.socket) -> int:
 def _confined(request: ReaderRequest, connection: socket.socket) -> bool:
     """Restrict this process, or send the reason for which that failed: then it reads nothing."""
     try:
-        restrict_process(network=request.network, folders=request.folders)
+        restrict_process(network=request.config.source is None, folders=request.folders)
     except OSError as problem:
-        message = f"{request.about} is not read: its reader cannot be restricted ({problem})"
+        message = f"{request.config} is not read: its reader cannot be restricted ({problem})"
         send(connection, FrameKind.ERROR, [Code.BAD_DATA.value, message, "reader-limits"])
         return False
     return True
@@ -127,15 +128,14 @@ def _receive_request(connection: socket.socket) -> ReaderRequest:
 
 
 def _run_task(request: ReaderRequest, connection: socket.socket) -> None:
-    task = request.task
-    layout = row_layout(task.study) if isinstance(task, ReadRecords) else None
+    layout = None if request.study is None else row_layout(request.study)
 
     def send_block(rows: GridRows) -> None:
         assert layout is not None
         send_rows(connection, rows, layout)
 
     try:
-        done = task.run(request.config, lambda one: send(connection, FrameKind.ITEM, one), send_block)
+        done = request.task(request.config, partial(send, connection, FrameKind.ITEM), send_block)
     except BrokenPipeError:
         raise
     except Exception as problem:  # noqa: BLE001 - a damaged file makes libraries raise any error

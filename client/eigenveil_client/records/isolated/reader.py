@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from eigenveil_client.records.column_quality import (
     PlausibleRanges,
 )
 from eigenveil_client.records.genotype_files import VariantList
+from eigenveil_client.records.isolated import tasks
 from eigenveil_client.records.isolated.frames import (
     ReaderFailure,
     add,
@@ -32,15 +34,6 @@ from eigenveil_client.records.isolated.frames import (
     texts,
 )
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
-from eigenveil_client.records.isolated.tasks import (
-    CheckSource,
-    DigestSource,
-    ListColumns,
-    ListVariants,
-    LocateRows,
-    ProfileColumns,
-    ReadRecords,
-)
 from eigenveil_client.records.records import (
     LINES,
     Records,
@@ -105,10 +98,14 @@ def stream(
     """
     check_study(study, rules, plausible)  # here, so that no record decides which error is raised
     received = _ReceivedRecords(study, rules, sink, study.max_records if most is None else most)
-    task = ReadRecords(
-        study=study, rules=rules, plausible=dict(plausible), tolerant=unreadable is not None, scratch=scratch
-    )
-    done = run_task(config, task, item=received.item, sink=received.rows, limits=limits, check=received.end)
+    task = partial(
+        tasks.read_records, study=study, rules=rules, plausible=dict(plausible),
+        tolerant=unreadable is not None, scratch=scratch,
+    )  # fmt: skip
+    done = run_task(
+        config, task, study=study, scratch=scratch.folder,
+        item=received.item, sink=received.rows, limits=limits, check=received.end,
+    )  # fmt: skip
     for one in received.bad if unreadable is not None else ():
         unreadable(one)  # type: ignore[misc]
     return done
@@ -160,7 +157,7 @@ class _ReceivedRecords:
 
 def check_opens(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> None:
     """Raise an error if the records cannot be opened, whatever columns they have. Raises as `stream`."""
-    run_task(config, CheckSource(), check=lambda done: None, limits=limits)
+    run_task(config, tasks.check_source, check=lambda done: None, limits=limits)
 
 
 def columns(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tuple[str, ...]:
@@ -191,20 +188,20 @@ def _listed(config: RecordsConfig, limits: ReaderLimits) -> tuple[tuple[str, ...
             raise ReaderFailure
         return None if done is None else tuple(paths)
 
-    found = run_task(config, ListColumns(), item=item, limits=limits, check=check)
+    found = run_task(config, tasks.list_columns, item=item, limits=limits, check=check)
     return tuple(names), found
 
 
 def digest(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> bytes:
     """Return the digest of all records. Raises as `stream`."""
-    return run_task(config, DigestSource(), limits=limits, check=digest_of)
+    return run_task(config, tasks.digest_source, limits=limits, check=digest_of)
 
 
 def locations(
     config: RecordsConfig, rows: Sequence[tuple[int, bool]], limits: ReaderLimits = DEFAULT_LIMITS
 ) -> list[str]:
     """Return the locations of rows, or (not whole) of lines that are left out. Raises as `stream`."""
-    task = LocateRows(rows=tuple(rows))
+    task = partial(tasks.locate_rows, rows=tuple(rows))
     return _items(config, task, limits, text, len(rows), lambda found: len(found) == len(rows))
 
 
@@ -216,7 +213,8 @@ def profile(
     limits: ReaderLimits = DEFAULT_LIMITS,
 ) -> list[ColumnProfile]:
     """Return a profile of each column in `wanted`, which maps names to bounds, if any. Raises as `stream`."""
-    task, names = ProfileColumns(rules=rules, columns=dict(wanted), person=person), list(wanted)
+    task = partial(tasks.profile_columns, rules=rules, columns=dict(wanted), person=person)
+    names = list(wanted)
     return _items(
         config, task, limits, column_profile, len(names), lambda found: [one.name for one in found] == names
     )
@@ -224,7 +222,7 @@ def profile(
 
 def _items(
     config: RecordsConfig,
-    task: LocateRows | ProfileColumns,
+    task: tasks.Task,
     limits: ReaderLimits,
     parse: Callable[[Any], Made],
     most: int,
@@ -244,10 +242,10 @@ def _items(
 def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
     """Return the variants that a file of genotypes lists. Raises as `stream`."""
     names: list[str] = []
-    config = RecordsConfig(source=path)
     left_out = run_task(
-        config, ListVariants(path=path), item=lambda one: add(names, texts(one)), limits=limits, check=count
-    )
+        RecordsConfig(source=path), tasks.list_variants,
+        item=lambda one: add(names, texts(one)), limits=limits, check=count,
+    )  # fmt: skip
     return VariantList(columns=tuple(names), left_out=left_out)
 
 

@@ -27,7 +27,7 @@ from eigenveil_client.records.isolated.frames import (
     send,
     send_rows,
 )
-from eigenveil_client.records.isolated.tasks import ListColumns
+from eigenveil_client.records.isolated.tasks import list_columns
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.decisions import log_fields
 from tests.client.records.apart import hostile
@@ -206,7 +206,7 @@ def test_a_file_of_too_many_columns_is_not_listed_but_opened(
     message = hostile.csv(tmp_path / "records.csv")
     monkeypatch.setattr("eigenveil_client.records.isolated.tasks.MOST_NAMES", 2)
     with pytest.raises(BadRecords, match="too many to list"):
-        ListColumns().run(message, lambda one: None, lambda rows: None)
+        list_columns(message, lambda one: None, lambda rows: None)
     reader.check_opens(message)
     assert "cannot be read" in str(refusal(lambda: reader.check_opens(NOBODY)))
 
