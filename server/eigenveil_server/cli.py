@@ -109,8 +109,7 @@ def token(
     if math.isnan(valid_hours):  # nan passes every range check
         raise click.BadParameter("nan is not a number of hours", param_hint="--valid-hours")
     valid_ms = int(valid_hours * 3_600_000)
-    config = load(config_path, Config)
-    join = join_file(config, Role(role), name, valid_ms, out, lift_denial=lift_denial)
+    join = join_file(load(config_path, Config), Role(role), name, valid_ms, out, lift_denial=lift_denial)
     if out is None:
         click.echo(json.dumps(join, sort_keys=True))
     else:

@@ -49,7 +49,7 @@ from eigenveil_server.rpc.interceptor import (
 )
 from eigenveil_server.rpc.listeners import Enrolment, Health, registered_methods_server
 from eigenveil_server.rpc.service import Service
-from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.sites import SiteSessions
 from eigenveil_server.storage.database import existing_store, lock_folder
 from eigenveil_server.storage.repository import Repository, check_start
 from eigenveil_server.studies.engine import StudyEngine
@@ -309,8 +309,7 @@ async def _serve(config: Config) -> None:
         # A long ledger is a million long-lived values: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
-        ports = await daemon.start()
-        await _until_stopped(config, ports)
+        await _until_stopped(config, await daemon.start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(daemon.stop(), SHUTDOWN_SECONDS)
 

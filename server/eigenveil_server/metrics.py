@@ -9,8 +9,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from pathlib import Path
+from dataclasses import dataclass
 
 from cryptography import x509
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -193,13 +192,13 @@ class Metrics:
         return MetricsListener(lambda: encode(self.registry), content_type)
 
 
+@dataclass(eq=False)
 class _StateCollector(Collector):
     """Gauges that are read at each scrape: ledger, database, certificates."""
 
-    def __init__(self, config: Config, store: Store, ledger: LedgerStore) -> None:
-        self._config = config
-        self._store = store
-        self._ledger = ledger
+    _config: Config
+    _store: Store
+    _ledger: LedgerStore
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         totals = self._ledger.totals
@@ -211,13 +210,15 @@ class _StateCollector(Collector):
         yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
         usage = analyst_usage(self._store.reader, unix_ms())
         about = "Bytes of stored studies: plans, signatures, statements of sites."
-        stored = {one.analyst: one.bytes for one in usage}
-        yield _gauge("eigenveil_submitted_bytes", about, "analyst", stored)
+        yield _gauge("eigenveil_submitted_bytes", about, "analyst", {one.analyst: one.bytes for one in usage})
         about = "Studies submitted in the last 24 hours."
         today = {one.analyst: one.studies_today for one in usage}
         yield _gauge("eigenveil_submitted_today", about, "analyst", today)
         files = {"authority": self._config.files.ca, "coordinator": self._config.files.server}
-        left = {name: (_ends(path).timestamp() - time.time()) / DAY for name, path in files.items()}
+        left: dict[str, float] = {}
+        for name, path in files.items():
+            ends = min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(read(path)))
+            left[name] = (ends.timestamp() - time.time()) / DAY
         yield _gauge("eigenveil_certificate_days_left", "Days until a certificate ends.", "certificate", left)
 
 
@@ -228,19 +229,15 @@ def _gauge(name: str, about: str, label: str, values: Mapping[str, float]) -> Ga
     return family
 
 
-def _ends(path: Path) -> datetime:
-    return min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(read(path)))
-
-
 EVERY_SECONDS = 0.05
 
 
+@dataclass(eq=False)
 class LoopDelay:
     """Pass the delay of each pass of the event loop in seconds to `observe`, from `start` to `stop`: long
     work on the loop delays every caller."""
 
-    def __init__(self, observe: Callable[[float], None]) -> None:
-        self._observe = observe
+    _observe: Callable[[float], None]
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()

@@ -71,8 +71,7 @@ class Compute:
 
     async def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run work of minutes and gigabytes, one at a time on its own thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._alone, lambda: work(*args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(self._alone, lambda: work(*args, **kwargs))
 
     def close(self) -> None:
         """Wait for running work, and stop the threads."""

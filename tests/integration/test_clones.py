@@ -15,7 +15,7 @@ from eigenveil_client.connection.identity import StoredIdentity, load_identity, 
 from eigenveil_client.connection.session_start import Generation, greet_coordinator
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.rpc import site_sessions
+from eigenveil_server.rpc import sites
 from tests.client.site.support import until
 from tests.integration.living import enrolled, listening, living
 from tests.server.rig import made, refusal, serving
@@ -83,7 +83,7 @@ async def test_a_daemon_that_restarts_or_lost_an_answer_is_let_in_at_once(tmp_pa
 async def test_a_connection_that_died_in_silence_keeps_nobody_out(tmp_path: Path) -> None:
     """As after a power cut at the site, or a lost NAT entry: the coordinator still waits with an answer."""
 
-    with mock.patch.object(site_sessions, "PROBE_SECONDS", 0.3):
+    with mock.patch.object(sites, "PROBE_SECONDS", 0.3):
         async with serving(made(tmp_path / "c", long_poll_seconds=50.0)) as rig:
             stored = await enrolled(rig, tmp_path / "anna")
             async with await open_channel(stored) as dead:

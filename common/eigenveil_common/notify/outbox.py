@@ -115,8 +115,7 @@ class DeliveryQueue:
             if problem.permanent or item.tries == len(RETRY_DELAYS) or self._closing:
                 self._record_failure("failed", notice, why=str(problem))
                 return
-            due = time.monotonic() + RETRY_DELAYS[item.tries]
-            self._push(replace(item, due=due, tries=item.tries + 1))
+            self._push(replace(item, due=time.monotonic() + RETRY_DELAYS[item.tries], tries=item.tries + 1))
         except EigenveilError as problem:  # an invalid file
             self._record_failure("failed", notice, why=str(problem))
         else:

@@ -95,8 +95,7 @@ class LedgerStore:
         study, round = round_query.plan_digest, round_query.round
 
         def decide() -> LedgerEntry | None:
-            at = self._clock()
-            return self.ledger.charge(study, round, round_query.digest, round_query.cost, at=at)
+            return self.ledger.charge(study, round, round_query.digest, round_query.cost, at=self._clock())
 
         self._append(decide, also)
 

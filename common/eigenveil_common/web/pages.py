@@ -70,8 +70,7 @@ class Translator:
     def _set(self, text: str) -> str:
         """Return a number with this language's decimal point and thousands separator."""
         point = self.catalogue.pgettext("decimal point", ".")
-        comma = self.catalogue.pgettext("between thousands", ",")
-        return text.translate({ord("."): point, ord(","): comma})
+        return text.translate({ord("."): point, ord(","): self.catalogue.pgettext("between thousands", ",")})
 
 
 class Languages:
@@ -140,10 +139,8 @@ class Pages:
 
     def language(self, request: Request) -> str:
         """Return the language that a person chose, or else the browser's preferred one."""
-        session = getattr(request.state, "session", None)
-        return getattr(session, "language", "") or self.languages.preferred_language(
-            request.headers.get("accept-language", "")
-        )
+        chosen = getattr(getattr(request.state, "session", None), "language", "")
+        return chosen or self.languages.preferred_language(request.headers.get("accept-language", ""))
 
     def translator(self, request: Request) -> Translator:
         """Return the translator of a request's language."""
@@ -193,13 +190,12 @@ def gauge(used: float | Fraction, wanted: float | Fraction, description: str) ->
     """Return a bar of the used share and, after it, the requested share. `description` is the alternative
     text."""
     first = min(max(float(used), 0.0), 1.0)
-    second = min(max(float(wanted), 0.0), 1.0 - first)
     return Markup(
         '<svg class="gauge" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{}">'
         '<rect class="whole" width="100" height="6"/>'
         '<rect class="used" width="{:.3f}" height="6"/>'
         '<rect class="wanted" x="{:.3f}" width="{:.3f}" height="6"/></svg>'
-    ).format(description, 100 * first, 100 * first, 100 * second)
+    ).format(description, 100 * first, 100 * first, 100 * min(max(float(wanted), 0.0), 1.0 - first))
 
 
 def step_chart(

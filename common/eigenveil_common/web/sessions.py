@@ -39,13 +39,13 @@ class BrowserSession:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
 
+@dataclass(eq=False)
 class Sessions:
     """Sessions of one server; `clock` is monotonic, in seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._open: dict[bytes, BrowserSession] = {}
-        self._links: dict[bytes, tuple[str, float]] = {}
+    _clock: Callable[[], float] = time.monotonic
+    _open: dict[bytes, BrowserSession] = field(default_factory=dict)
+    _links: dict[bytes, tuple[str, float]] = field(default_factory=dict)
 
     def link(self, owner: str) -> str:
         """Return a new secret that opens one session of `owner`, once and within `LINK_SECONDS`."""

@@ -139,10 +139,13 @@ def _budget_text(budget: dict[str, Any]) -> str:
     whole, delta = budget["micro_rho"], budget["delta"]
     conversion = Conversion(delta=delta, exact=budget["exact"])
     spent = Conversion(delta=delta, exact=budget["spent_epsilon_gaussian"] is not None)
+    like = ""
+    for name, more in (budget["studies_left"] or {}).items():
+        like = f", {more} {'study' if more == 1 else 'studies'} like {name}"
     return (
         f"Budget     {conversion.spent(whole)}, but for {budget['but_for']}"
         + ("; all its noise is Gaussian\n" if budget["exact"] else "\n")
-        + f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
+        + f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{like}\n"
         f"  spent: {spent.spent(budget['spent_micro_rho'])}; "
         f"set aside for studies under way: {percent_up(budget['reserved_micro_rho'], whole)} % of it"
     )
@@ -158,14 +161,6 @@ def _identity_text(one: dict[str, Any]) -> str:
         + ("  DENIED" if one["denied"] else "")
         + f"\n    key SHA-256  {grouped_digest(one['key_sha256'], 17)}"
     )
-
-
-def _like(budget: dict[str, Any]) -> str:
-    """Return the number of further studies like the latest that the budget allows, as text."""
-    if not budget["studies_left"]:
-        return ""
-    ((name, more),) = budget["studies_left"].items()
-    return f", {more} {'study' if more == 1 else 'studies'} like {name}"
 
 
 def studies_text(found: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from eigenveil_common.storage.database import Row
 from eigenveil_server.console.page_context import ConsoleData
 from eigenveil_server.pki.registry import EnrolledCaller, Registry
 from eigenveil_server.recovery.checkpoints import awaited_sites
-from eigenveil_server.rpc.directory import SiteDirectory
+from eigenveil_server.rpc.sites import SiteDirectory
 from eigenveil_server.storage.states import ConsentState, StudyState
 
 DAY_MS = 86_400_000

@@ -24,8 +24,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.callers import Admissions
-from eigenveil_server.rpc.directory import SiteDirectory
-from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.sites import SiteDirectory, SiteSessions
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import Studies

@@ -88,9 +88,8 @@ class Gateway:
         self._options = options
         self.quota = ConnectionQuota(self.cut, options.limits)
         self.requests = RequestQuota(partial(self.block, why="requests"))
-        on_dropped = partial(self._log_closed, "handshakes")
         self._pending_connections = PendingConnections(
-            self._start_handshake, on_dropped, most=options.limits.strangers
+            self._start_handshake, partial(self._log_closed, "handshakes"), most=options.limits.strangers
         )
         self._connections: dict[str, GatewayConnection] = {}
         self._handshake_tasks: set[asyncio.Task[None]] = set()
@@ -277,18 +276,15 @@ class Gateway:
             elif now - info.last > LEAVE_SECONDS:
                 shown = info.certificate
                 if shown not in verdicts:
-                    verdicts[shown] = self._is_refused(info)
+                    try:
+                        self._options.check_admitted(info)
+                        verdicts[shown] = False
+                    except PeerError:
+                        verdicts[shown] = True
                 if verdicts[shown]:
                     self.cut(connection, "shut-out")
         self.quota.forget()
         self._handshakes.forget()
-
-    def _is_refused(self, info: ConnectionInfo) -> bool:
-        try:
-            self._options.check_admitted(info)
-        except PeerError:
-            return True
-        return False
 
     def cut(self, connection: QuotaConnection, why: str) -> None:
         """Close a connection. The caller can read the reason."""

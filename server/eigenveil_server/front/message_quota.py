@@ -142,6 +142,7 @@ class _CallerReplies:
     users: int = 0
 
 
+@dataclass(eq=False)
 class UnreadReplies:
     """Unread replies of one listener. Use it on the event loop, in the task of a call.
 
@@ -150,8 +151,7 @@ class UnreadReplies:
     the gateway closes the connection, and releases all that the call reserved.
     """
 
-    def __init__(self) -> None:
-        self._of: dict[str, _CallerReplies] = {}
+    _of: dict[str, _CallerReplies] = field(default_factory=dict)
 
     async def wait_to_read(self, method: str, caller: str) -> None:
         """Wait until `caller` may make one more read, if the method is one of `READS`."""

@@ -161,14 +161,14 @@ class ListenerLimits:
         return max(MIN_STREAMS, most)
 
 
+@dataclass(eq=False)
 class ConnectionQuota:
     """Quota of the clients of one gateway. `close` ends a connection with a reason."""
 
-    def __init__(self, close: Callable[[QuotaConnection, str], None], limits: ListenerLimits) -> None:
-        self._close = close
-        self._limits = limits
-        self._guests: dict[str, GatewayClient] = {}
-        self._others = 0  # open streams of all clients but sites
+    _close: Callable[[QuotaConnection, str], None]
+    _limits: ListenerLimits
+    _guests: dict[str, GatewayClient] = field(default_factory=dict)
+    _others: int = 0  # open streams of all clients but sites
 
     def client_of(self, who: Identity | None, network: str) -> GatewayClient:
         """Return the client with an identity, or the client of `network` without one."""

@@ -130,8 +130,7 @@ class Authority:
     def request(cls, federation: str, key: ec.EllipticCurvePrivateKey) -> bytes:
         """Return the request (PKCS #10, PEM) that an external authority signs: a CA for leaves only."""
         builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation, key))
-        signed = _as_authority(builder).sign(key, hashes.SHA256())
-        return signed.public_bytes(serialization.Encoding.PEM)
+        return _as_authority(builder).sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def issue(
         self,

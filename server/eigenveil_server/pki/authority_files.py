@@ -126,8 +126,8 @@ class Authorities:
 
     def since(self, version: int) -> tuple[SignedAuthorityList, ...]:
         """Return the lists after this version."""
-        first = self.current_list.version - len(self._chain) + 1
-        return self._chain[max(0, version + 1 - first) :]
+        newer = self.current_list.version - version
+        return self._chain[max(0, len(self._chain) - newer) :]
 
 
 def certificates(data: bytes) -> list[x509.Certificate]:

@@ -276,5 +276,4 @@ def rotation_status(config: Config) -> RotationStatus:
 
 def _caller_names(live: Sequence[Row], column: str, current: object) -> tuple[str, ...]:
     """Return the callers with another value in a column than the current one."""
-    behind = (f"{row['role']}/{row['name']}" for row in live if row[column] != current)
-    return tuple(dict.fromkeys(behind))
+    return tuple(dict.fromkeys(f"{row['role']}/{row['name']}" for row in live if row[column] != current))

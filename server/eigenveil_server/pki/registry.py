@@ -185,8 +185,7 @@ class Registry:
             if self._clock() >= row["expires_at"]:
                 raise identity_error("the token has expired; ask the operator for a new join file")
             _check_new_key(change, new_key_print)
-            now = as_datetime(self._clock())
-            issued = authority.issue(identity, key, now=now, days=days(identity.role))
+            issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days(identity.role))
             # Earlier certificates and stored greetings of the name end: each name has one live certificate.
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
             change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", caller_key)

@@ -82,8 +82,7 @@ class LedgerDigests:
                 self._count(EntryKind(row["kind"]), row["study"], cost)
                 self.digests.append(last)
                 self.digest_set.add(last)
-            committed = sum(self.reserved.values(), self.spent)
-            self.totals = RowTotals(size + len(rows), last, committed, gaussian)
+            self.totals = RowTotals(size + len(rows), last, sum(self.reserved.values(), self.spent), gaussian)
 
     def _count(self, kind: EntryKind, study: str, cost: Cost) -> None:
         if kind is EntryKind.SETTLE:
@@ -199,10 +198,9 @@ def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
     """Return the site that presented the marker's checkpoint, and the checkpoint."""
     try:
         document = parse_json(read(path))
-        signed = pb.SignedCheckpoint(
+        return str(document["site"]), pb.SignedCheckpoint(
             checkpoint_json=document["checkpoint"].encode(), signature=bytes.fromhex(document["signature"])
         )
-        return str(document["site"]), signed
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} is damaged; do not delete it, and restore the newest backup"

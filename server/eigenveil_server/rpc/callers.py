@@ -11,7 +11,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -43,14 +43,14 @@ class CallInProgress:
     answered: bool = False
 
 
+@dataclass(eq=False)
 class Calls:
     """All admitted calls that have not ended. Use it on the event loop. A call is in progress until its task
     ends, when its caller has read the reply (see `front.message_quota`)."""
 
-    def __init__(self) -> None:
-        self._calls: dict[int, CallInProgress] = {}
-        self._of: defaultdict[str, dict[int, CallInProgress]] = defaultdict(dict)
-        self.begun = 0
+    begun: int = 0
+    _calls: dict[int, CallInProgress] = field(default_factory=dict)
+    _of: defaultdict[str, dict[int, CallInProgress]] = field(default_factory=lambda: defaultdict(dict))
 
     @contextmanager
     def one(self, caller: str, peer: str, check: Callable[[], object]) -> Iterator[None]:
@@ -94,7 +94,12 @@ class Calls:
         for call in [one for one in self._calls.values() if not one.answered]:
             key = (call.caller, call.peer)
             if key not in verdicts:
-                verdicts[key] = _check_call(call)
+                verdicts[key] = None
+                try:
+                    call.check()
+                except PeerError as problem:
+                    verdicts[key] = problem
+                    log.event("call-ended", peer=call.caller, code=problem.code.value, why=str(problem))
             if (refused := verdicts[key]) is not None and call.refused is None:
                 call.refused = refused
                 call.task.cancel()
@@ -105,12 +110,12 @@ class Calls:
         return any(call.peer != peer and call.number > since and not call.answered for call in mine)
 
 
+@dataclass(eq=False)
 class Watches:
     """Watches in progress, at most `most`. Use it on the event loop."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._of: Counter[str] = Counter()
+    _most: int
+    _of: Counter[str] = field(default_factory=Counter)
 
     def total(self) -> int:
         """Return their number."""
@@ -131,15 +136,6 @@ class Watches:
             yield
         finally:
             self._of[caller] -= 1
-
-
-def _check_call(call: CallInProgress) -> PeerError | None:
-    try:
-        call.check()
-    except PeerError as problem:
-        log.event("call-ended", peer=call.caller, code=problem.code.value, why=str(problem))
-        return problem
-    return None
 
 
 class Admissions:

@@ -29,7 +29,7 @@ from eigenveil_server.front.quota import TLS13, ConnectionInfo
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.process import Clock, Fatal
 from eigenveil_server.rpc.callers import Admissions, Calls
-from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.sites import SiteSessions
 
 CERTIFIED = {
     pb.CALLER_ROLE_SITE: Role.SITE,
@@ -94,17 +94,15 @@ class Interceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             if handler is None:
                 return None
-            self._guarded[path] = self._guard(path.rsplit("/", 1)[-1], handler)
+            method = path.rsplit("/", 1)[-1]
+            codecs = (handler.request_deserializer, handler.response_serializer)
+            if handler.response_streaming:
+                stream = self._stream(method, handler.unary_stream)
+                self._guarded[path] = grpc.unary_stream_rpc_method_handler(stream, *codecs)
+            else:
+                unary = self._unary(method, handler.unary_unary)
+                self._guarded[path] = grpc.unary_unary_rpc_method_handler(unary, *codecs)
         return self._guarded[path]
-
-    def _guard(self, method: str, handler: Handler) -> Handler:
-        shape = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **shape)
-        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **shape)
 
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:

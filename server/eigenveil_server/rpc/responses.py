@@ -11,9 +11,10 @@ from eigenveil.identity import Identity, Role
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.front.quota import TokenBucket
+from eigenveil_server.metrics import Metrics
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import CALLER, check_still_admitted
+from eigenveil_server.rpc.sites import SiteDirectory
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -191,22 +192,15 @@ class CallerQueue:
         return sum(pending_part.waiting for pending_part in self.pending_parts)
 
 
+@dataclass(eq=False)
 class NextWork:
-    """Long poll of sites for work, for at most `seconds`."""
+    """Long poll of sites for work, for at most `_seconds`."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        engine: StudyEngine,
-        checkpoints: Checkpoints,
-        directory: SiteDirectory,
-        seconds: float,
-    ) -> None:
-        self._metrics = runtime.metrics
-        self._engine = engine
-        self._checkpoints = checkpoints
-        self._directory = directory
-        self._seconds = seconds
+    _metrics: Metrics
+    _engine: StudyEngine
+    _checkpoints: Checkpoints
+    _directory: SiteDirectory
+    _seconds: float
 
     async def wait(self, poll: Poll, checkpoint_digest: bytes) -> pb.NextWorkResponse:
         """Process the poll of a site, then answer once there is work. Raises PeerError: code `identity`: the

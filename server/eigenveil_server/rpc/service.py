@@ -30,7 +30,6 @@ from eigenveil_server.planning.planner import DRAFT, ENVELOPE_BYTES
 from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.rpc.callers import Watches
-from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import (
     CALLER,
     CERTIFICATE,
@@ -45,7 +44,7 @@ from eigenveil_server.rpc.responses import (
     is_own_study,
     no_release_error,
 )
-from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.sites import SiteDirectory, SiteSessions
 from eigenveil_server.storage.sealed import SealedRelease
 from eigenveil_server.storage.states import parse_decline
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -94,7 +93,7 @@ class Service(CoordinatorServicer):
         self._sessions = sessions
         self._checkpoints = checkpoints
         self.directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
-        self._next = NextWork(runtime, engine, checkpoints, self.directory, config.long_poll_seconds)
+        self._next = NextWork(runtime.metrics, engine, checkpoints, self.directory, config.long_poll_seconds)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
@@ -302,8 +301,7 @@ class Service(CoordinatorServicer):
     ) -> AsyncIterator[pb.StudyEvent]:
         """Stream all events after a sequence number, until the study ends [R11]."""
         digest = digest_from_bytes(request.plan_digest)
-        stored = await self._read(self._repository.studies.get, digest)
-        is_own = is_own_study(CALLER.get(), stored.analyst)
+        is_own = is_own_study(CALLER.get(), (await self._read(self._repository.studies.get, digest)).analyst)
         with self._watches.one(CALLER.get().uri):
             async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
                 if not is_own:

@@ -15,7 +15,7 @@ from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rpc import directory
+from eigenveil_server.rpc import sites as rpc_sites
 from tests.core.dictionary.test_admission import stated
 from tests.server.process import command
 from tests.server.rig import (
@@ -102,7 +102,7 @@ async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
 
 
 async def test_a_list_that_no_message_holds_comes_in_parts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "ROOM", 300)
+    monkeypatch.setattr(rpc_sites, "ROOM", 300)
 
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     wide = stated(tuple("x" * 150 for _ in range(3)))

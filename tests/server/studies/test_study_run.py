@@ -26,7 +26,7 @@ from eigenveil_server.rounds.round import DifferentAnswer, Round
 from eigenveil_server.rounds.sealing import PreparedNoise
 from eigenveil_server.rpc.callers import Admissions, Calls
 from eigenveil_server.rpc.interceptor import Authenticator, admit_uncertified
-from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.sites import SiteSessions
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.states import DECLINES
