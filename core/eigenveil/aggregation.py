@@ -46,12 +46,7 @@ class Contribution:
 
     @property
     def digest(self) -> str:
-        header = {
-            "plan": self.plan_digest,
-            "round": self.round,
-            "query": self.query,
-            "site": self.site,
-        }
+        header = {"plan": self.plan_digest, "round": self.round, "query": self.query, "site": self.site}
         masked = {"attempt": self.attempt} if self.attempt else {}
         return digest("contribution", header | masked, (self.values,))
 

@@ -156,8 +156,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- the units and the words of a result
     of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.retained_share)",
        "return self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
-    of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(_answer_bytes, query_sequences)),"),
-       "\"bytes_per_site\": min(map(_answer_bytes, query_sequences)),",
+    of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(answer_bytes, query_sequences)),"),
+       "\"bytes_per_site\": min(map(answer_bytes, query_sequences)),",
        "tests/core/study/test_price.py::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", "calls_per_site(plan, max(map(len, query_sequences)))",
        ("calls_per_site(plan, min(map(len, query_sequences)))"),

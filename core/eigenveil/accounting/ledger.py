@@ -172,8 +172,7 @@ class Ledger:
                     raise RequestError(Code.BUDGET, f"study {entry.study[:12]} has no reservation")
                 if entry.kind is EntryKind.CHARGE and (entry.study, entry.round) in self.charged:
                     raise InternalError(
-                        Code.STORAGE,
-                        f"ledger row {entry.index} charges a round twice; restore the ledger",
+                        Code.STORAGE, f"ledger row {entry.index} charges a round twice; restore the ledger"
                     )
                 self._check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
@@ -196,8 +195,7 @@ class Ledger:
         is_next = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
         if not is_next:
             raise InternalError(
-                Code.STORAGE,
-                f"ledger row {entry.index} does not continue the chain; restore the ledger",
+                Code.STORAGE, f"ledger row {entry.index} does not continue the chain; restore the ledger"
             )
         self._check(entry)
         self.head, self.size = entry.digest, self.size + 1

@@ -39,16 +39,10 @@ class Cost:
             raise RequestError(Code.BAD_ARGUMENT, "a cost cannot be negative")
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            micro_rho=self.micro_rho + other.micro_rho,
-            atto_delta=self.atto_delta + other.atto_delta,
-        )
+        return Cost(micro_rho=self.micro_rho + other.micro_rho, atto_delta=self.atto_delta + other.atto_delta)
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            micro_rho=self.micro_rho - other.micro_rho,
-            atto_delta=self.atto_delta - other.atto_delta,
-        )
+        return Cost(micro_rho=self.micro_rho - other.micro_rho, atto_delta=self.atto_delta - other.atto_delta)
 
     def fits(self, budget: Cost) -> bool:
         return self.micro_rho <= budget.micro_rho and self.atto_delta <= budget.atto_delta

@@ -67,8 +67,7 @@ def factor_analysis(matrix: NoisedCovariance, k: int, rotation: Rotation, level:
     m = len(matrix.columns)
     if m < 3 or not 1 <= k <= (m - 1) // 2:
         raise RequestError(
-            Code.BAD_ARGUMENT,
-            f"{m} columns allow at most {max((m - 1) // 2, 0)} factors; got {k}",
+            Code.BAD_ARGUMENT, f"{m} columns allow at most {max((m - 1) // 2, 0)} factors; got {k}"
         )
     repaired = matrix.positive_definite()
     correlation_draws = [_correlations(one) for one in (repaired, *_noise_draws(repaired))]

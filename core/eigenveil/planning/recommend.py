@@ -39,8 +39,7 @@ def recommend(study: Study, spectrum: AssumedSpectrum, predictions: Sequence[Pre
     runnable = {one.algorithm: one for one in predictions if one.refused is None}
     runnable.pop(Algorithm.ZERO, None)  # it reads no records, so its answer says nothing about them
     chosen = next(
-        (runnable[name] for name in (best_candidate(study, spectrum), *CANDIDATES) if name in runnable),
-        None,
+        (runnable[name] for name in (best_candidate(study, spectrum), *CANDIDATES) if name in runnable), None
     )
     most = FAR_BETTER * (1.0 if chosen is None or chosen.error is None else chosen.error.median)
     far = [one for one in runnable.values() if one.error is not None and one.error.median < most]
@@ -71,10 +70,7 @@ def _too_little(study: Study, spectrum: AssumedSpectrum) -> str:
 
 
 def _reason(
-    study: Study,
-    spectrum: AssumedSpectrum,
-    best: Prediction,
-    runnable: Mapping[Algorithm, Prediction],
+    study: Study, spectrum: AssumedSpectrum, best: Prediction, runnable: Mapping[Algorithm, Prediction]
 ) -> str:
     statement = f"{best.algorithm.value}: its predicted error is {_sine(best)}"
     if best.algorithm not in CANDIDATES:

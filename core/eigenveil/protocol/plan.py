@@ -19,7 +19,7 @@ from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.limits import least_row_radius, row_norm_limit
 from eigenveil.signatures import check_signature
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, CustomAlgorithm
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.composition import (
     MASKED_ATTEMPT_DELTA,
@@ -275,7 +275,7 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
         )
     algorithm = Algorithm(raw["algorithm"])
-    properties = PROPERTIES[algorithm]
+    properties = algorithm.properties
     if raw["revision"] != properties.revision:
         raise PeerError(
             Code.VERSION,

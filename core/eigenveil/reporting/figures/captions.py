@@ -133,9 +133,7 @@ def report_figures(document: Mapping[str, Any], projection: Projection | None) -
         both = pair_matrix(data, "correlation")
         tall = min(8.2, 1.8 + 0.42 * len(columns))
         found["correlations"] = _report_figure(
-            lambda axes: heatmap(axes, both, columns),
-            (tall, min(tall, 4.2)),
-            heatmap_caption(both, columns),
+            lambda axes: heatmap(axes, both, columns), (tall, min(tall, 4.2)), heatmap_caption(both, columns)
         )
     return found | _error(data)
 

@@ -156,10 +156,7 @@ def predicted_errors(
     counted = min(max(round(data.result.records), 1), MAX_RECORDS)
     at = epsilons_around(data.study.epsilon) if epsilons is None else epsilons
     return sweep(
-        replace(data.study, expected_records=counted),
-        [float(one) for one in at],
-        algorithm,
-        _spectrum(data),
+        replace(data.study, expected_records=counted), [float(one) for one in at], algorithm, _spectrum(data)
     )
 
 
