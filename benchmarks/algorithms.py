@@ -45,7 +45,7 @@ from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples
 from eigenveil.simulation import simulate
 from eigenveil.site.record_view import ParallelMap
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_common.concurrency import map_in_threads
@@ -117,7 +117,7 @@ def study(algorithm: Algorithm, x: FloatArray, components: int) -> Study:
     """One site, generous epsilon: the speed is of interest, not the error."""
     lower, upper = (-1.0, 1.0) if np.abs(x).max() <= 1 else whole_bounds(int(np.abs(x).max()))
     columns = tuple(Column(name=f"c{i}", unit="", lower=lower, upper=upper) for i in range(x.shape[1]))
-    single = PROPERTIES[algorithm].single_records
+    single = algorithm.properties.single_records
     return Study(
         name="speed",
         columns=columns,
@@ -137,7 +137,7 @@ def data_for(algorithm: Algorithm) -> FloatArray:
         return flat(FEW_RECORDS, COLUMNS, COMPONENTS)
     if algorithm.value.startswith("subspace-"):
         return flat(FLAT_RECORDS, FLAT_COLUMNS, COMPONENTS)
-    return records(SINGLE_RECORDS if PROPERTIES[algorithm].single_records else RECORDS, COLUMNS)
+    return records(SINGLE_RECORDS if algorithm.properties.single_records else RECORDS, COLUMNS)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -251,7 +251,7 @@ def main() -> int:
 
 def asks_anything(algorithm: Algorithm) -> bool:
     """The zero matrix does not."""
-    return PROPERTIES[algorithm].private and algorithm is not Algorithm.ZERO
+    return algorithm.properties.private and algorithm is not Algorithm.ZERO
 
 
 def compared(algorithm: Algorithm) -> bool:

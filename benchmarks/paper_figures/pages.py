@@ -106,7 +106,7 @@ class Page:
     @property
     def name(self) -> str:
         """As users type it."""
-        return self.algorithm.value
+        return str(self.algorithm.value)
 
 
 MATRIX = "relative Frobenius error"

@@ -25,7 +25,6 @@ from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import make_plan
-from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.grid import S
 from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil.study.toml import study_from_dict
@@ -52,7 +51,7 @@ from eigenveil_server.daemon import Daemon, Ports
 NAME = "simulation"
 RANDOM_STATE = 11
 # A federation never sums over single records, so one algorithm stays in simulations.
-DRIVEN = [name.value for name in ALGORITHMS if not PROPERTIES[name].single_records]
+DRIVEN = [name.value for name in ALGORITHMS if not name.properties.single_records]
 
 # One of each composition, by batches, by the first releases and with a mechanism of its own.
 STANDARD = {

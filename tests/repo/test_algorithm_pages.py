@@ -14,7 +14,7 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.queries import Query
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
+from eigenveil.study.algorithm import Algorithm, AlgorithmProperties
 from eigenveil.study.study import Column, Federation, Study, Trust
 from tests.repo.test_privacy_claims import cited, claims
 from tests.repo.tree import ROOT
@@ -72,7 +72,7 @@ def adds_up(traits: AlgorithmProperties) -> str:
 
 def expected(algorithm: Algorithm) -> dict[str, str]:
     """The rows that the code's traits ask for."""
-    traits = PROPERTIES[algorithm]
+    traits = algorithm.properties
     answers = {
         "delta = 0": traits.pure,
         "mechanism delta": traits.delta,
@@ -156,7 +156,7 @@ def test_the_table_says_which_run_masked(algorithm: Algorithm) -> None:
 def test_the_page_cites_claims_that_exist(algorithm: Algorithm) -> None:
     ids = cited(page(algorithm))
     assert ids - claims() == set()
-    assert bool(ids) is PROPERTIES[algorithm].private
+    assert bool(ids) is algorithm.properties.private
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)

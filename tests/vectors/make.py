@@ -30,7 +30,7 @@ from eigenveil.queries import NAMES, Batch, Frame, Gradient
 from eigenveil.queries.gradients import pass_key
 from eigenveil.site.batches import HASH_RANGE, assign_batches
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import GridRows
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Missing, Study
@@ -169,7 +169,8 @@ def revision_vectors() -> dict[str, Any]:
     """Each algorithm's revision, and what it asks in a rehearsal: kinds, prices, laws and lengths. Where
     these change, a study must not begin under one version and go on under another: raise the revision."""
     out: dict[str, Any] = {}
-    for algorithm, traits in PROPERTIES.items():
+    for algorithm in Algorithm:
+        traits = algorithm.properties
         if not traits.private:
             continue
         one = traits.one_site

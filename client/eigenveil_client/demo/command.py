@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.processes import EXTRAS
@@ -20,7 +20,7 @@ from eigenveil_common.files import HAS_FILE_OWNERS
 if TYPE_CHECKING:
     from eigenveil_client.demo.demo import Demonstration
 
-CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated]
+CHOICES = [name.value for name in Algorithm if name.properties.federated]
 
 
 @click.command()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
 from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, Verdict, lower_limit_verdict
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, MIN_BATCH_RECORDS, Study
 from eigenveil_client.site.policy_sections import QualityRules, TrustRules, Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, KeyRule, check_rules, ensure, key
@@ -102,7 +102,7 @@ class Policy:
     secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        known = [algorithm.value for algorithm, traits in PROPERTIES.items() if traits.federated]
+        known = [algorithm.value for algorithm in Algorithm if algorithm.properties.federated]
         unknown = sorted(set(self.algorithms) - set(known))
         ensure(not unknown, f"algorithms: {', '.join(unknown)} unknown; known: {', '.join(known)}")
         other = [name for name in self.algorithms if not Algorithm(name).properties.gaussian]

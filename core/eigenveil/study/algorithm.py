@@ -10,48 +10,6 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 
 
-class Algorithm(Enum):
-    """Algorithms that a study may name.
-
-    `auto` is resolved before the first round, unless the study lets it choose during the rounds. A study file
-    has the `value`; docs/algorithms has a page on each. Source: the page's paper.
-
-    >>> Algorithm("gauss-cov") is Algorithm.GAUSS_COV
-    True
-    >>> Algorithm.GAUSS_COV.properties.pure  # it can run at delta = 0
-    True
-    """
-
-    AUTO = "auto"
-    GAUSS_COV = "gauss-cov"
-    ANALYZE_GAUSS = "analyze-gauss"
-    SEPARATE_COV = "separate-cov"
-    ADAPTIVE_COV = "adaptive-cov"
-    EM_COV = "em-cov"
-    ZERO = "zero"
-    REFINED_COV = "refined-cov"
-    REFINED_PCA = "refined-pca"
-    DP_PCA = "dp-pca"
-    DP_PCA_SINGLE_PASS = "dp-pca-single-pass"
-    OJA = "oja"
-    PRIVATE_OJA = "private-oja"
-    PRIVATE_OJA_SHUFFLED = "private-oja-shuffled"
-    NOISY_POWER = "noisy-power"
-    SUBSPACE_EXACT = "subspace-exact"
-    SUBSPACE_EXACT_RANK = "subspace-exact-rank"
-    SUBSPACE_REFERENCE = "subspace-reference"
-    SUBSPACE_APPROX = "subspace-approx"
-    SUBSPACE_APPROX_RANK = "subspace-approx-rank"
-    SMOOTH_GAUSSIAN = "smooth-gaussian"
-    SMOOTH_CAUCHY = "smooth-cauchy"
-    PROPOSE_TEST_RELEASE = "propose-test-release"
-
-    @property
-    def properties(self) -> AlgorithmProperties:
-        """Properties that plans, costs and sites rely on."""
-        return PROPERTIES[self]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmProperties:
     """Properties of an algorithm that plans, costs and sites rely on.
@@ -104,39 +62,68 @@ class AlgorithmProperties:
         return self.private and not self.single_records
 
 
+SUMS = AlgorithmProperties()
 SUBSPACE_PROPERTIES = AlgorithmProperties(
     basic=True, delta=True, trusted=True, clips_rows=False, exact_rows=True
 )
 
-PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
-    Algorithm.AUTO: AlgorithmProperties(gaussian=True),
-    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True, revision=2),
-    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True, revision=2),
-    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2),
-    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True, revision=2),
-    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
-    Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
-    Algorithm.REFINED_COV: AlgorithmProperties(gaussian=True),
-    Algorithm.REFINED_PCA: AlgorithmProperties(gaussian=True),
-    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True, revision=2),
-    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
-        trusted=True, delta=True, batches=True, deflation=True, clips_rows=False, revision=2
-    ),
-    Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2),
-    Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
-        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
-    ),
-    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True, revision=2),
-    Algorithm.SUBSPACE_EXACT: SUBSPACE_PROPERTIES,
-    Algorithm.SUBSPACE_EXACT_RANK: SUBSPACE_PROPERTIES,
-    Algorithm.SUBSPACE_REFERENCE: replace(SUBSPACE_PROPERTIES, one_site=True),
-    Algorithm.SUBSPACE_APPROX: SUBSPACE_PROPERTIES,
-    Algorithm.SUBSPACE_APPROX_RANK: SUBSPACE_PROPERTIES,
-    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
-    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
-    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
-}
+
+class Algorithm(Enum):
+    """Algorithms that a study may name, with their properties.
+
+    `auto` is resolved before the first round, unless the study lets it choose during the rounds. A study file
+    has the `value`; docs/algorithms has a page on each. Source: the page's paper.
+
+    >>> Algorithm("gauss-cov") is Algorithm.GAUSS_COV
+    True
+    >>> Algorithm.GAUSS_COV.properties.pure  # it can run at delta = 0
+    True
+    """
+
+    _value_: str
+    properties: AlgorithmProperties
+
+    def __new__(cls, value: Any, properties: AlgorithmProperties = SUMS) -> Algorithm:
+        member = object.__new__(cls)
+        member._value_, member.properties = value, properties
+        return member
+
+    AUTO = "auto", AlgorithmProperties(gaussian=True)
+    GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revision=2)
+    ANALYZE_GAUSS = "analyze-gauss", AlgorithmProperties(gaussian=True, revision=2)
+    SEPARATE_COV = "separate-cov", AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2)
+    ADAPTIVE_COV = "adaptive-cov", AlgorithmProperties(pure=True, trusted=True, revision=2)
+    EM_COV = "em-cov", AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2)
+    ZERO = "zero", AlgorithmProperties(gaussian=True, pure=True)
+    REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True)
+    REFINED_PCA = "refined-pca", AlgorithmProperties(gaussian=True)
+    DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revision=2)
+    DP_PCA_SINGLE_PASS = (
+        "dp-pca-single-pass",
+        AlgorithmProperties(
+            trusted=True, delta=True, batches=True, deflation=True, clips_rows=False, revision=2
+        ),
+    )
+    OJA = "oja", AlgorithmProperties(deflation=True, private=False)
+    PRIVATE_OJA = "private-oja", AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2)
+    PRIVATE_OJA_SHUFFLED = (
+        "private-oja-shuffled",
+        AlgorithmProperties(
+            basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
+        ),
+    )
+    NOISY_POWER = "noisy-power", AlgorithmProperties(gaussian=True, revision=2)
+    SUBSPACE_EXACT = "subspace-exact", SUBSPACE_PROPERTIES
+    SUBSPACE_EXACT_RANK = "subspace-exact-rank", SUBSPACE_PROPERTIES
+    SUBSPACE_REFERENCE = "subspace-reference", replace(SUBSPACE_PROPERTIES, one_site=True)
+    SUBSPACE_APPROX = "subspace-approx", SUBSPACE_PROPERTIES
+    SUBSPACE_APPROX_RANK = "subspace-approx-rank", SUBSPACE_PROPERTIES
+    SMOOTH_GAUSSIAN = "smooth-gaussian", AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2)
+    SMOOTH_CAUCHY = "smooth-cauchy", AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2)
+    PROPOSE_TEST_RELEASE = (
+        "propose-test-release",
+        AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,7 +214,7 @@ class StudyPages:
         session, visitor, gateway = request.state.session, request.state.visitor, self._context.gateway
         who, peer = visitor.identity.uri, str(request.client)
         enter = (self._watches.one(who), self._calls.one(who, peer, visitor.check))
-        pieces = self._broker.pieces(key, partial(self._context.read, make))
+        pieces = self._broker.pieces(key, lambda seen: self._context.read(make, seen))
         stream = event_stream(pieces, lambda: gateway.sessions.is_open(session))
         return WatchedStream(stream, enter, gateway.refusal_page(request, 429))
 

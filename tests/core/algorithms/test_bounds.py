@@ -38,7 +38,7 @@ from eigenveil.session import Session
 from eigenveil.site.kernels.clipping import gradient_coefficients, weights
 from eigenveil.site.record_view import apply_frame
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study
 from tests.support import changed_query
@@ -53,7 +53,7 @@ def a_plan(algorithm: Algorithm, scaling: Scaling = Scaling.BOUNDS) -> Plan:
     study = Study(
         name="steered", columns=columns, epsilon=1.0, delta=1e-6, components=1, algorithm=algorithm,
         federation=Federation(sites=("a",)), max_records=10_000, expected_records=5_000, scaling=scaling,
-        neighbours=Neighbours.REPLACE_ONE if PROPERTIES[algorithm].single_records else Neighbours.ADD_REMOVE,
+        neighbours=Neighbours.REPLACE_ONE if algorithm.properties.single_records else Neighbours.ADD_REMOVE,
     )  # fmt: skip
     return make_plan(study, federation="f", submission="s", analyst="ada")
 
@@ -83,7 +83,7 @@ def fed(session: Session, round_query: RoundQuery, values: IntArray) -> None:
     )  # fmt: skip
 
 
-ON_GRIDS: list[tuple[Algorithm, Scaling]] = [(a, Scaling.NONE) for a in PROPERTIES if a is not Algorithm.OJA]
+ON_GRIDS: list[tuple[Algorithm, Scaling]] = [(a, Scaling.NONE) for a in Algorithm if a is not Algorithm.OJA]
 FRAMED = [(a, Scaling.STANDARD) for a in (Algorithm.GAUSS_COV, Algorithm.EM_COV, Algorithm.PRIVATE_OJA)]
 
 

@@ -21,7 +21,7 @@ from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import Composition
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
@@ -78,8 +78,8 @@ CASES: dict[str, Case] = {
 def study(algorithm: Algorithm, components: int, delta: float = 1e-6) -> Study:
     """A small study; a secret order needs a hundred slots, and a delta that no real study would have."""
     lower, upper = whole_bounds(4096)
-    slots = PROPERTIES[algorithm].single_records
-    sites = SITES[:1] if PROPERTIES[algorithm].one_site else SITES
+    slots = algorithm.properties.single_records
+    sites = SITES[:1] if algorithm.properties.one_site else SITES
     return Study(
         name="degenerate",
         columns=tuple(Column(name=f"x{i}", unit="1", lower=lower, upper=upper) for i in range(D)),
@@ -148,7 +148,7 @@ def check_defined(done: Simulation, components: int) -> None:
 QUICK = {"rank one", "no gap", "an empty site", "one record", "fewer records than k", "beyond the bounds"}
 
 
-RUNS = [*((one, 1e-6) for one in ALGORITHMS), *((one, 0.0) for one in ALGORITHMS if PROPERTIES[one].pure)]
+RUNS = [*((one, 1e-6) for one in ALGORITHMS), *((one, 0.0) for one in ALGORITHMS if one.properties.pure)]
 
 
 @pytest.mark.parametrize(("algorithm", "delta"), RUNS)
@@ -180,7 +180,7 @@ def test_where_there_is_no_record_at_all_nothing_is_asked_or_charged(algorithm: 
 def test_the_budget_is_spent_and_never_exceeded(algorithm: Algorithm, neighbours: Neighbours) -> None:
     """In every plan that may be chosen during the study; rounding and unused trials leave at most 2 %."""
     what = study(algorithm, K)
-    if not PROPERTIES[algorithm].single_records:
+    if not algorithm.properties.single_records:
         what = replace(what, neighbours=neighbours, epsilon=8.0, max_records=2**17, expected_records=20_000)
     plan = make_plan(what)
     for round_query in possible_rehearsals(plan):

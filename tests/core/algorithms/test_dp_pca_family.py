@@ -21,7 +21,7 @@ from eigenveil.queries import CoordinateClippedSum, GradientSpec
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.trust import CENTRAL, TRUSTED
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Extraction, Federation, Study
 from tests.support import a_column, a_study
 
@@ -72,7 +72,7 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, ran
 def test_rehearsal_foresees_the_rounds(algorithm: Algorithm, rank: Extraction) -> None:
     result = run(study(4, algorithm, components=2, rank=rank, batches=15), spread(3000, [2.0, 1.0, 0.1, 0.1]))
     assert len(rehearse(result.plan)) == len(result.releases)
-    assert explain(result.plan)["trust"] == (TRUSTED if PROPERTIES[algorithm].trusted else CENTRAL)
+    assert explain(result.plan)["trust"] == (TRUSTED if algorithm.properties.trusted else CENTRAL)
 
 
 def test_too_few_records_are_no_release_and_the_needed_n_is_named() -> None:

@@ -36,7 +36,7 @@ from eigenveil.queries import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
@@ -99,12 +99,12 @@ def test_the_error_of_a_variance_is_predicted_from_the_noise_that_will_be_drawn(
     assert predicted_scale_error(plan) == pytest.approx(math.hypot(BIAS, 2 * noise), rel=1e-4)
 
 
-FEDERATED = [name for name in ALGORITHMS if not (PROPERTIES[name].exact_rows or name is Algorithm.ZERO)]
+FEDERATED = [name for name in ALGORITHMS if not (name.properties.exact_rows or name is Algorithm.ZERO)]
 
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan(name: Algorithm) -> None:
-    alone = PROPERTIES[name].single_records
+    alone = name.properties.single_records
     study = a_study(
         epsilon=2.0,
         algorithm=name,
@@ -124,7 +124,7 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
     assert 0 < spent <= done.plan.micro_rho
 
 
-@pytest.mark.parametrize("name", [name for name in PROPERTIES if PROPERTIES[name].exact_rows])
+@pytest.mark.parametrize("name", [name for name in Algorithm if name.properties.exact_rows])
 def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) -> None:
     with refused(Code.BAD_STUDY, "round the records out", '"bounds"'):
         make_plan(a_study(algorithm=name, delta=1e-6))

@@ -37,7 +37,7 @@ from eigenveil.queries import (
     Subspace,
 )
 from eigenveil.queries.papers.trusted import CAUCHY, ENTRY_STEPS, GAUSSIAN, PROPOSE_TEST_RELEASE
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (
     BLOCKS,
@@ -309,7 +309,7 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
 def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:

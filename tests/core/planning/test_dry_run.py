@@ -14,7 +14,7 @@ from eigenveil.planning import choose
 from eigenveil.planning.choose import SIZES, check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Preimage
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from tests.support import a_plan, a_study, refused
 
 PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
@@ -31,7 +31,7 @@ def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: 
         rehearse(PLAN)
 
 
-PRIVATE = [one for one in PROPERTIES if PROPERTIES[one].private and not PROPERTIES[one].single_records]
+PRIVATE = [one for one in Algorithm if one.properties.private and not one.properties.single_records]
 CHANGES: tuple[dict[str, Any], ...] = (
     {}, {"centring": False}, {"radius": 1.0}, {"delta": 0.0}, {"expected_records": 300},
 )  # fmt: skip

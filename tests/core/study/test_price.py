@@ -22,7 +22,7 @@ from eigenveil.protocol.query_limits import check_affordable, check_composition
 from eigenveil.queries import Count, Query, RadiusSearch, Spectrum
 from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, CustomAlgorithm
+from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, CustomAlgorithm
 from eigenveil.study.composition import (
     MASKED_ATTEMPT_DELTA,
     Composition,
@@ -75,20 +75,20 @@ def test_a_cost_covers_no_more_than_its_epsilon(epsilon: float) -> None:
     assert pico_epsilon(micro_rho_of(epsilon)) <= math.ceil(epsilon * PICO)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_affordable_cost_satisfies_epsilon_and_delta(algorithm: Algorithm, epsilon: float) -> None:
     study = a_study(sites=ONE, algorithm=algorithm, epsilon=epsilon, delta=1e-6)
     cost = affordable(study, algorithm)
     own = cost.atto_delta / ATTO
-    if PROPERTIES[algorithm].gaussian:
+    if algorithm.properties.gaussian:
         assert log_lost(math.sqrt(2 * cost.micro_rho / MICRO), epsilon) <= math.log(1e-6)
-    elif PROPERTIES[algorithm].basic:
+    elif algorithm.properties.basic:
         assert pico_epsilon(cost.micro_rho) <= math.floor(Fraction(epsilon) * PICO)
         assert own <= 1e-6
     else:
         assert delta_at(cost.micro_rho / MICRO, epsilon) + own <= 1e-6 * (1 + 1e-12)
-    assert (own > 0) is PROPERTIES[algorithm].delta
+    assert (own > 0) is algorithm.properties.delta
 
 
 @given(st.floats(1e-15, 0.5), st.integers(0, 2**15))
@@ -237,13 +237,13 @@ def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: f
     assert f"e^{stated.group(1)}" in message["text"]
 
 
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta: float) -> None:
     """Gaussian where every question's noise is, zCDP where every mechanism has it, approximate zCDP where
     some have a delta of their own, and none of these where epsilons are added up. A plan of pure mechanisms
     excepts nothing."""
-    traits = PROPERTIES[algorithm]
+    traits = algorithm.properties
     if delta == 0 and not traits.pure:
         return
     slots = {"neighbours": Neighbours.REPLACE_ONE} if traits.single_records else {}
@@ -269,12 +269,12 @@ def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta
         assert all(query.priced.distribution is not NoiseDistribution.STABILITY for query in queries)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
 def test_the_reading_under_replacement_is_that_of_two_changes(algorithm: Algorithm) -> None:
     """Computed apart: 2 mu, 4 rho under zCDP, else 2 epsilon and delta (1 + e^epsilon)."""
     for epsilon, delta in ((0.3, 1e-9), (1.0, 1e-6), (4.0, 1e-3)):
         plan = a_plan_of(algorithm, epsilon=epsilon, delta=delta)
-        message, traits = guarantee(plan), PROPERTIES[algorithm]
+        message, traits = guarantee(plan), algorithm.properties
         rho, own = plan.micro_rho / MICRO, plan.atto_delta / ATTO
         kind = "gaussian" if traits.gaussian else "basic" if traits.basic else "zcdp"
         wanted = for_two_changes(epsilon, delta, rho, own, kind=kind)

@@ -19,7 +19,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.site.record_view import to_grid
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import (
@@ -285,7 +285,7 @@ def test_a_norm_below_the_public_floor_is_refused_at_planning(d: int) -> None:
         a_plan(columns=columns, components=1, radius=PublicNorm(norm=np.nextafter(floor, 0)))
 
 
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if not PROPERTIES[a].clips_rows])
+@pytest.mark.parametrize("algorithm", [a for a in Algorithm if not a.properties.clips_rows])
 def test_an_algorithm_without_row_clipping_takes_no_norm(algorithm: Algorithm) -> None:
     with refused(Code.BAD_STUDY, "takes no public norm"):
         a_plan(algorithm=algorithm, sites=("north",), radius=PublicNorm(norm=1.0))

@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.process import unix_ms
@@ -111,8 +111,8 @@ async def test_an_approved_study_that_another_version_planned_ends_and_stops_nob
         ada = await rig.credentials(Role.ANALYST, "ada")
         digest = await rig.connect(ada).submit(study_toml())
     assert (await decided(config, "approve", digest[:12]))[0] == 0
-    newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
-    monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
+    newer = replace(Algorithm.GAUSS_COV.properties, revision=99)
+    monkeypatch.setattr(Algorithm.GAUSS_COV, "properties", newer)
     async with serving(config) as rig:
         again = rig.connect(ada)
         end = (await again.events(digest))[-1]

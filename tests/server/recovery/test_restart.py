@@ -15,7 +15,7 @@ from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
@@ -70,8 +70,8 @@ async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_n
     async with serving(config) as rig:
         stored = await enrolled_at(rig)
         digest = await rig.connect(stored["ada"]).submit(study_toml())
-    newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
-    monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
+    newer = replace(Algorithm.GAUSS_COV.properties, revision=99)
+    monkeypatch.setattr(Algorithm.GAUSS_COV, "properties", newer)
     async with serving(config) as rig:
         row = rig.repository.studies.get(digest)
         assert (row.state.value, "this program has revision 99" in row.failure) == ("failed", True)
