@@ -92,8 +92,7 @@ def require_extra(extra: str) -> Iterator[None]:
         if not library or library.startswith("eigenveil"):  # a module of ours: a bug
             raise
         raise RequestError(
-            Code.BAD_CONFIG,
-            f"this needs {library}, which is not installed: pip install 'eigenveil[{extra}]'",
+            Code.BAD_CONFIG, f"this needs {library}, which is not installed: pip install 'eigenveil[{extra}]'"
         ) from problem
 
 

@@ -51,10 +51,6 @@ def error_from(problem: grpc.aio.AioRpcError) -> EigenveilError:
             except ValueError:
                 return PeerError(Code.PROTOCOL, f"the peer sent an unknown error code {value}: {details}")
     # CANCELLED without a code of ours: an overloaded server dropped the call before accepting it.
-    unreachable = (
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-    )
+    unreachable = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
     code = Code.UNREACHABLE if problem.code() in unreachable else Code.PROTOCOL
     return PeerError(code, f"{problem.code().name.lower().replace('_', ' ')}: {details}")

@@ -51,13 +51,7 @@ class PostgresDatabase(VersionedDatabase):
     begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 
     def __init__(
-        self,
-        url: str,
-        schema: str,
-        version: int,
-        *,
-        migrations: Migrations = (),
-        expect: Expect = Expect.ANY,
+        self, url: str, schema: str, version: int, *, migrations: Migrations = (), expect: Expect = Expect.ANY
     ) -> None:
         super().__init__()
         self.name = database_label(url)

@@ -151,11 +151,7 @@ def static() -> Route:
 
 
 def application(
-    routes: Sequence[Route],
-    *,
-    gateway: PageGateway,
-    gate: Gate,
-    public_routes: Sequence[Route] = (),
+    routes: Sequence[Route], *, gateway: PageGateway, gate: Gate, public_routes: Sequence[Route] = ()
 ) -> ASGIApp:
     """Return the application: `routes` behind `gate`, `public_routes` and static files for everybody."""
 

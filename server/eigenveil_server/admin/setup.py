@@ -87,8 +87,7 @@ def _claim(folder: Path, path: Path) -> None:
             path.touch(mode=0o600, exist_ok=False)
             return
     raise RequestError(
-        Code.CONFLICT,
-        f"{folder} is not empty, and a federation is never overwritten; choose a new folder",
+        Code.CONFLICT, f"{folder} is not empty, and a federation is never overwritten; choose a new folder"
     )
 
 

@@ -69,12 +69,7 @@ class AuthorityListStore:
         return parse_draft(read(self._files.draft)) if path_exists(self._files.draft) else None
 
     def change(
-        self,
-        authorities: Sequence[ListedAuthority],
-        threshold: int,
-        *,
-        federation: str,
-        release_key: bytes,
+        self, authorities: Sequence[ListedAuthority], threshold: int, *, federation: str, release_key: bytes
     ) -> bool:
         """Sign the next list with the keys on this machine; True if it is in force, False if it waits."""
         proposed = AuthorityList(
