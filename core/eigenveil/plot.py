@@ -20,11 +20,8 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
 from eigenveil.planning.predict import epsilons_around, sweep
-from eigenveil.reporting.figures import components as _error_curve
-from eigenveil.reporting.figures import components as _loadings
-from eigenveil.reporting.figures import components as _scree
-from eigenveil.reporting.figures import loadings as _biplot
-from eigenveil.reporting.figures import loadings as _heatmap
+from eigenveil.reporting.figures import components as _components
+from eigenveil.reporting.figures import loadings as _pairs
 from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
 from eigenveil.study.study import Study
 
@@ -50,7 +47,7 @@ def scree(of: Any, *, ax: Axes | None = None) -> Axes:
     ('component', 3)
     """
     subject = _subject(of)
-    return _drawn(ax, lambda axes: _scree.scree(axes, subject))
+    return _drawn(ax, lambda axes: _components.scree(axes, subject))
 
 
 def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
@@ -65,8 +62,8 @@ def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
     ['c0', 'c1', 'c2']
     """
     subject = _subject(of)
-    tall = 0.9 + 0.205 * len(_loadings.strongest_columns(subject))
-    return _drawn(ax, lambda axes: _loadings.loadings(axes, subject), height=max(tall, 2.5))
+    tall = 0.9 + 0.205 * len(_components.strongest_columns(subject))
+    return _drawn(ax, lambda axes: _components.loadings(axes, subject), height=max(tall, 2.5))
 
 
 def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
@@ -84,8 +81,8 @@ def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
     ('component 1', 'component 2')
     """
     subject = _subject(of)
-    arrows = _biplot.arrows_of(subject)
-    return _drawn(ax, lambda axes: _biplot.biplot(axes, arrows, subject.result.columns, None))
+    arrows = _pairs.arrows_of(subject)
+    return _drawn(ax, lambda axes: _pairs.biplot(axes, arrows, subject.result.columns, None))
 
 
 def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Axes:
@@ -102,8 +99,8 @@ def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Ax
     ['c0', 'c1', 'c2']
     """
     subject = _subject(of)
-    shown = _heatmap.pair_matrix(subject, kind)
-    return _drawn(ax, lambda axes: _heatmap.heatmap(axes, shown, subject.result.columns), height=5.0)
+    shown = _pairs.pair_matrix(subject, kind)
+    return _drawn(ax, lambda axes: _pairs.heatmap(axes, shown, subject.result.columns), height=5.0)
 
 
 def error_vs_epsilon(
@@ -132,8 +129,8 @@ def error_vs_epsilon(
         found, study_epsilon = sweep(of, map(float, at), choose(of), spectrum), of.epsilon
     else:
         subject = _subject(of)
-        found, study_epsilon = _error_curve.predicted_errors(subject, epsilons), subject.study.epsilon
-    return _drawn(ax, lambda axes: _error_curve.error_curve(axes, found, study_epsilon=study_epsilon))
+        found, study_epsilon = _components.predicted_errors(subject, epsilons), subject.study.epsilon
+    return _drawn(ax, lambda axes: _components.error_curve(axes, found, study_epsilon=study_epsilon))
 
 
 def _subject(of: Any) -> ReleaseFigureData:

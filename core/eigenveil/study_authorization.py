@@ -283,9 +283,9 @@ class ReleaseAnalyst:
     """
 
     analyst: str
-    key_card: str
-    fingerprint: str
     text: str
+    key_card: str = ""
+    fingerprint: str = ""
     checked: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     if written is None:
         simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
         words = SIMULATED if simulated else f"{analyst}, {signature_statement('')}"
-        return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words)
+        return ReleaseAnalyst(analyst=analyst, text=words)
     try:
         signed = authorization_from_dict(written)
         plan = plan_from_json(canonical(document["plan"]))
@@ -320,8 +320,9 @@ def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     except EigenveilError as problem:
         if isinstance(problem, PeerError) and problem.code is Code.VERSION:
             words = f"{analyst}; the signature was not checked: {problem}"
-            return ReleaseAnalyst(analyst=analyst, key_card="", fingerprint="", text=words, checked=False)
-        raise _bad(str(problem)) from problem
+            return ReleaseAnalyst(analyst=analyst, text=words, checked=False)
+        why = f"the analyst's signature in this release is invalid: {problem}"
+        raise RequestError(Code.BAD_RELEASE, why) from problem
     words = f"the holder of the key with the fingerprint {card.fingerprint}, in the name of {analyst}"
     return ReleaseAnalyst(analyst=analyst, key_card=card.digest, fingerprint=card.fingerprint, text=words)
 
@@ -331,7 +332,3 @@ def signature_statement(fingerprint: str) -> str:
     if not fingerprint:
         return "not signed: only the coordinator states this name"
     return f"signed by the key with the fingerprint {fingerprint}, which the analyst confirms by telephone"
-
-
-def _bad(why: str) -> RequestError:
-    return RequestError(Code.BAD_RELEASE, f"the analyst's signature in this release is invalid: {why}")

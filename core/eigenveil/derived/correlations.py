@@ -21,8 +21,20 @@ LONG_INTERVAL = 1.0  # an interval as long as from no correlation to a perfect o
 UNKNOWN_ERROR = 4.0  # standard error whose interval is all of -1 to 1
 
 
+class PlainNumbers(PlainResult):
+    """Dataclass whose `numbers` are written on its own level."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return lists and numbers."""
+        data = plain_fields(self)
+        numbers: dict[str, Any] = data.pop("numbers")
+        return data | numbers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Correlations(PlainResult):
+class Correlations(PlainNumbers):
     """Correlations with errors; if `partial`, with all other columns held fixed. `notes` are caveats.
 
     Shape: numbers (m, m), 1 without error on the diagonal.
@@ -32,12 +44,6 @@ class Correlations(PlainResult):
     numbers: IntervalEstimate
     partial: bool
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers; those of `numbers` on the first level."""
-        data = plain_fields(self)
-        numbers: dict[str, Any] = data.pop("numbers")
-        return data | numbers
 
 
 def correlation(matrix: NoisedCovariance, level: float) -> Correlations:
@@ -104,18 +110,12 @@ def _correlations(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Distances(PlainResult):
+class Distances(PlainNumbers):
     """Mahalanobis distances, as confidential as their rows. Shape: numbers (n,)."""
 
     columns: tuple[str, ...]
     numbers: IntervalEstimate
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return lists and numbers; those of `numbers` on the first level."""
-        data = plain_fields(self)
-        numbers: dict[str, Any] = data.pop("numbers")
-        return data | numbers
 
 
 def mahalanobis(matrix: NoisedCovariance, rows: FloatArray, level: float) -> Distances:

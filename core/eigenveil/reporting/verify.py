@@ -10,7 +10,7 @@ import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -31,6 +31,7 @@ from eigenveil.study_authorization import release_analyst
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ROUND_LOG_FORMAT = "eigenveil-rounds/1"
+_bad_release = partial(RequestError, Code.BAD_RELEASE)
 TOLERANCE = 1e-6  # relative difference allowed between the linear algebra of two machines
 
 
@@ -187,7 +188,7 @@ def _check_rounds(session: Session, published: list[Mapping[str, Any]], complete
 
 
 def _replay_mismatch(why: str) -> RequestError:
-    return RequestError(Code.BAD_RELEASE, f"the release does not follow from its rounds: {why}")
+    return _bad_release(f"the release does not follow from its rounds: {why}")
 
 
 def nearly_equal(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
@@ -314,7 +315,3 @@ def _check_guarantee(document: dict[str, Any]) -> None:
         raise _bad_release(f"the plan in this release is invalid: {problem}") from problem
     if not nearly_equal({**document["guarantee"], "text": ""}, {**expected, "text": ""}):
         raise _bad_release("the guarantee in this release does not follow from its plan")
-
-
-def _bad_release(why: str) -> RequestError:
-    return RequestError(Code.BAD_RELEASE, why)
