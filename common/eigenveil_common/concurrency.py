@@ -22,8 +22,7 @@ RETRY_SECONDS = 0.05  # polling interval where the system has no blocking lock
 
 
 def try_lock(path: Path) -> IO[bytes] | None:
-    """Return the locked file at `path`, created if missing; None if another process holds the lock. Closing
-    the file releases the lock."""
+    """Return the file at `path`, locked until it is closed; None if another process holds the lock."""
     try:
         return os.fdopen(_acquire(path, wait=False), "r+b")
     except BlockingIOError:
@@ -106,8 +105,7 @@ def start_isolated(
     stderr: int | None = None,
     settings: Mapping[str, str] = ONE_THREAD,
 ) -> subprocess.Popen[bytes]:
-    """Start a subprocess that runs `module` without our secrets and communicates through pipes. `stdin` may
-    be another descriptor. `settings` are added to its environment."""
+    """Start a subprocess that runs `module` without our secrets, with `settings` in its environment."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
     # -P: no module is loaded from the current folder.
     command = [sys.executable, "-P", "-m", module]

@@ -80,8 +80,7 @@ def values(config: Any) -> dict[str, Any]:
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Return the configuration in `path`. Paths in it are relative to its folder. Raises RequestError: code
-    `bad-config`, naming the file and the key."""
+    """Return the configuration in `path`; paths in it are relative to its folder."""
     try:
         data = parse_toml(read(path).decode())
     except ValueError as problem:

@@ -93,8 +93,7 @@ def disk(folder: Path) -> Check:
 
 
 def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iterable[Path] = ()) -> Check:
-    """Check that others cannot read the secrets or change any of the paths. The administrator may own
-    `settings`. Missing paths are skipped."""
+    """Check that others cannot read the secrets or change any path; root may own `settings`."""
     if not HAS_FILE_OWNERS:
         return ok("permissions", "not checked: this system has no file modes")
     secrets, folders = list(secrets), list(folders)

@@ -188,8 +188,7 @@ def user_name(number: int) -> str:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file, such as a key, a configuration or a release; never of records. Raises
-    RequestError: it cannot be read, or is too large."""
+    """Return the content of a file, such as a key, a configuration or a release; never of records."""
     with _read_errors(path), path.open("rb") as file:
         parts: list[bytes] = []
         while (part := file.read(MIB)) and len(parts) < MOST_MIB:

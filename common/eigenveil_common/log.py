@@ -37,8 +37,7 @@ FIELDS = frozenset({
 
 
 def event(event_name: str, level: int = logging.INFO, **values: object) -> None:
-    """Log `name key=value ...`; digests are cut to twelve characters. Raises TypeError: a field that is not
-    in `FIELDS`."""
+    """Log `name key=value ...`, with keys of `FIELDS` alone; digests are cut to twelve characters."""
     if unknown := sorted(values.keys() - FIELDS):
         raise TypeError(
             f"log fields {unknown} are not in eigenveil_common.log.FIELDS; add them if they never hold data"

@@ -234,8 +234,7 @@ EVERY_SECONDS = 0.05
 
 @dataclass(eq=False)
 class LoopDelay:
-    """Pass the delay of each pass of the event loop in seconds to `observe`, from `start` to `stop`: long
-    work on the loop delays every caller."""
+    """Pass the delay of each pass of the event loop, which delays every caller, to `observe`."""
 
     _observe: Callable[[float], None]
 

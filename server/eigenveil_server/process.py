@@ -44,8 +44,7 @@ Fatal = Callable[[InternalError], NoReturn]
 
 
 def end_process(problem: InternalError) -> NoReturn:
-    """End the process at once after a failed write or a failed study driver, so that nothing more is
-    released."""
+    """End the process at once after a failed write or driver, so that nothing more is released."""
     log.logger.critical("%s-failed %s; the process ends", problem.code.value, problem)
     os._exit(problem.exit_code)
 

@@ -45,8 +45,7 @@ def _is_webhook(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Keys of [notify], explained in deploy/config/*.example.toml. Without keys no notice is sent. Raises
-    RequestError: code `bad-config`, naming the key."""
+    """Keys of [notify], explained in deploy/config/*.example.toml. Without keys no notice is sent."""
 
     to: tuple[str, ...] = key(
         (), KeyRule(holds=lambda value: all(map(is_address, value)), message="{key} must be mail addresses")
@@ -96,8 +95,7 @@ class Notify:
 
 
 def addresses(data: Any) -> tuple[tuple[str, str], ...]:
-    """Return the table [notify.analysts]: names in the analysts' certificates, and their addresses. Raises
-    RequestError: code `bad-config`."""
+    """Return the table [notify.analysts]: names in the analysts' certificates, and their addresses."""
     ensure(isinstance(data, dict), "analysts must be a table [notify.analysts]")
     for name, address in data.items():
         ensure(NAME.fullmatch(name), f"analysts: {name!r} is not a valid analyst name")

@@ -111,8 +111,7 @@ class DeliveryError(Exception):
 
 
 def send_mail(notify: Notify, notice: Notice, recipient: str) -> None:
-    """Send the mail to the server. Raises DeliveryError. EigenveilError: the password or the authorities
-    cannot be read."""
+    """Send the mail. Raises DeliveryError, and EigenveilError for an unreadable file."""
     with _mail_server(notify) as server:
         server.send_message(notice.mail(notify.mail_from, recipient))
 

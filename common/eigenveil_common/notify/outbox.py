@@ -52,8 +52,7 @@ class QueuedNotice:
 
 
 class DeliveryQueue:
-    """Delivery queue of one channel: a thread passes each notice to `send` when it is due. A notice that
-    waits for a retry does not delay the others."""
+    """Queue of one channel: a thread passes each notice to `send` when due, and a retry delays no other."""
 
     def __init__(self, kind: str, send: Callable[[Notice, str], None], count: OutcomeCounter) -> None:
         self._kind = kind

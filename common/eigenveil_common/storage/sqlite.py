@@ -25,8 +25,7 @@ FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
 class SqliteDatabase(VersionedDatabase):
-    """Database in a file or in `vfs`; raises as `eigenveil_common.storage.database.Database`. Raises
-    RequestError: code `conflict`, a new database was expected."""
+    """Database in a file or in `vfs`. Raises RequestError, code `conflict`, if a new one was expected."""
 
     begin = "BEGIN IMMEDIATE"
 
@@ -56,8 +55,7 @@ class SqliteDatabase(VersionedDatabase):
             raise InternalError(Code.STORAGE, f"cannot open {path}: {_message(problem)}") from problem
 
     def check_whole(self) -> None:
-        """Read and check every page, row and index, because a disk does not report flipped bits. Raises
-        InternalError: code `storage`, the database is damaged."""
+        """Read and check every page, row and index, because a disk does not report flipped bits."""
         found = self.rows("PRAGMA integrity_check(1)")[0][0]
         if found != "ok":
             raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGE_ADVICE}")

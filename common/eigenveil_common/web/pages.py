@@ -187,8 +187,7 @@ LEFT, BOTTOM = 8, 24
 
 
 def gauge(used: float | Fraction, wanted: float | Fraction, description: str) -> Markup:
-    """Return a bar of the used share and, after it, the requested share. `description` is the alternative
-    text."""
+    """Return a bar of the used share and then the requested one; `description` is the alternative text."""
     first = min(max(float(used), 0.0), 1.0)
     return Markup(
         '<svg class="gauge" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{}">'

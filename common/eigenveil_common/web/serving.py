@@ -75,8 +75,7 @@ def page_server(app: ASGIApp, **options: Any) -> PageServer:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 is any free port. Raises OSError: the port is taken, or the address
-    is not this machine's."""
+    """Return a listening socket; port 0 is any free port. Raises OSError."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

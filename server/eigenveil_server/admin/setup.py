@@ -123,7 +123,6 @@ def join_file(
 
 
 def deny_identity(config: Config, role: Role, name: str) -> None:
-    """Add an identity to the deny-list. A serving coordinator applies it from the next message on. Raises
-    RequestError: no identity of that name has enrolled or was invited."""
+    """Add an identity to the deny-list. A serving coordinator applies it from the next message on."""
     with closing(existing_store(config)) as store:
         Registry(store, config.federation, unix_ms).deny(role, name)

@@ -105,8 +105,7 @@ class Gateway:
         return f"unix:{self._short}/grpc"
 
     async def open(self, host: str, port: int) -> int:
-        """Accept connections. Return the port. Raises OSError: the port is taken, or there is no such
-        address."""
+        """Accept connections. Return the port. Raises OSError if it is taken, or there is no such address."""
         return await self._pending_connections.open(host, port)
 
     async def close(self) -> None:

@@ -17,8 +17,7 @@ MOST_PAYLOAD_BYTES = 1024  # of a frame whose payload is read; 170 settings
 
 
 class Http2Frame(NamedTuple):
-    """`payload` is empty for all kinds but SETTINGS and WINDOW_UPDATE, and for those beyond
-    `MOST_PAYLOAD_BYTES`."""
+    """`payload` is empty for all kinds but SETTINGS and WINDOW_UPDATE of at most `MOST_PAYLOAD_BYTES`."""
 
     kind: int
     flags: int
@@ -148,8 +147,7 @@ class Http2Streams:
         return frame.kind == HEADERS and frame.stream > self._last
 
     def enter(self, frame: Http2Frame, now: float) -> bool:
-        """Process a frame of the client. Return True if the frame opens a stream. Raises InvalidFrame: the
-        frame must not pass."""
+        """Process a frame of the client, or raise InvalidFrame. Return True if it opens a stream."""
         opens = False
         if frame.kind == HEADERS:
             opens = self._headers(frame, now)

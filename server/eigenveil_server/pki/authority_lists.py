@@ -88,9 +88,7 @@ class AuthorityListStore:
         return False
 
     def accept(self, signatures: Sequence[bytes]) -> None:
-        """Put the draft in force, with these signatures and those of the keys on this machine. Repeated after
-        a crash, it completes the interrupted change.
-        """
+        """Put the draft in force, with these signatures and our own; after a crash, complete the change."""
         draft = self.draft
         if draft is None:
             raise RequestError(Code.NOT_FOUND, "no list of authorities waits for signatures; see: ca show")
@@ -137,8 +135,7 @@ class AuthorityListStore:
         self._files.draft.unlink(missing_ok=True)
 
     def sync_files(self) -> None:
-        """Delete the keys of authorities that are no longer trusted, then write the issuers. May be repeated
-        after a crash in between."""
+        """Delete the keys of authorities that are no longer trusted, then write the issuers; repeatable."""
         self._read_files()
         if retired_keys := self.retired_keys:
             self._write_keys([one for one in self.keys if one not in retired_keys])
@@ -245,8 +242,7 @@ class RotationStatus:
 
 
 def rotation_status(config: Config) -> RotationStatus:
-    """Return the status that `ca show` prints. Raises RequestError: there is no federation, or a file is
-    damaged."""
+    """Return the status that `ca show` prints."""
     authorities = Authorities(config.files)
     issuing = fingerprint(authorities.issuing.certificate)
     with closing(existing_store(config)) as store:

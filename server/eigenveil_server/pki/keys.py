@@ -55,8 +55,7 @@ class Keys:
         return self.release.sign(CHECKPOINT_SIGNED + checkpoint_json)
 
     def mac(self, contribution_digest: str) -> bytes:
-        """Return the HMAC that is stored of a contribution; without the key it confirms no candidate
-        values."""
+        """Return the HMAC to store of a contribution; without the key it confirms no candidate values."""
         return hmac.digest(self.audit, bytes.fromhex(contribution_digest), "sha256")
 
 
@@ -70,8 +69,7 @@ def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
 
 
 def release_public(files: Files) -> bytes:
-    """Return the public half of the release key (raw). Raises RequestError: the file is missing, damaged, or
-    readable by others."""
+    """Return the public half of the release key (raw)."""
     return _release_key(files).public_key().public_bytes_raw()
 
 

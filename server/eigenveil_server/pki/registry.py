@@ -32,8 +32,7 @@ class CertificateStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentSnapshot:
-    """The deny-list and all certificates, by identity and fingerprint. `version` is the last audit line that
-    it reflects."""
+    """The deny-list and all certificates, by identity and fingerprint, as of the audit line `version`."""
 
     version: int
     denied: frozenset[CallerKey]
@@ -201,9 +200,8 @@ class Registry:
     def renew(
         self, caller: Identity, presented: str, csr_der: bytes, authority: Authority, days: float
     ) -> IssuedCertificate:
-        """Return the next certificate of `caller`, who presents the one with this fingerprint. The same key
-        gets the same certificate. The presented one stays valid until the next one is used.
-        """
+        """Return the next certificate of `caller`, the same for the same key. The one `presented`, by its
+        fingerprint, stays valid until the next one is used."""
         key, caller_key, now = requested_key(csr_der), (caller.role.value, caller.name), self._clock()
         new_key_print = key_print(key)
         with self._store.writer.transaction() as change:
@@ -265,10 +263,8 @@ class Registry:
             audit(change, self._clock(), "renewal-used", "/".join(caller_key), f"certificate {used}")
             failpoint("renewal-taking-up")
 
-    def deny(self, role: Role, name: str, reason: str = "") -> None:
-        """Refuse every further message of this identity, and void its unused tokens. The reason is for the
-        audit log.
-        """
+    def deny(self, role: Role, name: str) -> None:
+        """Refuse every further message of this identity, and void its unused tokens."""
         caller_key = (role.value, name)
         same = "(role, name) = (?, ?)"
         with self._store.writer.transaction() as change:
@@ -281,7 +277,7 @@ class Registry:
                 (*caller_key, self._clock()),
             )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
-            audit(change, self._clock(), "denied", "/".join(caller_key), reason)
+            audit(change, self._clock(), "denied", "/".join(caller_key))
 
     def sites(self) -> frozenset[str]:
         """Return the names of the sites that have enrolled and are not denied."""

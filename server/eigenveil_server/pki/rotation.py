@@ -65,8 +65,7 @@ def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
 
 
 def rotate(config: Config) -> bool:
-    """Make the next authority, its own root, and trust it from now on. Return False if the list that names it
-    waits for signatures. Raises RequestError: a rotation is under way."""
+    """Trust a new authority, its own root, from now on. Return False if the list waits for signatures."""
     with _locked_lists(config) as lists:
         authorities = _unchanging_authorities(config)
         made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
@@ -74,8 +73,7 @@ def rotate(config: Config) -> bool:
 
 
 def request(config: Config, out: Path) -> None:
-    """Make the next authority's key, and write the request that an external authority signs. Raises
-    RequestError: a rotation is under way, or `out` exists."""
+    """Make the next authority's key, and write the request that an external authority signs."""
     with _locked_lists(config) as lists:
         if lists.current_list is not None:
             _unchanging_authorities(config)
@@ -84,9 +82,8 @@ def request(config: Config, out: Path) -> None:
 
 
 def import_authority(config: Config, path: Path, signers: Signers) -> bool:
-    """Trust the authority whose certificate, made from `request`, is in `path`. Return False if the list that
-    names it waits for signatures. `signers` sign the lists after it, if any are named.
-    """
+    """Trust the authority whose certificate, made from `request`, is in `path`. Return False if the list
+    waits for signatures. `signers` sign the lists after it, if any are named."""
     with _locked_lists(config) as lists:
         certificate = certificates(read(path))[0]
         _check_authority(certificate)
@@ -118,8 +115,7 @@ def extend(config: Config, signers: Signers) -> bool:
 
 
 def accept(config: Config, paths: Sequence[Path]) -> None:
-    """Put the waiting list in force, with the signatures in these files. Raises RequestError: none waits, or
-    too few have signed it."""
+    """Put the waiting list in force, with the signatures in these files."""
     with _locked_lists(config) as lists:
         before = lists.current_list
         lists.accept([read(path) for path in paths])
@@ -127,8 +123,7 @@ def accept(config: Config, paths: Sequence[Path]) -> None:
 
 
 def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
-    """Sign a waiting list with a key on this machine, into the new file `out`. Raises RequestError: the key
-    cannot sign, or `out` exists."""
+    """Sign a waiting list with a key on this machine, into the new file `out`."""
     secret = signing_key(read_secret(key))
     check_new(out)
     write_durably(out, sign_list(secret, draft.to_json()))

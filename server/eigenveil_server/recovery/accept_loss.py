@@ -35,8 +35,7 @@ FAILURE_REASON = "the coordinator's ledger was restored to an older state; submi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoss:
-    """Charge for the lost part of a ledger, the studies it ended, and the sites whose checkpoints must arrive
-    before the next round."""
+    """Charge for the lost rows, the studies it ended, and the sites whose checkpoints must arrive first."""
 
     site: str
     checkpoint: Checkpoint

@@ -175,8 +175,7 @@ def _copy_database(config: Config, here: Path) -> Ledger:
 def _await_checkpoints(
     store: Store, federation: str, ledger: Ledger, lost_sites: Collection[str]
 ) -> list[str]:
-    """Record the restore and the sites whose checkpoints are awaited. Unused tokens are deleted, since they
-    may have been used after the backup."""
+    """Record the restore and the awaited sites. Unused tokens are deleted, which may be used by now."""
     sites = Registry(store, federation, unix_ms).sites()
     if unknown := ", ".join(sorted(set(lost_sites) - sites)):
         raise RequestError(Code.NOT_FOUND, f"not a site of {federation}: {unknown}")

@@ -33,8 +33,7 @@ from eigenveil_server.storage.repository import GroupCommit
 
 
 class RowTotals(NamedTuple):
-    """Totals of the rows read so far: number, last digest, amount spent or set aside, and True if all noise
-    is Gaussian."""
+    """Rows read so far: number, last digest, amount spent or set aside, and if all noise is Gaussian."""
 
     size: int
     last: str

@@ -67,8 +67,7 @@ MOST_PEM_BYTES = 16 * 1024
 
 
 async def check_still_admitted() -> None:
-    """Refuse a caller that lost admission after this call began; for calls that wait before they answer.
-    Raises PeerError: code `identity`."""
+    """Refuse a caller that lost admission after its call began; for calls that wait before they answer."""
     await _ADMISSION.get()()
 
 
@@ -168,8 +167,7 @@ class Authenticator:
     _clock: Clock
 
     def check_admitted(self, info: ConnectionInfo) -> None:
-        """Check that the caller of a connection is still admitted, as of the last refresh. Raises PeerError:
-        code `identity`."""
+        """Check that the caller of a connection is still admitted, as of the last refresh."""
         self._admissions.latest.check(*self.identify(info.certificate, info.tls))
 
     async def admit(self, method: str, info: ConnectionInfo) -> Callable[[], str]:

@@ -81,8 +81,7 @@ class StudyList:
         self._allowances: dict[str, TokenBucket] = {}  # of recent callers
 
     async def part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
-        """Return the studies after the study `after` (from the oldest, if empty), as many as fit a message.
-        Raises RequestError: code `not-found`: there is no such study."""
+        """Return the studies after `after` (from the oldest, if empty), as many as fit a message."""
         queue = self._queues[caller.uri]
         pending_part = queue.next.get(after)
         if pending_part is None:
@@ -170,8 +169,7 @@ class StudyList:
 
 @dataclass(slots=True, eq=False)
 class PendingPart:
-    """Part of the list that is being read, and the number of calls that wait for it. Without waiting calls it
-    is cancelled unless it has begun."""
+    """Part of the list that is being read, cancelled without waiting calls unless it has begun."""
 
     answer: asyncio.Future[pb.ListStudiesResponse]
     waiting: int = 0
@@ -179,8 +177,7 @@ class PendingPart:
 
 @dataclass(slots=True)
 class CallerQueue:
-    """Parts of one caller that are not finished. `next` are those that have not begun, by the study that they
-    follow."""
+    """Unfinished parts of one caller; `next` are those not begun, by the study that they follow."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     next: dict[str, PendingPart] = field(default_factory=dict)
@@ -203,8 +200,7 @@ class NextWork:
     _seconds: float
 
     async def wait(self, poll: Poll, checkpoint_digest: bytes) -> pb.NextWorkResponse:
-        """Process the poll of a site, then answer once there is work. Raises PeerError: code `identity`: the
-        site lost admission meanwhile."""
+        """Process the poll of a site, then answer once there is work, if the site is still admitted."""
         site, checkpoints = CALLER.get().name, self._checkpoints
         self._directory.note_call(site)
         await checkpoints.refresh()

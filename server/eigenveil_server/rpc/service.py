@@ -58,8 +58,7 @@ LARGEST_ROW = 2**63 - 1
 
 
 def release_part(sealed: SealedRelease, query_bytes: bytes, start: int) -> pb.GetRoundResponse:
-    """Return as much of a release as fits a message, from byte `start` of its values. [R21] The first part
-    also contains the query."""
+    """Return what fits a message of a release, from byte `start` of its values, and first its query. [R21]"""
     query_part = b"" if start else query_bytes
     free_bytes = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part))
     message = sealed.message(slice(start, start + free_bytes))
@@ -274,8 +273,7 @@ class Service(CoordinatorServicer):
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
-        """Return the plan to sign, with its queries, what it reveals and its cost. Nothing is charged.
-        Studies that SubmitStudy would refuse are refused."""
+        """Return the plan to sign, its queries and cost, or refuse as SubmitStudy would, without a charge."""
         submission = await self._submission(request.submission or DRAFT, request.study_toml)
         plan, explanation = await self._engine.submissions.explained(submission)
         return pb.ExplainStudyResponse(explanation_json=explanation, plan_json=plan.to_json())

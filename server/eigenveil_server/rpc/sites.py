@@ -232,8 +232,7 @@ class SiteDirectory:
         )
 
     def published(self) -> Dictionary | None:
-        """Return the dictionary in force, if any; another process may have published it. Raises RequestError:
-        code `not-ready`, it cannot be read, and no study is accepted without it."""
+        """Return the dictionary in force, if any; another process may have published it."""
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
         if not version:
@@ -257,8 +256,7 @@ class SiteDirectory:
         return self._last_call_hours.get(site, 0)
 
     def listed(self, after: str, caller: Identity) -> pb.ListSitesResponse:
-        """Return the enrolled sites after the name `after`, as many as fit a message. An analyst learns only
-        for themselves if a site admits them."""
+        """Return enrolled sites after the name `after`; an analyst learns only if a site admits themselves."""
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
             start_seconds=60 * self._config.start_minutes,
