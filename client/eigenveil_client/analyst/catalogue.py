@@ -111,9 +111,7 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
 
     The coordinator is not called if both sites and a dictionary are named.
 
-    Raises:
-        RequestError: the study is invalid, or the federation lacks a site or a column.
-    """
+    Raises RequestError: the study is invalid, or the federation lacks a site or a column."""
     columns, sites = _names(options["columns"]), _names(options["sites"] or "")
     named = options["named"] or FEDERATION
     view = None
@@ -152,9 +150,7 @@ def write_genotype_study(
 
     The coordinator is not called if sites are named.
 
-    Raises:
-        RequestError: the study or the file is invalid.
-    """
+    Raises RequestError: the study or the file is invalid."""
     found = variants(file)
     sites = _names(options["sites"] or "")
     view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())

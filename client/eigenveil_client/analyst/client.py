@@ -183,8 +183,7 @@ class Analyst:
         """Return the queries and the cost of a study as JSON: see `eigenveil.reporting.explain`."""
         parse_study(text)
         request = pb.ExplainStudyRequest(study_toml=text)
-        answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
-        return answer.explanation_json
+        return (await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)).explanation_json
 
     async def studies(self) -> list[pb.StudyRow]:
         """Return all studies of the federation, oldest first."""
@@ -208,9 +207,7 @@ class Analyst:
 
         A name may have the number by which lists distinguish studies of one name.
 
-        Raises:
-            RequestError: code `not-found`, no study or several match.
-        """
+        Raises RequestError: code `not-found`, no study or several match."""
         rows, long = await self.studies(), len(wanted) >= SHORTEST_PREFIX
         found = [row for row in rows if long and row.plan_digest.hex().startswith(wanted.lower())]
         found = found or [row for row in rows if row.name == wanted]
@@ -225,9 +222,7 @@ class Analyst:
     async def federation(self) -> FederationView:
         """Return the sites of the federation, their statements, and its dictionary, which is cached.
 
-        Raises:
-            PeerError: the answer is not signed, older than an earlier one, or cannot be shown.
-        """
+        Raises PeerError: the answer is not signed, older than an earlier one, or cannot be shown."""
         sent = await self._call(lambda stub: stub.GetDictionary, pb.GetDictionaryRequest())
         dictionary = accept_dictionary(self._identity, sent)
         sites: list[ListedSite] = []
@@ -254,9 +249,7 @@ class Analyst:
     async def release(self, plan_digest: bytes) -> bytes:
         """Return the release.json of a study, after a check of this federation's signature and the plan.
 
-        Raises:
-            RequestError: it is not available yet, or not signed by the federation.
-        """
+        Raises RequestError: it is not available yet, or not signed by the federation."""
         data, total = b"", 1
         while len(data) < total:  # a wide covariance exceeds one message [R12]
             request = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
@@ -283,10 +276,8 @@ class Analyst:
 
         `notify` is called when the connection is lost, and when it is restored.
 
-        Raises:
-            PeerError: code `unreachable`, after `WATCH_TIMEOUT_SECONDS` of failed attempts. A long round
-                without events is not a failure.
-        """
+        Raises PeerError: code `unreachable`, after `WATCH_TIMEOUT_SECONDS` of failed attempts. A long round
+        without events is not a failure."""
         after, attempt, failing, disconnected = 0, 0, math.inf, False
         while True:
             try:

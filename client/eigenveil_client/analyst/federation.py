@@ -76,9 +76,8 @@ class FederationView:
 def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
     """Return the sites in the rows of an answer, all after the name `after`.
 
-    Raises:
-        PeerError: code `protocol`, rows are invalid, not in order, or have statements that cannot be shown.
-    """
+    Raises PeerError: code `protocol`, rows are invalid, not in order, or have statements that cannot be
+    shown."""
     found = []
     for row in rows:
         if NAME.fullmatch(row.name) is None or row.name <= after:
@@ -91,11 +90,7 @@ def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
 
 
 def dictionary_of(view: FederationView) -> Dictionary:
-    """Return the federation's dictionary.
-
-    Raises:
-        RequestError: code `not-found`, none was published.
-    """
+    """Return the federation's dictionary. Raises RequestError: code `not-found`, none was published."""
     if view.dictionary is None:
         todo = "Name one with --dictionary, such as clinical, or ask the operator to publish one"
         raise RequestError(Code.NOT_FOUND, f"{view.name} has published no dictionary. {todo}")
@@ -131,9 +126,7 @@ def shipped() -> Dictionary:
 def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionary:
     """Return the dictionary that a study file in `folder` calls `named`.
 
-    Raises:
-        RequestError: no dictionary has that name, or it cannot be read.
-    """
+    Raises RequestError: no dictionary has that name, or it cannot be read."""
     if named == FEDERATION:
         found = stored_dictionary(load_profile(profile))
         if found is None:
@@ -159,9 +152,7 @@ def read_study(path: Path, profile: Path | None = None) -> StudyDraft:
 def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
     """Return the draft of a study file of `folder` with units and bounds from its dictionary.
 
-    Raises:
-        RequestError: the dictionary cannot be read, or lacks a column.
-    """
+    Raises RequestError: the dictionary cannot be read, or lacks a column."""
     if draft.is_complete:
         return draft
     named = draft.dictionary or FEDERATION

@@ -55,9 +55,7 @@ def proxy_rule(folder: Path) -> ProxyRule:
 
     deploy/config/profile.example.toml explains them.
 
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
     path = folder / "profile.toml"
     return config.load(path, ProxyRule) if path_exists(path) else DIRECT
 
@@ -127,9 +125,7 @@ class SigningKey:
     def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
         """Return the analyst's signed authorization of this plan, until the Unix time `expires`.
 
-        Raises:
-            RequestError: code `authorization`, the plan names another analyst.
-        """
+        Raises RequestError: code `authorization`, the plan names another analyst."""
         return authorize(plan, self.signed, expires, self.signing.sign)
 
 

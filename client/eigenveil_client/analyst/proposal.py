@@ -196,9 +196,7 @@ def expiry(now: float, days: int) -> int:
 def check_days(days: int) -> None:
     """Raise an error if a signature cannot be valid for this many days.
 
-    Raises:
-        RequestError: code `bad-argument`.
-    """
+    Raises RequestError: code `bad-argument`."""
     if not 1 <= days <= MOST_DAYS:
         why = f"a signature is valid for 1 to {MOST_DAYS} days, not {days} (expires_days)"
         raise RequestError(Code.BAD_ARGUMENT, why)

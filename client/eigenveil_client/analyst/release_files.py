@@ -40,9 +40,7 @@ class WrittenRelease(NamedTuple):
 def read_key(text: str) -> bytes:
     """Return a raw Ed25519 public key from 64 hexadecimal digits, or from a file such as authorities.json.
 
-    Raises:
-        RequestError: it is neither, or a private key.
-    """
+    Raises RequestError: it is neither, or a private key."""
     given = text.strip()
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
@@ -89,9 +87,7 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
 def write_result(data: bytes, folder: Path) -> WrittenRelease:
     """Write an intact release.json and its report.html into `folder`, and replace those of the same study.
 
-    Raises:
-        InternalError, RequestError: as `check_folder`.
-    """
+    Raises InternalError, RequestError: as `check_folder`."""
     # imported here, as drawing takes a second to import
     from eigenveil.reporting.report import render
 
@@ -107,9 +103,7 @@ def write_result(data: bytes, folder: Path) -> WrittenRelease:
 def check_signer(release: SignedRelease, key: str | None, profile: Path | None) -> bool:
     """Return False if neither a key is stated nor the profile is of the release's federation.
 
-    Raises:
-        RequestError: that key has not signed the release; or as `read_key` and `profile_key`.
-    """
+    Raises RequestError: that key has not signed the release; or as `read_key` and `profile_key`."""
     trusted = profile_key(profile, release.document["plan"]["federation"]) if key is None else read_key(key)
     if trusted is not None:
         verify_release(release, trusted)
@@ -181,9 +175,7 @@ def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:
     """Return the release key that the profile trusts; None if the default profile is not of `federation`.
 
-    Raises:
-        RequestError: the named profile is not of `federation`, or is damaged.
-    """
+    Raises RequestError: the named profile is not of `federation`, or is damaged."""
     folder = profile or default_profile()
     owner = folder_identity(folder)
     if owner is not None and owner.federation == federation:

@@ -55,9 +55,7 @@ def predicted_error_text(result: Mapping[str, Any]) -> str:
 def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
     """Return the study in a file, checked against the federation, and print its overrides. It is not sent.
 
-    Raises:
-        RequestError: it is refused, or the federation lacks its sites or columns.
-    """
+    Raises RequestError: it is refused, or the federation lacks its sites or columns."""
     study = federation.study(file)
     print_overrides(study.resolved)
     return study
@@ -66,9 +64,7 @@ def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
 def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:
     """Ask for confirmation if a study has, or will have, a result and would be charged again.
 
-    Raises:
-        RequestError: code `conflict`, it was not confirmed.
-    """
+    Raises RequestError: code `conflict`, it was not confirmed."""
     same = study.same(submission)
     if same is None:
         return
@@ -92,9 +88,7 @@ def check_can_sign(*, yes: bool, as_json: bool) -> None:
 def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None]:
     """Return a function that prints a summary, adds it to `summaries`, and asks to sign unless `yes`.
 
-    Raises:
-        RequestError: code `conflict`, the answer is no.
-    """
+    Raises RequestError: code `conflict`, the answer is no."""
 
     def show_summary(summary: str) -> None:
         summaries.append(summary)
@@ -108,9 +102,7 @@ def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None
 def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:
     """Watch a study; return True after its release, and False if the user stopped watching.
 
-    Raises:
-        RequestError: it ended without a release.
-    """
+    Raises RequestError: it ended without a release."""
     with Display(console, f"{run.name} ({run.short})", quiet=quiet or events) as display:
         try:
             for message in run.messages():

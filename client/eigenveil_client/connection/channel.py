@@ -36,9 +36,7 @@ async def negotiate_version(
 ) -> pb.HelloResponse:
     """Make the first call of a connection: agree on a protocol version, and send the fields of `extra`.
 
-    Raises:
-        EigenveilError: code `version`, no common version; or as `call`.
-    """
+    Raises EigenveilError: code `version`, no common version; or as `call`."""
     request = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
     if extra is not None:
         request.MergeFrom(extra)
@@ -60,9 +58,7 @@ async def call(
 
     `seconds` is the time limit of one attempt.
 
-    Raises:
-        EigenveilError: the coordinator's own error, or code `unreachable` after the last attempt.
-    """
+    Raises EigenveilError: the coordinator's own error, or code `unreachable` after the last attempt."""
     for attempt in range(attempts):
         try:
             return await method(request, timeout=seconds)
@@ -79,9 +75,7 @@ async def fetch_round(
 ) -> pb.SealedRound:
     """Return the signed release of a round, fetched in as many calls as its size needs. [R21]
 
-    Raises:
-        EigenveilError: as `get_round`; or code `protocol`, the size differs from the announced one.
-    """
+    Raises EigenveilError: as `get_round`; or code `protocol`, the size differs from the announced one."""
     release, values, total = pb.SealedRound(), bytearray(), 1
     while len(values) < total:
         request = pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values))

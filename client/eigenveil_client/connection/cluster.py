@@ -44,9 +44,7 @@ Progress = Callable[[int, int], None]  # called with (finished tasks, all tasks)
 class ClusterAddress:
     """Address of a scheduler, and the certificate files of the connection to it.
 
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
 
     scheduler: str = ""
     scheduler_ca: Path | None = None
@@ -146,8 +144,7 @@ class Cluster:
             RequestError: code `bad-data`: one task ended several workers.
         """
         with self._translate_errors():
-            count_done = partial(_report_progress, tracked, report)
-            return [_result(one, count_done) for one in futures]
+            return [_result(one, partial(_report_progress, tracked, report)) for one in futures]
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -226,9 +223,7 @@ def _check_tls(scheduler: str, context: SSLContext) -> None:
 
     A Dask client whose handshake fails because the server sends plain text first never closes its socket.
 
-    Raises:
-        OSError: no answer within `CONNECT_SECONDS`, or no certificate of this cluster.
-    """
+    Raises OSError: no answer within `CONNECT_SECONDS`, or no certificate of this cluster."""
     split, deadline = urlsplit(scheduler), time.monotonic() + CONNECT_SECONDS
     while True:
         try:

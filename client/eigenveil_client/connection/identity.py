@@ -190,9 +190,7 @@ def load_identity(folder: Path) -> StoredIdentity:
 def folder_identity(folder: Path) -> Identity | None:
     """Return the identity that owns the folder, also with an expired certificate; None before enrolment.
 
-    Raises:
-        RequestError: the file is damaged.
-    """
+    Raises RequestError: the file is damaged."""
     if not path_exists(folder / files.ABOUT):
         return None
     try:
@@ -218,9 +216,7 @@ def key_comparison_text(key_print: str) -> str:
 def read_join(path: Path) -> JoinFile:
     """Return a join file, which only its owner may be able to read.
 
-    Raises:
-        RequestError: it cannot be read or is not a join file.
-    """
+    Raises RequestError: it cannot be read or is not a join file."""
     try:
         data = parse_json(read_secret(path))
         join = JoinFile(**data)

@@ -43,11 +43,7 @@ RENEWAL = "renewal"
 
 
 def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """Return the key and its certificate.
-
-    Raises:
-        RequestError: missing, damaged, or readable by others.
-    """
+    """Return the key and its certificate. Raises RequestError: missing, damaged, or readable by others."""
     data = read_secret(folder / KEY)
     try:
         return _parse_key(data), x509.load_pem_x509_certificate(data)
@@ -65,9 +61,7 @@ def pending_key(folder: Path, purpose: str) -> ec.EllipticCurvePrivateKey:
 
     `purpose` is `RENEWAL` or the digest of a token.
 
-    Raises:
-        RequestError: a file is damaged. InternalError: code `storage`.
-    """
+    Raises RequestError: a file is damaged. InternalError: code `storage`."""
     path, line = folder / PENDING, f"for {purpose}\n".encode()
     pending = read_secret(path) if path.exists() else b""
     if pending.startswith(line):
@@ -96,9 +90,7 @@ def verified_certificate(
 ) -> x509.Certificate:
     """Return the issued certificate, if it is for this identity and signed by one of the authorities.
 
-    Raises:
-        PeerError: code `identity`.
-    """
+    Raises PeerError: code `identity`."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate_pem)
     except UNREADABLE as problem:
@@ -111,11 +103,7 @@ def verified_certificate(
 
 
 def check_matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCurvePrivateKey) -> None:
-    """Check that a certificate is for `identity` and `key`.
-
-    Raises:
-        PeerError: code `identity`.
-    """
+    """Check that a certificate is for `identity` and `key`. Raises PeerError: code `identity`."""
     if parse_identity(only_uri(leaf)) != identity or leaf.public_key() != key.public_key():
         why = f"the certificate is not for {identity.uri} and the key in this folder; enrol again"
         raise PeerError(Code.IDENTITY, why)
@@ -124,9 +112,7 @@ def check_matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCu
 def store_key_pair(folder: Path, key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate) -> None:
     """Store a certificate and its key as the ones in force.
 
-    Raises:
-        InternalError: code `storage`; what was in force before still is.
-    """
+    Raises InternalError: code `storage`; what was in force before still is."""
     failpoint("identity-replacing")
     write_secret(folder / KEY, _to_pem(key) + leaf.public_bytes(serialization.Encoding.PEM))
     failpoint("identity-replaced")
@@ -154,11 +140,7 @@ AUTHORITIES_LOCK = "authorities.lock"  # one process at a time compares and writ
 
 
 def stored_authorities(folder: Path) -> AuthorityList:
-    """Return the list in force.
-
-    Raises:
-        RequestError: there is none, or it is damaged.
-    """
+    """Return the list in force. Raises RequestError: there is none, or it is damaged."""
     path, todo = folder / AUTHORITIES_FILE, "enrol again with a new join file from the coordinator's operator"
     if not path_exists(path):
         raise RequestError(Code.BAD_CONFIG, f"{folder} holds no list of authorities; {todo}")
@@ -171,9 +153,7 @@ def stored_authorities(folder: Path) -> AuthorityList:
 def follow_authorities(current: AuthorityList, sent: Sequence[pb.SignedAuthorities]) -> AuthorityList:
     """Return the last of the lists sent, each of which must follow the one before.
 
-    Raises:
-        PeerError: one does not follow; it is logged, and none is accepted.
-    """
+    Raises PeerError: one does not follow; it is logged, and none is accepted."""
     try:
         return update_authorities(current, lists_from_proto(sent), datetime.now(UTC))
     except PeerError as problem:
@@ -186,9 +166,7 @@ def accept_authorities(
 ) -> AuthorityList:
     """Return the list in force after the lists that were sent for `shown`; it is durable.
 
-    Raises:
-        PeerError: as `follow_authorities`. InternalError: code `storage`.
-    """
+    Raises PeerError: as `follow_authorities`. InternalError: code `storage`."""
     with locked(folder / AUTHORITIES_LOCK):
         current = stored_authorities(folder)
         if not sent or current != shown:  # another process was faster
@@ -202,9 +180,7 @@ def accept_authorities(
 def reset_authorities(folder: Path, authorities: AuthorityList) -> None:
     """Put the list of a join file in force, and log the change. Only here may the version decrease.
 
-    Raises:
-        InternalError: code `storage`; what was in force before still is.
-    """
+    Raises InternalError: code `storage`; what was in force before still is."""
     with locked(folder / AUTHORITIES_LOCK):
         try:
             before = stored_authorities(folder)

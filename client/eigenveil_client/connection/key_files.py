@@ -69,10 +69,8 @@ class KeyFile:
     def read(self) -> Mapping[str, bytes]:
         """Return the raw private keys, by name.
 
-        Raises:
-            RequestError: code `bad-config`, the file is a link, damaged, another party's, or others can read
-                it.
-        """
+        Raises RequestError: code `bad-config`, the file is a link, damaged, another party's, or others can
+        read it."""
         if self.path.is_symlink():
             why = f"{self.path} is a link, but a private key must be a file: put the file itself there"
             raise RequestError(Code.BAD_CONFIG, why)

@@ -59,9 +59,7 @@ class ProxyRule:
     """Keys of a configuration: `proxy` is empty (direct connection), `environment`, or http://host:port.
     `proxy_credentials` is a file with one line, user:password, that only its owner may read.
 
-    Raises:
-        RequestError: code `bad-config`, on construction.
-    """
+    Raises RequestError: code `bad-config`, on construction."""
 
     proxy: str = ""
     proxy_credentials: Path | None = None
@@ -75,9 +73,7 @@ class ProxyRule:
     def proxy_for(self, coordinator: str) -> Proxy | None:
         """Return the proxy to use for `coordinator`, or None.
 
-        Raises:
-            RequestError: the environment's proxy or the credentials cannot be used.
-        """
+        Raises RequestError: the environment's proxy or the credentials cannot be used."""
         url = _environment_proxy(coordinator) if self.proxy == ENVIRONMENT else self.proxy
         if not url:
             return None
@@ -121,11 +117,7 @@ def _environment_proxy(coordinator: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `[host]:port`.
-
-    Raises:
-        RequestError: not of that form.
-    """
+    """Return host and port of `host:port` or `[host]:port`. Raises RequestError: not of that form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise RequestError(Code.BAD_CONFIG, f"{address!r} is not an address; write host:port")
@@ -135,9 +127,7 @@ def split_address(address: str) -> tuple[str, int]:
 async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
     """Return a new TCP connection that ends at `coordinator`.
 
-    Raises:
-        PeerError: code `unreachable`, naming the proxy and its status line if it is the cause.
-    """
+    Raises PeerError: code `unreachable`, naming the proxy and its status line if it is the cause."""
     host, port = split_address(coordinator) if proxy is None else (proxy.host, proxy.port)
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES)

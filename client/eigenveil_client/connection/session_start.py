@@ -50,9 +50,7 @@ class Generation:
     def announce(self) -> tuple[bytes, bytes]:
         """Return the current and the announced value; they are on disk, and unchanged until `confirm`.
 
-        Raises:
-            RequestError: the file is damaged. InternalError: code `storage`.
-        """
+        Raises RequestError: the file is damaged. InternalError: code `storage`."""
         current, upcoming = self._read()
         if not upcoming:
             upcoming = os.urandom(GENERATION_BYTES)
@@ -76,8 +74,7 @@ class Generation:
             raise identity_files.damaged(self._path.parent) from problem
 
     def _write(self, current: bytes, upcoming: bytes) -> None:
-        values = {"shown": current.hex(), "next": upcoming.hex()}
-        write_secret(self._path, json.dumps(values).encode())
+        write_secret(self._path, json.dumps({"shown": current.hex(), "next": upcoming.hex()}).encode())
 
 
 def due(stored: StoredIdentity) -> bool:
@@ -154,9 +151,7 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
 
     Failures are retried, and each is logged once.
 
-    Raises:
-        InternalError: code `storage`; the process must end.
-    """
+    Raises InternalError: code `storage`; the process must end."""
     logged_code: Code | None = None
     while True:
         left = (stored.renews - datetime.now(UTC)).total_seconds()
@@ -172,8 +167,7 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
             if problem.code is not logged_code:
                 logged_code = problem.code
                 event("renewal-failed", logging.WARNING, code=logged_code.value, detail=problem)
-        life = (stored.expires - stored.renews).total_seconds()
-        await asyncio.sleep(min(RETRY_SECONDS, life / 10))
+        await asyncio.sleep(min(RETRY_SECONDS, (stored.expires - stored.renews).total_seconds() / 10))
 
 
 DICTIONARY_FILE = "dictionary.json"
@@ -185,9 +179,7 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
 
     None if there is none, or if it belongs to another federation or release key than the trusted ones.
 
-    Raises:
-        InternalError: code `storage`.
-    """
+    Raises InternalError: code `storage`."""
     if not path_exists(stored.folder / DICTIONARY_FILE):
         return None
     try:

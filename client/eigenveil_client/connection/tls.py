@@ -33,9 +33,7 @@ NAME_LENGTH = 100
 async def handshake(address: str, context: ssl.SSLContext, proxy: Proxy | None) -> x509.Certificate:
     """Return the certificate presented at `address`; the connection ends with the handshake.
 
-    Raises:
-        PeerError: code `unreachable`. ssl.SSLError, OSError: the handshake failed.
-    """
+    Raises PeerError: code `unreachable`. ssl.SSLError, OSError: the handshake failed."""
     host, _ = split_address(address)
     _, writer = await connect(address, proxy)
     try:
@@ -170,9 +168,7 @@ async def verified_channel(
 def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
     """Check that a certificate is for servers, without wildcard, and of the coordinator of `federation`.
 
-    Raises:
-        PeerError: code `identity`.
-    """
+    Raises PeerError: code `identity`."""
     identity, usages = parse_identity(only_uri(leaf)), list[x509.ObjectIdentifier]()
     with suppress(*UNREADABLE):
         usages += leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -195,9 +191,7 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
 def only_uri(certificate: x509.Certificate) -> str:
     """Return the only URI among a certificate's subject alternative names.
 
-    Raises:
-        PeerError: code `identity`, none or several.
-    """
+    Raises PeerError: code `identity`, none or several."""
     uris: list[str] = []
     with suppress(*UNREADABLE):
         uris += _alternative_names(certificate).get_values_for_type(x509.UniformResourceIdentifier)
@@ -209,9 +203,7 @@ def only_uri(certificate: x509.Certificate) -> str:
 def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
     """Return a TLS 1.3 context that trusts `ca_pem` only and presents `client`.
 
-    Raises:
-        RequestError: the stored files cannot be used.
-    """
+    Raises RequestError: the stored files cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # An authority is trusted itself, also if another root has signed it [R19].
@@ -232,9 +224,7 @@ async def verified_leaf(
 ) -> x509.Certificate:
     """Return the certificate, verified by the federation's CA, from one TLS 1.3 handshake.
 
-    Raises:
-        PeerError: code `unreachable`; or `identity`, naming the actual issuer.
-    """
+    Raises PeerError: code `unreachable`; or `identity`, naming the actual issuer."""
     context = tls_context(ca_pem, client)
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):

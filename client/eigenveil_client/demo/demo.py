@@ -106,9 +106,7 @@ def demonstrate(
     gets the result, the federation then serves until it is interrupted. All processes are stopped at the
     end, also after an error.
 
-    Raises:
-        EigenveilError: a command failed; the message names its log.
-    """
+    Raises EigenveilError: a command failed; the message names its log."""
     started = time.monotonic()
     with open_demo_folder(out) as layout:
         layout.study.write_text(study_to_toml(study))
@@ -123,7 +121,7 @@ def demonstrate(
             digest = federation.finish_submission(submission)
             log_step(f"Submitted the study: {digest[:12]}")
             identity = load_identity(layout.analyst)
-            release = asyncio.run(_watch(identity, bytes.fromhex(digest), federation, on_event))
+            release = asyncio.run(watch_release(identity, bytes.fromhex(digest), federation, on_event))
             ledger_tasks = federation.start_reading_ledgers()
             log_step("Writing the release and its report")
             sin_angle = results.write_results(layout, study, records, release, identity)
@@ -173,7 +171,7 @@ def _set_up(
     return records, sizes
 
 
-async def _watch(
+async def watch_release(
     identity: StoredIdentity, digest: bytes, federation: DemoFederation, on_event: EventHandler
 ) -> bytes:
     """Return the release after the end of the study; raise if a daemon ends before."""

@@ -35,9 +35,7 @@ class DemoLedgers(NamedTuple):
 class DemoFederation:
     """A coordinator and its sites on loopback, with budgets and policies that allow `study`.
 
-    Raises:
-        RequestError: the study cannot be planned.
-    """
+    Raises RequestError: the study cannot be planned."""
 
     def __init__(self, layout: DemoLayout, study: Study, processes: Processes) -> None:
         plan = make_plan(study, federation=NAME, submission=NAME)
@@ -188,8 +186,7 @@ class DemoFederation:
 
     def restart(self, name: str) -> None:
         """Start the coordinator or a site again, and wait until it serves."""
-        job = self._serve_coordinator() if name == COORDINATOR else self.serve_site(name)
-        self._processes.ready([job])
+        self._processes.ready([self._serve_coordinator() if name == COORDINATOR else self.serve_site(name)])
 
     def start_reading_ledgers(self) -> list[Task]:
         """Start reading the coordinator's status and every site's two ledgers."""

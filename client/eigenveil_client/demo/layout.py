@@ -66,9 +66,7 @@ def open_demo_folder(root: Path) -> Iterator[DemoLayout]:
 
     Only files of an earlier demonstration are replaced.
 
-    Raises:
-        RequestError: code `conflict`, the folder holds other files, or a demonstration runs in it.
-    """
+    Raises RequestError: code `conflict`, the folder holds other files, or a demonstration runs in it."""
     root = root.absolute()
     marker = root / MARKER
     if not path_exists(marker) and is_occupied(root):
@@ -110,8 +108,7 @@ def demo_study(
     sites: int, algorithm: Algorithm, components: int, epsilon: float, trust: Trust = Trust.CENTRAL
 ) -> Study:
     """Return the packaged study with these settings."""
-    packaged = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
-    study = parse_study(packaged)
+    study = parse_study(files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text())
     names = tuple(f"hospital-{i + 1}" for i in range(sites))
     settings = replace(study, algorithm=algorithm, components=components, epsilon=epsilon, trust=trust)
     return replace(settings, federation=replace(study.federation, sites=names))
@@ -133,8 +130,7 @@ def demo_dictionary(study: Study) -> Dictionary:
 
 def write_records(layout: DemoLayout, study: Study, values: FloatArray) -> dict[str, int]:
     """Write one CSV file for each site, the first the largest; return the numbers of records."""
-    weights = {name: 1 / (i + 1) for i, name in enumerate(study.federation.sites)}
-    parts = split_rows(values, weights)
+    parts = split_rows(values, {name: 1 / (i + 1) for i, name in enumerate(study.federation.sites)})
     for name, part in parts.items():
         with layout.records(name).open("w", newline="") as file:
             writer = csv.writer(file)

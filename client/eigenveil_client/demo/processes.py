@@ -142,9 +142,7 @@ class Processes:
     def finish(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
         """Wait until the commands succeed; return the JSON object that each printed last.
 
-        Raises:
-            EigenveilError: the command's own error, with its log.
-        """
+        Raises EigenveilError: the command's own error, with its log."""
         deadline = time.monotonic() + COMMAND_SECONDS
         for task in tasks:
             _wait_until(lambda one: _code(one) is not None, task, "did not end", deadline)
@@ -155,9 +153,7 @@ class Processes:
     def ready(self, jobs: Sequence[Job]) -> None:
         """Wait until each daemon has printed that it serves.
 
-        Raises:
-            EigenveilError: a daemon ended, or took too long.
-        """
+        Raises EigenveilError: a daemon ended, or took too long."""
         deadline = time.monotonic() + COMMAND_SECONDS
         for job in jobs:
             _wait_until(lambda one: b"\n" in one.out.read_bytes(), job, "did not serve", deadline)

@@ -48,9 +48,7 @@ def select_algorithms(
 
     `private`: only algorithms that may run on confidential records.
 
-    Raises:
-        RequestError: an unknown name, or no algorithm to run.
-    """
+    Raises RequestError: an unknown name, or no algorithm to run."""
     references = () if private else (Algorithm.OJA,)
     known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, *references)}
     requested = list(known) if names is None else [name.strip() for name in names.split(",")]
@@ -109,9 +107,7 @@ def load(argument: str) -> CustomAlgorithm:
 
     The file is executed: it is the user's own file. Names that begin with _ are helpers.
 
-    Raises:
-        RequestError: code `bad-argument`: the file cannot be read or run, or has none or several.
-    """
+    Raises RequestError: code `bad-argument`: the file cannot be read or run, or has none or several."""
     file, _, name = argument.rpartition(":")
     if not file or Path(argument).exists():
         file, name = argument, ""

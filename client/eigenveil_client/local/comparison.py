@@ -76,9 +76,7 @@ class FederatedComparison:
 def consent(study: Study, chosen: AlgorithmSelection, *, yes: bool, as_json: bool) -> None:
     """Print the total cost, and require the user's approval.
 
-    Raises:
-        RequestError: no approval is possible with --json. click.Abort: not approved.
-    """
+    Raises RequestError: no approval is possible with --json. click.Abort: not approved."""
     cost = cost_text(study, [one.algorithm for one in chosen.runnable])
     if yes:
         return

@@ -62,9 +62,7 @@ def sweep_table(rows: Sequence[dict[str, Any]]) -> Table:
 def draw_sweep(path: Path, found: Sequence[EpsilonPrediction], study_epsilon: float, title: str) -> None:
     """Draw the predicted error against epsilon.
 
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    Raises InternalError: code `storage`, it cannot be written."""
     from eigenveil.reporting.figures.components import error_curve
 
     def paint(figure: Figure) -> None:
@@ -89,9 +87,7 @@ MEANING = (
 def read_assumed_spectrum(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
     """Return the assumed spectrum of the records.
 
-    Raises:
-        RequestError: both a sample and a spectrum, or one that cannot be read.
-    """
+    Raises RequestError: both a sample and a spectrum, or one that cannot be read."""
     d, k = study.dimension, study.components
     if sample is not None and spectrum is not None:
         raise RequestError(Code.BAD_ARGUMENT, "give --sample or --spectrum, not both")
@@ -144,9 +140,8 @@ def predict_sweep(
 ) -> dict[str, Any]:
     """Return the predictions at several epsilons and the path of their picture, if requested.
 
-    Raises:
-        RequestError: no prediction is possible at any epsilon. InternalError: the picture cannot be written.
-    """
+    Raises RequestError: no prediction is possible at any epsilon. InternalError: the picture cannot be
+    written."""
     if epsilons is None and plot is None:
         return {}
     requested = set(epsilons_around(study.epsilon) if epsilons is None else epsilons)

@@ -77,12 +77,9 @@ def privacy_overrides(trust: str | None, colluding: int | None, attempts: int | 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
     """Return the records of each site in the columns' units, divided by their content.
 
-    Raises:
-        RequestError: the split cannot be read.
-    """
+    Raises RequestError: the split cannot be read."""
     names = study.federation.sites
-    weights = _weights(split, len(names))
-    places = site_places(rows, dict(zip(names, weights, strict=True)), unit(study))
+    places = site_places(rows, dict(zip(names, _weights(split, len(names)), strict=True)), unit(study))
     step = steps(study) * unit(study)
     return {name: offsets(study) + rows[mine] * step for name, mine in places.items()}
 
@@ -128,9 +125,7 @@ def _failures(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the round and the attempt, both from 0, and the site of each text.
 
-    Raises:
-        RequestError: invalid form, or an unknown site.
-    """
+    Raises RequestError: invalid form, or an unknown site."""
     for item in given:
         matched = pattern.fullmatch(item)
         if matched is None or matched["site"] not in study.federation.sites:

@@ -172,9 +172,7 @@ WIDTH = 12.0  # inches
 def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
     """Draw variances and loadings, and arrows and correlations if the release has them.
 
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    Raises InternalError: code `storage`, it cannot be written."""
     subject = ReleaseFigureData.of(document)
     panels: list[Callable[[Axes], None]] = [
         lambda axes: scree(axes, subject),
@@ -208,9 +206,7 @@ def rows_with_error(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 def draw_comparison(path: Path, rows: Sequence[ComparisonRow], title: str) -> None:
     """Draw the measured errors with the range over the repeats, and the errors stated by the releases.
 
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-    """
+    Raises InternalError: code `storage`, it cannot be written."""
     known = rows_with_error(rows)
 
     def paint(figure: Figure) -> None:

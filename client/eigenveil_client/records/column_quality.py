@@ -18,7 +18,7 @@ from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.recoding.gather import blocks
 from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.persons import MarkedValues, joined
-from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords, Headers
 
@@ -55,9 +55,7 @@ def check_units(columns: Iterable[Column], ranges: PlausibleRanges) -> None:
     Otherwise a study could switch the check of plausible values off by its unit. Only settings and the study
     are compared, no record.
 
-    Raises:
-        RequestError: code `site-policy`.
-    """
+    Raises RequestError: code `site-policy`."""
     other = [
         f"{one.name} in {one.unit or 'no unit'} (site's dictionary: {ranges[one.name].unit or 'none'})"
         for one in columns
@@ -143,8 +141,6 @@ MOST_FREQUENT = 20
 BINS = 20
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
-Rules = tuple[ColumnRule, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnProfile:
@@ -170,9 +166,7 @@ def profile(
 ) -> Iterator[ColumnProfile]:
     """Yield a profile of each of `columns`, which maps names to bounds, if there are any.
 
-    Raises:
-        BadRecords: the records as a whole cannot be read.
-    """
+    Raises BadRecords: the records as a whole cannot be read."""
     names, table, at_once = list(columns), reading.table, AT_ONCE
     if isinstance(table, GenotypeTable):
         at_once = max(at_once, CELLS // max(1, table.persons))
@@ -188,14 +182,12 @@ def profile(
 def _profile_column(
     reading: Reading, rules: Rules, name: str, bounds: Bounds | None, person: str | None
 ) -> ColumnProfile:
+    headers: tuple[str, ...] = ()
     try:
         headers = column_parser(Headers(reading.table.headers), rules, name, None).headers
-    except BadRecords as problem:
-        return ColumnProfile(name=name, problem=str(problem))
-    try:
         return _profile_columns(reading, rules, {name: bounds}, person)[0]
     except BadRecords as problem:
-        if problem.about not in headers:
+        if headers and problem.about not in headers:
             raise
         return ColumnProfile(name=name, problem=str(problem))
 

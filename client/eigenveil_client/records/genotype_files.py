@@ -276,9 +276,7 @@ class VariantList:
 def list_variants(path: Path) -> VariantList:
     """List the variants of a .bim by their A1 allele, or those of a VCF-Zarr group by their first alternate.
 
-    Raises:
-        BadRecords: the file cannot be read, or a variant's name is there twice.
-    """
+    Raises BadRecords: the file cannot be read, or a variant's name is there twice."""
     found = _variants(path)
     usable = [(name, counted) for name, counted, other in found if _shows_strand(counted, other)]
     twice = [name for name, times in Counter(name for name, _ in usable).items() if times > 1]

@@ -63,9 +63,7 @@ class GenotypeMatrix(Protocol):
     def counts(self, here: slice, columns: Alleles) -> Counts:
         """Return the counts of alleles in persons, or MISSING. Shape: (columns, persons).
 
-        Raises:
-            Exception: any error of the library; it is not shown, as it may quote a genotype.
-        """
+        Raises Exception: any error of the library; it is not shown, as it may quote a genotype."""
 
     def digest(self) -> bytes:
         """Return the digest of the file and of the lists beside it."""

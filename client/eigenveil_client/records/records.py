@@ -26,7 +26,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import NO_RANGES, ColumnQuality, PlausibleRanges, check_units
 from eigenveil_client.records.grid_encoding import grid_encoder
 from eigenveil_client.records.recoding.parsing import column_parser
-from eigenveil_client.records.recoding.rule import ColumnRule, digest
+from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
@@ -34,7 +34,6 @@ from eigenveil_client.records.tables.source import Headers, RecordsConfig, name_
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 
-Rules = tuple[ColumnRule, ...]
 RowSink = Callable[[GridRows], None]
 
 
@@ -139,9 +138,7 @@ def check_study(study: Study, rules: Rules, plausible: PlausibleRanges) -> None:
     Another unit does so, and a name that bypasses a rule or a plausible range: the header that a rule reads,
     or a ruled name with a unit in brackets behind it.
 
-    Raises:
-        RequestError: code `site-policy`.
-    """
+    Raises RequestError: code `site-policy`."""
     check_units(study.columns, plausible)
     columns = {name for rule in rules for name in rule.columns}
     raw, ruled = {rule.source for rule in rules if rule.source} - columns, columns | set(plausible)

@@ -229,14 +229,13 @@ def _site(site: ListedSite) -> Mapping[str, Any]:
 def _column(column: DictionaryColumn, view: FederationView) -> Mapping[str, Any]:
     names = {one.name for one in column.columns}
     offered = tuple(one.name for one in view.sites if names & set(one.offers or ()))
-    states = any(one.offers is not None for one in view.sites)
     return {
         "column": column.name if not column.levels else ", ".join(sorted(names)),
         "unit": column.unit,
         "lower": column.lower,
         "upper": column.upper,
         "meaning": column.meaning,
-    } | ({"offered by": offered} if states else {})
+    } | ({"offered by": offered} if any(one.offers is not None for one in view.sites) else {})
 
 
 def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:

@@ -99,18 +99,16 @@ def cost_of(explanation: Mapping[str, Any]) -> Cost:
 
 def promise_text(study: Study) -> str:
     """Return epsilon, the neighbouring relation and delta, as text."""
-    named = study.neighbours.value
-    return f"{shown(study.epsilon)} ({named}), except with probability {shown(study.delta)}"
+    epsilon, delta = shown(study.epsilon), shown(study.delta)
+    return f"{epsilon} ({study.neighbours.value}), except with probability {delta}"
 
 
 def _error(found: Prediction) -> str:
     error = found.error
     if error is None:
         return "not known for this algorithm"
-    return (
-        f"{error.median:.2g} (8 in 10 runs: {error.low:.2g} to {error.high:.2g}) on a scale from 0, exact, "
-        "to 1, noise"
-    )
+    runs = f"8 in 10 runs: {error.low:.2g} to {error.high:.2g}"
+    return f"{error.median:.2g} ({runs}) on a scale from 0, exact, to 1, noise"
 
 
 def plan_of(study: Study) -> StudyPlan:
@@ -119,8 +117,7 @@ def plan_of(study: Study) -> StudyPlan:
     Raises:
         RequestError: its algorithm cannot run it, or its epsilon is too small.
     """
-    plan = make_plan(study)
-    return StudyPlan(study=study, prediction=predict(study), explanation=explain(plan))
+    return StudyPlan(study=study, explanation=explain(make_plan(study)), prediction=predict(study))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

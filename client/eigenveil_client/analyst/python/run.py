@@ -38,8 +38,7 @@ def watching(run: Run) -> AbstractContextManager[Display | _NotebookDisplay]:
 def in_notebook() -> bool:
     """Return True in the kernel of a notebook, without an import of IPython."""
     ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return hasattr(shell, "kernel")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class _NotebookDisplay:
@@ -120,8 +119,7 @@ class Run(Summary):
     def messages(self) -> Iterator[pb.StudyEvent | str | None]:
         """Yield its events up to its end, notices on the connection, and None while no event arrives."""
         sentences: list[str] = []
-        events = self._coordinator.each(lambda analyst: analyst.watch(self._plan, sentences.append))
-        for event in events:
+        for event in self._coordinator.each(lambda analyst: analyst.watch(self._plan, sentences.append)):
             while sentences:
                 yield sentences.pop(0)
             self._seen = event or self._seen
@@ -168,8 +166,7 @@ class Run(Summary):
         if last is not None and last.state == pb.STUDY_STATE_CANCELLED:
             raise RequestError(Code.CANCELLED, "the study was cancelled; its charges remain")
         if last is None or last.state != pb.STUDY_STATE_RELEASED:
-            failure = "" if last is None else last.failure
-            raise RequestError(Code.STUDY_FAILED, failure or "the study failed")
+            raise RequestError(Code.STUDY_FAILED, (last and last.failure) or "the study failed")
 
     @property
     def _ended(self) -> bool:

@@ -87,9 +87,7 @@ def receive(
 ) -> tuple[FrameKind, Any, int]:
     """Return the next frame, before the monotonic time `deadline`, and its size. Its rows have `layout`.
 
-    Raises:
-        ReaderFailure: the frame is invalid, or did not arrive.
-    """
+    Raises ReaderFailure: the frame is invalid, or did not arrive."""
     kind, rows, size = HEAD.unpack(_received(connection, HEAD.size, deadline))
     if kind == FrameKind.ROWS:
         return FrameKind.ROWS, _rows(connection, rows, size, deadline, layout), size
@@ -219,13 +217,12 @@ def quality(name: str, counts: Any, persons: int = MOST) -> ColumnQuality:
 def column_profile(value: Any) -> ColumnProfile:
     """Return a profile from what `asdict` made of it."""
     name, good, problem, span = (value[key] for key in ("name", "quality", "problem", "span"))
-    lower_upper = None if span is None else (number(span[0]), number(span[1]))
     return ColumnProfile(
         name=text(name),
         quality=None if good is None else quality(text(good["name"]), [good[one] for one in COUNTS]),
         frequent=tuple((number(one), count(times)) for one, times in value["frequent"]),
         quantiles=tuple(number(one) for one in value["quantiles"]),
-        span=lower_upper,
+        span=None if span is None else (number(span[0]), number(span[1])),
         histogram=tuple(count(one) for one in value["histogram"]),
         problem=None if problem is None else text(problem),
     )

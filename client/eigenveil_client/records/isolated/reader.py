@@ -34,12 +34,12 @@ from eigenveil_client.records.isolated.frames import (
     texts,
 )
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
+from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.records import (
     LINES,
     Records,
     RecordsSummary,
     RowSink,
-    Rules,
     check_study,
     gathered,
 )

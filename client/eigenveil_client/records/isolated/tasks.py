@@ -12,7 +12,8 @@ from eigenveil.study.study import Study
 from eigenveil_client.records import column_quality, genotype_files
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
 from eigenveil_client.records.isolated.frames import MOST_NAMES
-from eigenveil_client.records.records import RowSink, Rules, stream
+from eigenveil_client.records.recoding.rule import Rules
+from eigenveil_client.records.records import RowSink, stream
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.sources.view import open_source

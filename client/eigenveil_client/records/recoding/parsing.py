@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
+from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows, Rules
 from eigenveil_client.records.tables.cells import (
     MISSING,
     NUMERIC,
@@ -139,16 +139,14 @@ def dates(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _moments(header, column, rule)
     # with a stated form, integers such as 20240301 and 2024 are dates
-    written = any(test(kind) for test in TEXT) or (rule.dates is not None and pa.types.is_integer(kind))
-    if not written:
+    if not (any(test(kind) for test in TEXT) or (rule.dates is not None and pa.types.is_integer(kind))):
         raise BadRecords(f"column {header!r} holds {kind}, not dates. Convert it", about=header)
     cells, found = text(header, column)
     words = distinct(cells, rule.missing)
     read = [np.nan if word is None else _moment(word, rule.dates) for word in words.words.to_pylist()]
-    values = np.array([np.nan if moment is None else moment for moment in read], dtype=np.float64)
     bad = words.where(np.array([moment is None for moment in read], dtype=np.bool_))
     found += faults(header, bad, "not a date in the expected form")
-    return ColumnCells(values=words.values(values), faults=found)
+    return ColumnCells(values=words.values(np.array(read, dtype=np.float64)), faults=found)
 
 
 def _moments(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
@@ -194,9 +192,7 @@ class ColumnParser:
     def cells_and_dates(self, columns: Columns, dialect: Dialect) -> tuple[ColumnCells, ...]:
         """Return a number for each row of a batch, and its date if the rule chooses rows by date.
 
-        Raises:
-            BadRecords: the rule does not fit a column's type.
-        """
+        Raises BadRecords: the rule does not fit a column's type."""
         cells = self._cells(columns, dialect)
         return (cells,) if self.by is None else (cells, dates(self.by, columns[self.by], self.rule))
 
@@ -218,47 +214,37 @@ class ColumnParser:
         return numbers(header, column, self.rule, dialect)
 
 
-def column_parser(
-    headers: Headers, rules: tuple[ColumnRule, ...], name: str, unit: str | None
-) -> ColumnParser:
+def column_parser(headers: Headers, rules: Rules, name: str, unit: str | None) -> ColumnParser:
     """Return the parser of the column `name`, in `unit` if that is given, of records with these headers.
 
-    Raises:
-        BadRecords: a column is missing or repeated, or has another unit.
-    """
+    Raises BadRecords: a column is missing or repeated, or has another unit."""
     rule, level = _rule(rules, name)
-    if rule.units and unit is not None and unit != rule.units[1]:
-        raise BadRecords(
-            f"column {name!r} is in {rule.units[1]!r} by site.toml and in {unit!r} in the study. Convert it",
-            about=name,
-        )
+    if rule.units and unit not in (None, rule.units[1]):
+        units = f"{rule.units[1]!r} by site.toml and in {unit!r} in the study"
+        raise BadRecords(f"column {name!r} is in {units}. Convert it", about=name)
     header = headers.find(rule.header, None if rule.recodes or rule.units else unit)
     stated = name_and_unit(header)[1]
     if rule.units and header.strip() != rule.header and stated not in (None, rule.units[0]):
-        raise BadRecords(
-            f"column {rule.header!r} is in {stated!r} in the records and in {rule.units[0]!r} by site.toml",
-            about=name,
-        )
+        units = f"{stated!r} in the records and in {rule.units[0]!r} by site.toml"
+        raise BadRecords(f"column {rule.header!r} is in {units}", about=name)
     since, by = (other and headers.find(other) for other in (rule.years_since, rule.by))
     return ColumnParser(rule=rule, header=header, since=since, by=by, level=level)
 
 
-def check_rules(headers: tuple[str, ...], rules: tuple[ColumnRule, ...]) -> None:
+def check_rules(headers: tuple[str, ...], rules: Rules) -> None:
     """Raise an error if a column of a rule is missing. Raises as `column_parser`."""
     names = Headers(headers)
     for rule in rules:
         column_parser(names, rules, rule.columns[0], None)
 
 
-def _rule(rules: tuple[ColumnRule, ...], name: str) -> tuple[ColumnRule, int | None]:
+def _rule(rules: Rules, name: str) -> tuple[ColumnRule, int | None]:
     for rule in rules:
         if name in rule.columns:
             return rule, rule.columns.index(name) if rule.levels else None
         if name == rule.name:
-            raise BadRecords(
-                f"column {name!r} has levels. Use {', '.join(map(repr, rule.columns))} in the study",
-                about=name,
-            )
+            use = f"Use {', '.join(map(repr, rule.columns))} in the study"
+            raise BadRecords(f"column {name!r} has levels. {use}", about=name)
     return ColumnRule(name=name), None
 
 

@@ -42,8 +42,7 @@ def named(words: pa.Array) -> pa.Array:
     Otherwise all rows with such a word would be one person's."""
     known = words.dictionary_encode()
     unnamed = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
-    names = pc.if_else(unnamed, pa.scalar(None, pa.string()), known.dictionary)
-    return names.take(known.indices)
+    return pc.if_else(unnamed, pa.scalar(None, pa.string()), known.dictionary).take(known.indices)
 
 
 class Persons:
@@ -60,8 +59,7 @@ class Persons:
 
     def row_persons(self, names: pa.Array) -> RowPersons:
         """Return the persons of the rows of a batch, by the names from `named`."""
-        words, known = names.dictionary_encode(), self._numbers
-        before = len(known)
+        words, known, before = names.dictionary_encode(), self._numbers, len(self._numbers)
         if before < self._most:
             found = [known.setdefault(word, len(known)) for word in words.dictionary.to_pylist()]
         else:
@@ -77,8 +75,7 @@ class Persons:
 
     def by_name(self) -> IntArray:
         """Return the persons' numbers in the byte order of their names, which is not that of the rows."""
-        order: IntArray = pc.sort_indices(pa.array(self._numbers, pa.string())).to_numpy().astype(np.int64)
-        return order
+        return np.asarray(pc.sort_indices(pa.array(self._numbers, pa.string())), dtype=np.int64)
 
 
 def row_by_row(rows: int) -> RowPersons:

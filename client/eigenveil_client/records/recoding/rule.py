@@ -56,9 +56,8 @@ def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float
 
     `molar_mass` in g/mol converts between an amount of substance and its mass.
 
-    Raises:
-        RequestError: code `bad-config`: a unit is unknown, there is no conversion, or pint is not installed.
-    """
+    Raises RequestError: code `bad-config`: a unit is unknown, there is no conversion, or pint is not
+    installed."""
     ensure(bool(given.strip() and wanted.strip()), "units: state both")
     zero, one = (_convert(Fraction(number), given, wanted, molar_mass) for number in (0, 1))
     return float(one - zero), float(zero)
@@ -144,9 +143,7 @@ class ColumnRule:
     Fields are keys of site.toml (`source` is `from`); deploy/config/site.example.toml explains them. A column
     without a rule is `ColumnRule(name=...)`: the number in the person's first row in the file.
 
-    Raises:
-        RequestError: code `bad-config`: a value is invalid, or two exclude each other.
-    """
+    Raises RequestError: code `bad-config`: a value is invalid, or two exclude each other."""
 
     name: str
     source: str = ""
@@ -247,19 +244,20 @@ class ColumnRule:
         return replace(dialect, decimal=self.decimal or ".", thousands=self.thousands or "")
 
 
+Rules = tuple[ColumnRule, ...]
+
+
 @cache
 def _defaults() -> tuple[attrgetter[Any], tuple[Any, ...]]:
     """Return a getter of all fields of a rule but its name, and their defaults."""
-    read_fields = [one for one in fields(ColumnRule) if one.name != "name"]
-    return attrgetter(*(one.name for one in read_fields)), tuple(one.default for one in read_fields)
+    defaults = {one.name: one.default for one in fields(ColumnRule) if one.name != "name"}
+    return attrgetter(*defaults), tuple(defaults.values())
 
 
-def rules(table: Any) -> tuple[ColumnRule, ...]:
+def rules(table: Any) -> Rules:
     """Parse the rules in the tables `[column.NAME]`.
 
-    Raises:
-        RequestError: code `bad-config`, naming the column and the key.
-    """
+    Raises RequestError: code `bad-config`, naming the column and the key."""
     tables = isinstance(table, Mapping) and all(isinstance(one, Mapping) for one in table.values())
     wanted = "column must be tables [column.NAME]. The columns that studies may use are columns = [...]"
     ensure(tables, wanted)
@@ -290,7 +288,7 @@ def _word_values(table: Any) -> tuple[tuple[str, float], ...]:
     return tuple((word, as_float(f"values.{word}", value, _refuse)) for word, value in table.items())
 
 
-def digest(stated: tuple[ColumnRule, ...]) -> bytes:
+def digest(stated: Rules) -> bytes:
     """Return the SHA-256 of the rules."""
     text = json.dumps([asdict(rule) for rule in stated], default=to_plain, sort_keys=True)
     return hashlib.sha256(text.encode()).digest()

@@ -103,8 +103,7 @@ def _without_text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column.validate()
-        words = _without_text(column.dictionary)
-        return pa.DictionaryArray.from_arrays(column.indices, words, safe=False)
+        return pa.DictionaryArray.from_arrays(column.indices, _without_text(column.dictionary), safe=False)
     return column.view(AS_BYTES[kind]) if kind in AS_BYTES else column
 
 
@@ -114,8 +113,8 @@ def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[
     Reading a column takes memory that is freed when it was read."""
     for group in range(file.num_row_groups):
         if file.metadata.row_group(group).num_rows > size:
-            batches = file.iter_batches(batch_size=size, row_groups=[group], columns=headers)
-            yield from (batch.select(headers) for batch in batches)
+            for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=headers):
+                yield batch.select(headers)
             continue
         columns: list[pa.ChunkedArray] = []
         for start in range(0, len(headers), PIECE):
@@ -127,9 +126,7 @@ def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[
 def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
     """Open a Parquet file, or a folder of them in the order of their names.
 
-    Raises:
-        BadRecords: a file cannot be read, or its columns differ from those of the first.
-    """
+    Raises BadRecords: a file cannot be read, or its columns differ from those of the first."""
     paths = tuple(_members(path)) if path.is_dir() else (path,)
     if not paths:
         raise BadRecords(f"{path} holds no .parquet file. Put the records there, or name another folder")
@@ -142,8 +139,8 @@ def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
 
 def _members(folder: Path) -> list[Path]:
     """Return the files of a folder that hold records, without metadata (names that begin with . or _)."""
-    names = [path for path in folder.iterdir() if path.suffix.lower() in PARQUET]
-    return sorted(path for path in names if not path.name.startswith((".", "_")))
+    found = (one for one in folder.iterdir() if not one.name.startswith((".", "_")))
+    return sorted(path for path in found if path.suffix.lower() in PARQUET)
 
 
 def _columns(path: Path) -> pa.Schema:

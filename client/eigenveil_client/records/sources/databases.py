@@ -94,17 +94,16 @@ class PostgresQuery:
         """Return the database, with a connection timeout unless the site states one."""
         if "connect_timeout" in self.database:
             return self.database
-        if "://" not in self.database:
-            return f"{self.database} connect_timeout={CONNECT_SECONDS}"
-        return f"{self.database}{'&' if '?' in self.database else '?'}connect_timeout={CONNECT_SECONDS}"
+        before = " " if "://" not in self.database else "&" if "?" in self.database else "?"
+        return f"{self.database}{before}connect_timeout={CONNECT_SECONDS}"
 
 
 def _ordered(field: pa.Field) -> str:
     """Return the sort key of a column: numbers and times as such, all else as bytes of text."""
-    escaped = field.name.replace('"', '""')
+    column = f"records.{quoted(field.name)}"
     numeric = getattr(field.type, "type_name", "") == "numeric"
     natural = numeric or any(test(field.type) for test in NATURAL)
-    return f'records."{escaped}"' if natural else f'records."{escaped}"::text COLLATE "C"'
+    return column if natural else f'{column}::text COLLATE "C"'
 
 
 def _unreachable(problem: Exception) -> BadRecords:
@@ -166,8 +165,7 @@ class SqliteQuery:
             return text_schema(_headers(cursor))
 
     def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
-        width = len(self.schema())
-        order = ", ".join(f"{number} COLLATE BINARY" for number in range(1, width + 1))
+        order = ", ".join(f"{number} COLLATE BINARY" for number in range(1, len(self.schema()) + 1))
         with self._cursor(f" ORDER BY {order}") as cursor:
             yield from text_batches(_headers(cursor), cursor, self.decimal)
 
@@ -236,7 +234,6 @@ def _authorized(action: int, *about: str | None) -> int:
     return sqlite3.SQLITE_OK if action in HARMLESS else sqlite3.SQLITE_DENY
 
 
-def table(name: str) -> str:
-    """Return the SELECT of a whole table."""
-    escaped = name.replace('"', '""')
-    return f'SELECT * FROM "{escaped}"'
+def quoted(name: str) -> str:
+    """Return the name of a column or table as SQL."""
+    return '"' + name.replace('"', '""') + '"'

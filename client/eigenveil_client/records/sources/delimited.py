@@ -257,9 +257,7 @@ class CsvTable:
 def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
     """Return the names in the first line.
 
-    Raises:
-        BadRecords: the line has no names, or the file cannot be read.
-    """
+    Raises BadRecords: the line has no names, or the file cannot be read."""
     try:
         # text is decoded in blocks, and bytes of later records must not matter
         file = opened(path, dialect.encoding)

@@ -78,11 +78,7 @@ class FilesQuery:
         connection.execute("SET lock_configuration = true")
 
     def _statement(self, connection: DuckDBPyConnection) -> str:
-        """Return the statement.
-
-        Raises:
-            BadRecords: it is not one SELECT.
-        """
+        """Return the statement. Raises BadRecords: it is not one SELECT."""
         statements = connection.extract_statements(self.sql)
         if len(statements) != 1 or statements[0].type.name != "SELECT":
             raise BadRecords("sql must be one SELECT, over the table `records`", about="sql")

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from eigenveil_client.records.genotype_files import ZARR, plink_matrix, zarr_matrix
 from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.sources.columnar import PARQUET, arrow_table, parquet_table
-from eigenveil_client.records.sources.databases import PostgresQuery, SqliteQuery, table
+from eigenveil_client.records.sources.databases import PostgresQuery, SqliteQuery, quoted
 from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
 from eigenveil_client.records.sources.excel import WORKBOOKS, excel_table
 from eigenveil_client.records.sources.files_query import FilesQuery
@@ -221,7 +221,7 @@ def open_source(config: RecordsConfig) -> Source:
         seconds = config.timeout_seconds
         query = PostgresQuery(database=config.database, sql=_sql(config), timeout_seconds=seconds)
     elif config.source.suffix.lower() in SQLITE:
-        sql = table(config.table) if config.table else _sql(config)
+        sql = f"SELECT * FROM {quoted(config.table)}" if config.table else _sql(config)
         query = SqliteQuery(path=config.source, sql=sql, decimal=config.dialect.decimal)
     else:
         plain = _plain(config.source, config.dialect, config.sheet)

@@ -164,9 +164,7 @@ def number(code: str) -> float | None:
 def check_codes(key: str, codes: tuple[str, ...]) -> None:
     """Raise an error if two codes match one cell, or a code has blanks around it.
 
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
     same = [code if number(code) is None else number(code) for code in codes]
     ensure(len(set(same)) == len(same), f"{key}: a code is repeated. Remove one")
     for code in codes:

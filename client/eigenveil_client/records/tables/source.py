@@ -29,9 +29,7 @@ THOUSANDS = ("", ".", ",", " ", "'", "_", "\u00a0", "\u202f")
 class Dialect:
     """Dialect of a text; `decimal` and `thousands` are the marks in a number ("" for none).
 
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
 
     separator: str = ","
     decimal: str = "."
@@ -70,9 +68,7 @@ class RecordsConfig:
 
     deploy/config/site.example.toml explains them.
 
-    Raises:
-        RequestError: code `bad-config`; the message never quotes a database's address.
-    """
+    Raises RequestError: code `bad-config`; the message never quotes a database's address."""
 
     source: Path | None = None
     database: str = ""
@@ -162,9 +158,7 @@ class Source(Protocol):
 
         A line without the number of cells of the header is an error, or left out if `leave_out` is given.
 
-        Raises:
-            BadRecords: it cannot be read.
-        """
+        Raises BadRecords: it cannot be read."""
 
     def location(self, row: int, *, whole: bool = True) -> str:
         """Return the location of row `row` (from 0), such as "line 7"; not `whole`: of a line left out."""
@@ -195,9 +189,7 @@ class Headers:
     def find(self, name: str, unit: str | None = None) -> str:
         """Return the header of the column `name`, in `unit` if that is given.
 
-        Raises:
-            BadRecords: it is missing or repeated, or its unit in brackets differs.
-        """
+        Raises BadRecords: it is missing or repeated, or its unit in brackets differs."""
         fits = self._named.get(name, [])
         if not fits:
             hint = " (is the file separated by commas?)" if self._number == 1 else ""
@@ -214,9 +206,7 @@ class Headers:
 def digest(*paths: Path, extra: bytes = b"") -> bytes:
     """Return the SHA-256 of a file, or of the digests of several files and of `extra`.
 
-    Raises:
-        BadRecords: a file cannot be read.
-    """
+    Raises BadRecords: a file cannot be read."""
     found = []
     for path in paths:
         try:

@@ -29,7 +29,8 @@ from eigenveil.study.study import Study
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable_error
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
-from eigenveil_client.records.records import LINES, Records, Rules
+from eigenveil_client.records.recoding.rule import Rules
+from eigenveil_client.records.records import LINES, Records
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event, frame_locations
@@ -189,11 +190,8 @@ class DaskEngine:
         _check_sums(one.query for one in round_queries)
 
     def load(self, plan: Plan) -> DaskRecords:
-        """See `RecordEngine.load`; errors are raised after all partitions were loaded.
-
-        Raises:
-            PeerError: code `unreachable_error`: the records are not the cause; a retry may help.
-        """
+        """See `RecordEngine.load`; errors are raised after all partitions were loaded. Raises PeerError: code
+        `unreachable_error`: the records are not the cause; a retry may help."""
         sources = [
             PartitionSource(
                 records_config=replace(self._records_config, source=file),
