@@ -82,11 +82,9 @@ def drawn(*, document: str) -> str:
     try:
         from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"reports need {problem.name}, which is not installed here; the operator can install it: pip "
-            "install 'eigenveil[coordinator,analyst]'",
-        ) from problem
+        remedy = "the operator can install it: pip install 'eigenveil[coordinator,analyst]'"
+        message = f"reports need {problem.name}, which is not installed here; {remedy}"
+        raise RequestError(Code.BAD_CONFIG, message) from problem
     return render(json.loads(document))
 
 

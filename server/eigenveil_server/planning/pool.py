@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from eigenveil.errors import Code, RequestError, error
+from eigenveil.errors import Code, error
 from eigenveil.numerics.encoding import digest_of
+from eigenveil.study.checks import need, study_error
 from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_server.planning import planner
 
@@ -78,10 +79,10 @@ class Worker:
     @property
     def alive(self) -> bool:
         """True unless the process ended while it was idle."""
-        if alive := self._process.poll() is None:
-            return alive
+        if self._process.poll() is None:
+            return True
         kill_process(self._process)
-        return alive
+        return False
 
     @property
     def exceeded(self) -> bool:
@@ -110,12 +111,9 @@ class Lane:
     caller is gone.
     """
 
-    def __init__(
-        self, name: str, *, seconds: float, memory: int, nice: int, exceeded: Callable[[str], None]
-    ) -> None:
+    def __init__(self, name: str, *, exceeded: Callable[[str], None], **limits: float) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._name, self._seconds, self._nice = name, seconds, nice
-        self.memory = memory
+        self._name, self._limits = name, limits  # seconds, memory and nice
         self._exceeded = exceeded
         self._lock = threading.Lock()  # a worker that has just answered is not ended
         self._busy: tuple[object, Worker] | None = None
@@ -125,8 +123,7 @@ class Lane:
         """Return the result; None if it exceeds the lane's seconds. When the caller is cancelled, so is the
         task: at once if it has not begun, else soon."""
         loop = asyncio.get_running_loop()
-        limits = {"seconds": self._seconds, "memory": self.memory, "nice": self._nice}
-        task = {"work": task_name, "inputs": inputs, **limits}
+        task = {"work": task_name, "inputs": inputs, **self._limits}
         try:
             return await loop.run_in_executor(self._thread, self._ask, analyst, task)
         except asyncio.CancelledError:
@@ -174,10 +171,10 @@ class PlanningPool:
         self._small = Lane(
             "small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE, exceeded=self._use_wide_lane
         )
+        self._memory = wide_memory(most_columns)
         self._wide = Lane(
-            "wide", seconds=WIDE_SECONDS, memory=wide_memory(most_columns), nice=WIDE_NICE,
-            exceeded=lambda analyst: None,
-        )  # fmt: skip
+            "wide", seconds=WIDE_SECONDS, memory=self._memory, nice=WIDE_NICE, exceeded=lambda analyst: None
+        )
         self._analyst_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wide_until: dict[str, float] = {}  # by analyst
 
@@ -188,23 +185,19 @@ class PlanningPool:
             EigenveilError: the task's own error, or the study is too large.
         """
         size = sum(len(value) for value in inputs.values() if isinstance(value, str))
-        if len(inputs.get("study_toml", "")) > MAX_STUDY_BYTES:
-            raise RequestError(
-                Code.BAD_STUDY, f"a study has at most {MAX_STUDY_BYTES // 1024} KiB; choose fewer columns"
-            )
+        fits = len(inputs.get("study_toml", "")) <= MAX_STUDY_BYTES
+        need(fits, f"a study has at most {MAX_STUDY_BYTES // 1024} KiB; choose fewer columns")
         async with self._analyst_locks[analyst]:
             result = await self._run_in_lane(analyst, size, task_name, inputs)
         if result is None:
-            raise RequestError(
-                Code.BAD_STUDY,
+            raise study_error(
                 f"planning this study was stopped: it takes over {WIDE_SECONDS:.0f} s of processor time, or "
-                "more memory than there is; choose fewer columns, components or batches",
+                "more memory than there is; choose fewer columns, components or batches"
             )
         if "memory" in result:
-            raise RequestError(
-                Code.BAD_STUDY,
-                f"planning this study takes over {self._wide.memory // 2**20} MiB of memory, or more than "
-                "there is; choose fewer columns or components",
+            raise study_error(
+                f"planning this study takes over {self._memory // 2**20} MiB of memory, or more than there "
+                "is; choose fewer columns or components"
             )
         if "done" in result:
             return result["done"]

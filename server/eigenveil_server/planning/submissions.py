@@ -51,12 +51,6 @@ def _over_limit(reserves: str, most: float, key: str, remedy: str) -> RequestErr
     return RequestError(Code.BUDGET, f"{message}; nothing was reserved: choose {remedy}")
 
 
-def initial_state(plan: Plan, config: Config) -> StudyState:
-    """Return RUNNING, or AWAITING if the operator must approve the study."""
-    epsilon = _epsilon(plan, config.budget_delta)
-    return StudyState.AWAITING if epsilon > config.operator_approval_above_epsilon else StudyState.RUNNING
-
-
 def _fits_limit(plan: Plan, epsilon: float, delta: float) -> bool:
     """True if a study's cost is within `epsilon` at `delta`, in the study's composition."""
     match plan.composition:
@@ -177,10 +171,8 @@ class SubmissionPlanner:
         known = await self._known(submission)
         if known is not None:
             return await self._resubmitted(submission, known)
-        store = repository.store
-        recent = await store.read(
-            recent_submissions, store.reader.rows, submission.analyst, repository.clock()
-        )
+        store, now = repository.store, repository.clock()
+        recent = await store.read(recent_submissions, store.reader.rows, submission.analyst, now)
         SubmissionQuota.of(self._config).check(recent, 0)
         inputs = self._inputs(submission)
         planned = self._cache.take(inputs)
@@ -191,6 +183,8 @@ class SubmissionPlanner:
         at = repository.clock()
         check_authorization(signed, plan, at / 1000)
         check_cost_limits(plan, self._config)
+        epsilon = _epsilon(plan, self._config.budget_delta)
+        awaits_approval = epsilon > self._config.operator_approval_above_epsilon
         stored = StoredStudy(
             digest=plan.digest,
             name=plan.study.name,
@@ -200,7 +194,7 @@ class SubmissionPlanner:
             signature=self._keys.sign_plan(plan_json),
             micro_rho=plan.cost.micro_rho,
             expected_rounds=planned["rounds"],
-            state=initial_state(plan, self._config),
+            state=StudyState.AWAITING if awaits_approval else StudyState.RUNNING,
             failure="",
             submitted_at=at,
             started_at=at,

@@ -304,11 +304,11 @@ async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_o
     for _ in range(2):
         assert await ask(here, "ada", SMALL)
     monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
-    monkeypatch.setattr(here._small, "_seconds", 0.01)
-    monkeypatch.setattr(here._wide, "_seconds", 0.02)
+    monkeypatch.setitem(here._small._limits, "seconds", 0.01)
+    monkeypatch.setitem(here._wide._limits, "seconds", 0.02)
     with pytest.raises(RequestError, match="was stopped"):
         await ask(here, "eve", SLOW)
-    monkeypatch.setattr(here._wide, "_seconds", 60.0)
+    monkeypatch.setitem(here._wide._limits, "seconds", 60.0)
     assert await ask(here, "eve", SMALL)
     here.close()
     pool._end_idle_workers()
