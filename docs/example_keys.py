@@ -33,7 +33,7 @@ def entries(text: str) -> list[Entry]:
 
 def _read(text: str) -> Iterator[Entry]:
     """In order. Keys that are only shown, as comments, stand directly below the head of their table."""
-    table, only_shown, below, intro = "", False, False, ""
+    table, only_shown, below, intro, beside = "", False, False, "", ""
     words: list[str] = []
     last: Entry | None = None
     for line in text.splitlines():
@@ -42,9 +42,11 @@ def _read(text: str) -> Iterator[Entry]:
             table, only_shown, below = COLUMN.sub("[column.NAME]", head[1]), line.startswith("#"), True
             intro, words, last = head[2] or " ".join(words) or intro, [], None
         elif further and last:
-            last.meaning += f" {further[1]}"
+            beside = f"{beside} {further[1]}".strip()
+            last.meaning = beside
         elif pair and (below or not pair["off"]):
-            meaning = pair["beside"] or " ".join(words) or intro
+            beside = pair["beside"] or ""
+            meaning = beside or " ".join(words) or intro
             example = f"{pair['key']} = {pair['value']}"
             last = Entry(table=table, key=pair["key"], example=example, meaning=meaning)
             yield last

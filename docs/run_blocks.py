@@ -97,7 +97,7 @@ class Run:
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
             self.problems.append(f"{self.page}: {found['code']}\n  ended with {problem!r}")
         shown = found["text"]
-        if shown is None or self.held(found["code"], shown, message.getvalue()):
+        if shown is None or self.is_correct(found["code"], shown, message.getvalue()):
             return found[0]
         return found[0].replace(f"```text\n{shown}```", f"```text\n{message.getvalue()}```")
 
@@ -116,9 +116,9 @@ class Run:
         message = "".join(
             f"{line.rstrip()}\n" for line in done.stdout.replace(f"{self.folder}/", "").splitlines()
         )
-        return found[0] if self.held(typed, shown, message) else f"$ {typed}\n{message}"
+        return found[0] if self.is_correct(typed, shown, message) else f"$ {typed}\n{message}"
 
-    def stored(self, what: str, shown: str, message: str) -> bool:
+    def is_correct(self, what: str, shown: str, message: str) -> bool:
         if agrees(shown, message):
             return True
         self.problems.append(f"{self.page}: $ {what}\n  says\n{message}\n  where the page has\n{shown}")

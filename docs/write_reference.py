@@ -9,13 +9,17 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, Field
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import click
-from example_keys import entries
+import tomli_w
+from example_keys import Entry, entries
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,17 +27,25 @@ from prometheus_client.parser import text_string_to_metric_families
 import eigenveil
 import eigenveil.algorithms
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.errors import TABLE, Code, ErrorFamily
+from eigenveil.study.checks import to_plain
+from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client import cli
+from eigenveil_client.connection.proxy import ProxyRule
+from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.commands import main as site
+from eigenveil_client.site.config import EngineConfig, SiteConfig
 from eigenveil_client.site.daemon import metrics as site_metrics
 from eigenveil_client.site.policy import Policy
-from eigenveil_common.config import load
+from eigenveil_common.config import keys, load
+from eigenveil_common.notify.config import Notify
 from eigenveil_common.storage.ledger_store import LedgerStore, LedgerTotals
 from eigenveil_server import cli as coordinator
 from eigenveil_server import metrics as coordinator_metrics
 from eigenveil_server.admin.setup import create
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, ConsoleConfig
 from eigenveil_server.metrics import Metrics, _StateCollector
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import existing_store
@@ -53,6 +65,30 @@ FILES = {
     "profile": "profile.toml, an analyst's",
     "dictionary": "a data dictionary",
 }
+DATACLASSES: dict[tuple[str, str], type] = {
+    ("site", ""): SiteConfig,
+    ("site", "[records]"): RecordsConfig,
+    ("site", "[engine]"): EngineConfig,
+    ("site", "[notify]"): Notify,
+    ("site", "[column.NAME]"): ColumnRule,
+    ("coordinator", ""): Config,
+    ("coordinator", "[notify]"): Notify,
+    ("coordinator", "[console]"): ConsoleConfig,
+    ("study", ""): Study,
+    ("study", "[privacy]"): Study,
+    ("study", "[records]"): Study,
+    ("study", "[federation]"): Federation,
+    ("study", "[[columns]]"): Column,
+    ("profile", ""): ProxyRule,
+    ("dictionary", ""): Dictionary,
+    ("dictionary", "[[columns]]"): DictionaryColumn,
+}
+Option = tuple[str, str]  # names with the metavar, and the text of the help
+SHORT = 4  # words of a first sentence that says too little
+COMMON = 2  # an option of so many commands of a program is explained once
+OPTION_NAMES = re.compile(r"(?:-[a-z], )?--[^ ]+")
+SENTENCE_END = re.compile(r"(?<=[a-z)\]\"`0-9][.!?]) +(?=[A-Z\"`])")
+SHARED_END = re.compile(r"(?<=[.]) +(?=[A-Z`]|[a-z_]+: )")  # in an explanation of several keys
 MEANING = re.compile(r"^\| `([a-z-]+)` \| ([^|]+?) \| [A-Z_]+ \| \d+ \|$", re.MULTILINE)
 FAULT = {
     ErrorFamily.REQUEST: "the request",
@@ -71,53 +107,135 @@ def plain(text: str) -> str:
 
 def commands() -> str:
     """Every command of the three programs, with its options."""
-    lines = ["# Commands", "", WRITTEN, "Every one has `--help`."]
+    lines = ["# Commands", "", WRITTEN, "`--help` after any command prints its whole explanation."]
     for program, command in PROGRAMS.items():
-        for path, one, context in verify_chain(program, command, None):
-            lines += ["", f"{'##' if path == program else '###'} {path}", "", *described(one, context)]
+        found = [(path, one, options_of(one, context)) for path, one, context in walk(program, command, None)]
+        times = Counter(option for _, _, options in found for option in options)
+        common = [option for option in times if times[option] >= COMMON]
+        for path, one, options in found:
+            if path == program:
+                lines += ["", f"## {path}", "", one_line(one)]
+                lines += [
+                    "",
+                    "Its option, and those of several commands:",
+                    *option_table([*options, *common]),
+                ]
+                continue
+            lines += ["", f"### {path}", "", one_line(one)]
+            lines += option_table(option for option in options if option not in common)
+            also = [f"`{names_of(option)}`" for option in options if option in common]
+            lines += ["", f"Also {', '.join(also)}."] if also else []
     return "\n".join(lines) + "\n"
 
 
-def verify_chain(
+def walk(
     name: str, command: click.Command, parent: click.Context | None
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """A command and all below it, by the words that call it."""
+    """A command and all below it, each with its path and context."""
     context = click.Context(command, info_name=name, parent=parent)
     yield context.command_path, command, context
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
             found = command.get_command(context, below)
             if found is not None:
-                yield from verify_chain(below, found, context)
+                yield from walk(below, found, context)
 
 
-def described(command: click.Command, context: click.Context) -> Iterator[str]:
-    """What a command's help says, as Markdown."""
-    yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
-    for paragraph in (command.help or "").split("\n\n"):
-        yield ""
-        remaining = paragraph.startswith("\b")
-        yield f"```text\n{paragraph[1:].strip()}\n```" if remaining else plain(" ".join(paragraph.split()))
+def options_of(command: click.Command, context: click.Context) -> list[Option]:
+    """The options of a command, with the texts of its help."""
     records = [one.get_help_record(context) for one in command.get_params(context)]
-    shown = [one for one in records if one is not None and one[1] and not one[0].endswith("--help")]
-    if shown:
-        yield from ("", "| option | meaning |", "|---|---|")
-        yield from (f"| `{names.replace('|', chr(92) + '|')}` | {plain(about)} |" for names, about in shown)
+    return [one for one in records if one is not None and one[1] and not one[0].endswith("--help")]
+
+
+def names_of(option: Option) -> str:
+    """The names of an option, without its metavar."""
+    found = OPTION_NAMES.match(option[0])
+    return found[0] if found else option[0]
+
+
+def one_line(command: click.Command) -> str:
+    """The arguments of a command, and the first paragraph of its help."""
+    context = click.Context(command)
+    names = [one.make_metavar(context) for one in command.params if isinstance(one, click.Argument)]
+    arguments = f"`{' '.join(names)}`: " if names else ""
+    return arguments + plain(" ".join((command.help or "").split("\n\n")[0].split()))
+
+
+def option_table(options: Iterable[Option]) -> list[str]:
+    """A table of options, each with its help, default and range."""
+    rows = []
+    for names, about in options:
+        shown = names.replace(" RANGE", "").replace("|", r"\|")
+        rows.append(f"| `{shown}` | {plain(' '.join(about.split()))} |")
+    return ["", "| option | meaning |", "|---|---|", *rows] if rows else []
 
 
 def configuration() -> str:
-    """Every key of every file, in the words of the explained examples."""
-    lines = ["# Configuration", "", WRITTEN, "An unknown key is refused."]
+    """Every key of every file, with its default and the first sentence of the explained example."""
+    lines = ["# Configuration", "", WRITTEN, "An unknown key is refused. A key without a default is empty"]
+    lines += ["when left out. The example of each file explains its keys in full."]
+    shown: dict[tuple[str, str], str] = {}
     for name, title in FILES.items():
         text = (ROOT / "deploy" / "config" / f"{name}.example.toml").read_text()
-        lines += ["", f"## {title}"]
-        table = ""
-        for one in entries(text):
-            if one.table != table:
-                lines += ["", f"### `{one.table}`"]
-                table = one.table
-            lines += ["", f"#### `{one.key}`", "", "```toml", one.example, "```", "", plain(one.meaning)]
+        lines += ["", f"## {title}", "", f"[Example](../../deploy/config/{name}.example.toml)"]
+        for table, found in groupby(entries(text), key=lambda one: one.table):
+            lines += ["", f"### `{table}`"] if table else []
+            lines += ["", "| key | default | meaning |", "|---|---|---|"]
+            for key, default, meaning in key_rows(list(found), DATACLASSES.get((name, table))):
+                first = shown.setdefault((key, meaning), name)
+                again = first != name and len(meaning.split()) > SHORT
+                lines += [f"| `{key}` | {default} | {f'As in {first}.toml.' if again else meaning} |"]
     return "\n".join(lines) + "\n"
+
+
+def key_rows(found: list[Entry], kind: type | None) -> Iterator[tuple[str, str, str]]:
+    """Each key of a table, its default and meaning. Keys with one explanation refer to the first of them."""
+    known = keys(kind) if kind else {}
+    shared, shown = Counter(one.meaning for one in found), dict[str, str]()
+    for one in found:
+        default = default_of(known[one.key]) if one.key in known else ""
+        if shared[one.meaning] > 1:
+            shown.setdefault(one.meaning, one.key)
+            meaning = shared_meaning(one, first=shown[one.meaning] == one.key) or one.meaning
+        else:
+            meaning = own_meaning(one, stated=bool(default))
+        earlier = shown.setdefault(meaning, one.key)
+        yield one.key, default, plain(meaning) if earlier == one.key else f"See `{earlier}`."
+
+
+def own_meaning(one: Entry, *, stated: bool) -> str:
+    """The first sentence on a key; without a stated default also the sentence on leaving it out."""
+    first, *others = SENTENCE_END.split(one.meaning)
+    if len(first.split()) < SHORT and others:
+        first = f"{first} {others.pop(0)}"
+    left_out = [text for text in others if re.search("the default|left out", text.lower())]
+    return " ".join([first, *([] if stated else left_out[:1])])
+
+
+def shared_meaning(one: Entry, *, first: bool) -> str:
+    """What an explanation of several keys states of this one; with `first` also its beginning."""
+    sentences = SHARED_END.split(one.meaning)
+    own = [text for text in sentences if re.search(rf"`{one.key}`|^{one.key}:", text)]
+    if first and sentences[0] not in own and len(sentences[0].split()) >= SHORT:
+        return " ".join([sentences[0], *own])
+    return " ".join(text.removeprefix(f"{one.key}: ") for text in own)
+
+
+def default_of(one: Field[Any]) -> str:
+    """The default of a key as TOML; "required" if there is none."""
+    if one.default is MISSING:
+        return "required"
+    value = to_plain(one.default)
+    if value in (None, "", []):
+        return ""
+    if isinstance(value, list):
+        return f"`[{', '.join(map(toml_value, value))}]`"
+    return f"`{toml_value(value)}`"
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    return tomli_w.dumps({"key": value}).removeprefix("key = ").strip()
 
 
 def errors() -> str:

@@ -35,6 +35,7 @@ FENCE = re.compile(r"^```(\w*).*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"^--[a-z][a-z-]*")
 SETTING = re.compile(r"^([a-z_]+) = ")
+KEY_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 METRIC = re.compile(r"^eigenveil(?:_site)?_(?!client|server|common|proto)\w+$")
 PUBLIC = re.compile(r"^eigenveil\.(\w+)")
 
@@ -82,7 +83,7 @@ def names_of(kind: Any) -> set[str]:
 )
 def test_every_key_is_in_the_reference(title: str, wanted: set[str]) -> None:
     (section,) = (part for part in reference("configuration").split("\n## ") if part.startswith(title))
-    listed = set(re.findall(r"^#### `(\w+)`$", section, re.MULTILINE))
+    listed = set(KEY_ROW.findall(section))
     heads = re.findall(r"^### `\[+([\w.]+)", section, re.MULTILINE)
     tables = {word for head in heads for word in head.split(".")}
     assert wanted - listed - tables == set()
@@ -127,7 +128,7 @@ def strange(text: str) -> list[str]:
     """What a page says of commands, options, keys, metrics and names that does not exist."""
     every = {name for program, group in GROUPS.items() for _, name in options(group, program)} | {"--help"}
     found = [problem for words in typed(text) if (problem := unknown(words[0], words[1:]))]
-    settings = set(re.findall(r"^#### `(\w+)`$", reference("configuration"), re.MULTILINE))
+    settings = set(KEY_ROW.findall(reference("configuration")))
     metrics = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
     for code in CODE.findall(FENCE.sub("", text)):
         if (option := OPTION.match(code)) and option[0] not in every:
