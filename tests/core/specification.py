@@ -211,7 +211,7 @@ def vote_threshold(kind: str, s: Setting) -> int:
 
 def lead(query: Any, s: Setting) -> int:
     """D: how far one person moves the lead of a span."""
-    return s.sites * (2 if query.pool.cut else s.pair)
+    return s.sites * (2 if query.pool.truncated else s.pair)
 
 
 def reach(changed: int, epsilon: arb, delta: arb) -> int:

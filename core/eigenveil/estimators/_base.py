@@ -122,11 +122,10 @@ def lower_upper(bounds: Any, names: Sequence[str], *, named: bool) -> tuple[list
             "bounds=(lower, upper) is required: state public bounds from knowledge of the measurements; "
             "bounds computed from the records would disclose them"
         )
-    given = (
-        [_bounds_of_column(name, bounds, named) for name in names] if isinstance(bounds, Mapping) else bounds
-    )
+    by_name = isinstance(bounds, Mapping)
+    given = [_bounds_of_column(name, bounds, named) for name in names] if by_name else bounds
     try:
-        lower, upper = _sides(given, len(names), pairs=isinstance(bounds, Mapping))
+        lower, upper = _sides(given, len(names), pairs=by_name)
     except (TypeError, ValueError) as problem:
         raise ValueError(
             f"bounds must be (lower, upper), each a number or {len(names)} numbers, one for each column; or "

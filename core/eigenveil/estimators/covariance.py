@@ -20,10 +20,8 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Scaling, Study
 
-MATRIX_NOISE_ALGORITHMS = (
-    Algorithm.GAUSS_COV,
-    Algorithm.ANALYZE_GAUSS,
-)  # they release a matrix with noise of known scale
+# They release a matrix with noise of known scale.
+MATRIX_NOISE_ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)
 COVARIANCE_ALGORITHMS = (
     *MATRIX_NOISE_ALGORITHMS,
     Algorithm.SEPARATE_COV,

@@ -35,12 +35,8 @@ from eigenveil.study.study import Study
 
 INNER_BITS = 22  # a coefficient of a row keeps 8 bits behind the point; then its part is subtracted:
 OUTER_BITS = 28  # 2^22 2^28 = two directions of norm 2^20 times WEIGHT
-MAX_SQUARED_SINGULAR_VALUE = (
-    DIRECTION_LIMIT**2 * 9 // 8
-)  # limit of the squared singular values of the directions
-LEAST_UNSHIFTED_NORM = (
-    GRADIENT_LIMIT // 16
-)  # least value of the largest possible product of norms, before clipping
+MAX_SQUARED_SINGULAR_VALUE = DIRECTION_LIMIT**2 * 9 // 8  # of the directions
+LEAST_UNSHIFTED_NORM = GRADIENT_LIMIT // 16  # of the largest possible product of norms, before clipping
 
 
 def rest_norm_limit(d: int) -> int:

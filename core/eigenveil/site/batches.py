@@ -58,9 +58,8 @@ def _occurrence_numbers(rows: GridRows) -> IntArray:
     """Return each record's number among equal records, in file order. Shape: (n, d) -> (n,)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    row_bytes = (
-        np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
-    )
+    whole_row = np.dtype((np.void, rows.itemsize * rows.shape[1]))
+    row_bytes = np.ascontiguousarray(rows).view(whole_row).reshape(-1)
     order = np.argsort(row_bytes, kind="stable")
     begin = np.ones(len(rows), dtype=np.bool_)
     for here in _chunks(rows):

@@ -97,9 +97,7 @@ def _complete_records(values: FloatArray, study: Study) -> FloatArray:
     return np.where(missing, np.array([column.fill for column in study.columns], dtype=np.float64), values)
 
 
-CHUNK_ENTRIES = (
-    3 * 2**15
-)  # entries of a chunk: 1.2 MB with its intermediate arrays, which fits a core's cache
+CHUNK_ENTRIES = 3 * 2**15  # of a chunk: 1.2 MB with its intermediate arrays, which fits a core's cache
 
 
 class StoredRows(Protocol):

@@ -223,9 +223,8 @@ def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
     Shape: (6,).
     Sensitivity: `SpanGap.gap_sensitivity`; one record more raises every score by 0 or 1 [P16].
     """
-    ranked = sorted(
-        ((f.score, fingerprint(f.echelon_form).tolist()) for f in candidate_spans(rows, pool)), reverse=True
-    )
+    found = candidate_spans(rows, pool)
+    ranked = sorted(((one.score, fingerprint(one.echelon_form).tolist()) for one in found), reverse=True)
     if not ranked:
         return np.zeros(6, dtype=np.int64)
     second = ranked[1][0] if len(ranked) > 1 else 0

@@ -148,9 +148,7 @@ def gradient_norms(view: RecordView, query: GradientNorms, chunk: int) -> IntArr
     """Return the counts of records by 2**shift times the norm of their gradient."""
     offset2, unit = float(offset_norm2(query.spec.offset)), 2.0**query.spec.shift
     terms = _gradient_terms(view, query.spec, chunk)
-    norms = (
-        clipping.gradient_norms(a, z_off, np.sqrt(norm2), offset2) * unit for _, a, z_off, norm2 in terms
-    )
+    norms = (clipping.gradient_norms(a, off, np.sqrt(norm2), offset2) * unit for _, a, off, norm2 in terms)
     return _histogram(query.edges.astype(np.float64), norms)
 
 

@@ -223,8 +223,8 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("epsilon text", {"epsilon": "1"}, X, "epsilon = '1' must be a number"),
     ("delta zero", {"delta": 0.0, "algorithm": "dp-pca"}, X, "cannot run at delta = 0"),
     ("delta one", {"delta": 1.0}, X, "delta must be 0"),
-    ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, "),
-    ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
+    ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: .auto., .gauss-cov., "),
+    ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: .add-remove., .replace-one."),
     ("no records", {}, X[:0], "minimum of 1 is required"),
 ]  # fmt: skip
 

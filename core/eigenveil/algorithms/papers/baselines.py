@@ -142,9 +142,8 @@ def noisy_power(plan: Plan) -> Steps:
         basis = w
         product, _ = yield from noised_product(plan, start, clip, basis, each)
         w = orthonormal(product)
-    release = yield query_at_share(
-        plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE
-    )
+    energy = SquaredNormSum(centre=start.centre, radius=clip.radius)
+    release = yield query_at_share(plan, energy, ENERGY_SHARE)
     values, turn = rotated_eigenpairs(basis, product)
     scale = (clip.radius / S) ** 2 / (
         effective_mu(plan, cost_of_share(plan, each)) * start.records * clip.retained

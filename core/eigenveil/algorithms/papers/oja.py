@@ -140,22 +140,18 @@ def best_group(quotients: FloatArray, k: int) -> int:
     return int(np.argmax(quotients.reshape(-1, k).sum(axis=1)))
 
 
-def oja(
-    rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK, rates: StepSchedule | None = None
-) -> FloatArray:
+def oja(rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK) -> FloatArray:
     """Return the result of one pass over the records in order: w <- w + eta_t x (x . w), normalised.
 
     Algorithm 1 of [DPPCA], without privacy, for comparisons. It never makes a release.
 
     Rank k by block (QR after each step) or by deflation (a pass for each component, orthogonal to the
-    earlier ones). The default `rates` are those of the paper for the data's own spectrum.
+    earlier ones), at the paper's steps for the data's own spectrum.
 
     Shape: rows (n, d), centred -> (k, d), orthonormal rows.
     """
-    d = rows.shape[1]
-    if rates is None:
-        longest = float((rows**2).sum(axis=1).max(initial=0.0))
-        rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
+    d, longest = rows.shape[1], float((rows**2).sum(axis=1).max(initial=0.0))
+    rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
     found, columns = np.zeros((d, 0)), k if rank is Extraction.BLOCK else 1
     while found.shape[1] < k:
         start = start_directions(d, found.shape[1] + columns)[:, -columns:]

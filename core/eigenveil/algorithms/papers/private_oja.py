@@ -110,9 +110,8 @@ def _passes(plan: Plan, start: LocationEstimate, rounds: RoundCounter, share: fl
         return np.hstack(found)
     found = [np.zeros((d, 0)) for _ in rates]
     for j in range(k):
-        begun = np.hstack(
-            [orthonormalise_against(start_directions(d, j + 1)[:, -1:], before) for before in found]
-        )
+        new = start_directions(d, j + 1)[:, -1:]
+        begun = np.hstack([orthonormalise_against(new, before) for before in found])
         cost = share_of(plan.micro_rho, share / k)
         more = yield from rounds.through(_pass(plan, start, rounds.started, cost, begun, found, rates))
         found = [np.hstack([before, new]) for before, new in zip(found, more, strict=True)]
@@ -129,7 +128,7 @@ def _pass(
     rates: tuple[StepSchedule, ...],
 ) -> StepsTo[list[FloatArray]]:
     """Use all batches once: some for the radius, the others a step each. Shape: w (d, c m), found (d, j)."""
-    once, columns = BatchPass(plan=plan, first=first, micro_rho=cost), w.shape[1] // len(rates)
+    once = BatchPass(plan=plan, first=first, micro_rho=cost)
     strength, radius, taken = RunningStrength(w.shape[1]), math.nan, 0
     refreshes = radius_batches(once.size)
     for t in range(once.size):
@@ -141,11 +140,8 @@ def _pass(
         sums: FloatArray = (yield once.about(query)).values.reshape(w.shape).astype(np.float64)
         gradient = sums * (once.size / (unit * start.records))
         level = strength.after(w, gradient)
-        steps = [
-            rate.step(taken, float(level[i * columns + j]))
-            for i, rate in enumerate(rates)
-            for j in range(columns)
-        ]
+        every = np.split(level, len(rates))
+        steps = [rate.step(taken, x) for rate, part in zip(rates, every, strict=True) for x in part.tolist()]
         moved = np.split(w + gradient * np.array(steps), len(rates), axis=1)
         w = np.hstack([orthonormalise_against(new, before) for new, before in zip(moved, found, strict=True)])
         taken += 1

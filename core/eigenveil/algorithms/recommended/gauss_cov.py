@@ -77,9 +77,8 @@ class RowClip:
         """
         squares = float((values**2).sum())
         ahead = np.maximum(values * (float(values.sum()) / squares) - 1, 0.0) if squares > 0 else values
-        return np.asarray(
-            values * self.retained / np.maximum(self.retained - DRAG * self.drag * ahead, self.retained / 2)
-        )
+        left = np.maximum(self.retained - DRAG * self.drag * ahead, self.retained / 2)
+        return np.asarray(values * self.retained / left)
 
 
 def left_after(plan: Plan, start: LocationEstimate) -> float:
@@ -173,9 +172,8 @@ def covariance(
     even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
-    return GaussCovariance(
-        matrix=matrix, scale=release.sigma / unit * (math.sqrt(2) if even else 1.0), even=even
-    )
+    scale = release.sigma / unit * (math.sqrt(2) if even else 1.0)
+    return GaussCovariance(matrix=matrix, scale=scale, even=even)
 
 
 def matrix_noise(
@@ -233,9 +231,8 @@ def matrix_warnings(
     plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray
 ) -> tuple[str, ...]:
     """Return the warnings for the result of a noised matrix. Shape: values (d,), falling."""
-    return clip_warning(clip.retained) + centre_warning(
-        centre_sine(start, gaps_of(values, plan.study.components))
-    )
+    centre = centre_sine(start, gaps_of(values, plan.study.components))
+    return clip_warning(clip.retained) + centre_warning(centre)
 
 
 def gauss_cov(plan: Plan) -> Steps:

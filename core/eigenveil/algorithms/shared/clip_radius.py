@@ -16,10 +16,8 @@ from eigenveil.protocol.rounds import Release
 from eigenveil.queries.limits import BINS, PER_OCTAVE
 
 FINE = 4  # a bin's mass is spread evenly over this many logarithmic steps
-SIGNIFICANT, SIGNIFICANT_BESIDE = (
-    3.0,
-    2.0,
-)  # a bin is significant from 3 sd of noise on, or from 2 sd beside a significant one
+# A bin is significant from 3 sd of noise on, or from 2 sd beside a significant one.
+SIGNIFICANT, SIGNIFICANT_BESIDE = 3.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,12 +132,8 @@ def _first_look(release: Release, d: int) -> _FirstLook:
     records = max(int(counts.sum()) / d, LEAST_COUNT)
     middle = _medians(counts, records)
     distance = np.abs(np.arange(BINS) - middle[:, None])
-    moment, significant_count, weight, beyond = (
-        np.zeros(d),
-        np.zeros(d),
-        np.ones(d),
-        np.zeros(d, dtype=np.bool_),
-    )
+    moment, significant_count, weight = np.zeros(d), np.zeros(d), np.ones(d)
+    beyond = np.zeros(d, dtype=np.bool_)
     for low, high in pairwise(SHELLS):
         shell = (distance >= low) & (distance < high)
         counted = np.where(shell, counts, 0)
@@ -225,14 +221,10 @@ def _measured(release: Release, look: _FirstLook) -> ColumnScales:
 
 def scale_warnings(study: Study, scales: ColumnScales) -> tuple[str, ...]:
     """Return warnings about columns with a spread hidden by noise, or with far too wide bounds."""
-    width = S / scales.spreads
-    every = list(zip([column.name for column in study.columns], scales.resolved, width, strict=True))
-    hidden = [name for name, is_resolved, _ in every if not is_resolved]
-    narrow = [
-        f"{name} (about {times:.0f} times)"
-        for name, is_resolved, times in every
-        if is_resolved and times > WIDE
-    ]
+    names = [column.name for column in study.columns]
+    every = list(zip(names, scales.resolved, S / scales.spreads, strict=True))
+    hidden = [name for name, seen, _ in every if not seen]
+    narrow = [f"{name} (about {times:.0f} times)" for name, seen, times in every if seen and times > WIDE]
     sentences = []
     if hidden:
         sentences.append(

@@ -45,11 +45,8 @@ class GradientQueryBuilder:
 
     def norms(self, grid: NormGrid) -> GradientNorms:
         """Return the query for the norms of the gradients."""
-        spec = (
-            self._spec(0, np.zeros(self.offset.shape))
-            if not self.offset.any()
-            else self._with_offset(grid.top)
-        )
+        none = not self.offset.any()
+        spec = self._spec(0, self.offset) if none else self._with_offset(grid.top)
         return GradientNorms(spec=spec, edges=grid.edges(S**2 * self.integer_scale))
 
     def query(self, radius: float) -> tuple[Gradient, float]:

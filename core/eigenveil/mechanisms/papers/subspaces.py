@@ -163,11 +163,9 @@ class Candidate(NamedTuple):
 
 def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
     """Return the candidate of each dimension from 1 on. Shape: total (sites rank subsamples 4,)."""
-    half = query.cells.count // 2
-    slots = total.reshape(-1, query.cells.rank, 2, half, FINGERPRINT_WORDS)
-    return [
-        candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)
-    ]
+    rank, half = query.cells.rank, query.cells.count // 2
+    slots = total.reshape(-1, rank, 2, half, FINGERPRINT_WORDS)
+    return [candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(rank)]
 
 
 def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:

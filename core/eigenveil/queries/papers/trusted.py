@@ -166,10 +166,8 @@ class EigenspaceSensitivity:
         noise = float_error(query) / unit
         # Computed eigenvectors are exact for a matrix that close, at a gap of 1.5 or more. Each entry is
         # rounded to the grid, and the random rotation is inexact. All of this on both sides.
-        float_slack = (
-            4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / ENTRY_STEPS + 2 * rotation_error(k)
-        )
-        return cls(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), float_slack=float_slack)
+        slack = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / ENTRY_STEPS + 2 * rotation_error(k)
+        return cls(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), float_slack=slack)
 
     def local(self, gap: float) -> float:
         """Return the local sensitivity of a subspace at `gap`, in units of a person's weight.
