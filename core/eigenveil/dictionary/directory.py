@@ -60,7 +60,7 @@ class SiteStatement:
     @property
     def approval(self) -> str:
         """Decision about a study, by a person or by rules, as in site.toml."""
-        return "ask" if self.needs_approval else "auto"
+        return "manual" if self.needs_approval else "auto"
 
     @property
     def thresholds(self) -> dict[str, float]:

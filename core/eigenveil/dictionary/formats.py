@@ -7,8 +7,8 @@ check` also checks the order of bounds, unique names and check digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -25,7 +25,7 @@ from eigenveil.dictionary.dictionary import (
 )
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest, parse_json
-from eigenveil.signatures import check_signature
+from eigenveil.signatures import Sign, SignedStatement
 from eigenveil.study.checks import (
     check_keys,
     coerce_values,
@@ -177,49 +177,33 @@ def _field(kind: type, name: str) -> dict[str, Any]:
 DICTIONARY_SIGNED = b"eigenveil/dictionary-signature/v1\n"
 MOST_BYTES = 2**20
 
-Sign = Callable[[bytes], bytes]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedDictionary:
+class SignedDictionary(SignedStatement[tuple[str, Dictionary]]):
     """Canonical JSON of a federation's name and its dictionary, and the Ed25519 signature over it."""
 
-    signed_json: bytes
-    signature: bytes
+    __slots__ = ()
+    prefix, noun, most_bytes = DICTIONARY_SIGNED, "the dictionary", MOST_BYTES
 
-    def check(self, release_key: bytes, federation: str) -> Dictionary:
+    def check_federation(self, release_key: bytes, federation: str) -> Dictionary:
         """Return the dictionary, if the release key (raw Ed25519) of `federation` signed its exact bytes.
 
         Raises:
             PeerError: code `identity`, signed by another key, changed, or another federation's; `protocol`,
                 not a dictionary.
         """
-        if len(self.signed_json) > MOST_BYTES:
-            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.signed_json)} bytes")
-        check_signature(
-            release_key,
-            self.signature,
-            DICTIONARY_SIGNED + self.signed_json,
-            "the dictionary is not signed by this federation; it was rejected",
-        )
-        named, dictionary = self.read()
+        named, dictionary = self.check(release_key)
         if named != federation:
             raise PeerError(Code.IDENTITY, f"the dictionary is of federation {named}; it was rejected")
         return dictionary
 
     def read(self) -> tuple[str, Dictionary]:
-        """Return the federation and the dictionary without a check of the signature.
-
-        Raises:
-            PeerError: code `protocol`, not a dictionary.
-        """
+        """Return the federation and the dictionary without a check of the signature."""
         try:
             stated = parse_json(self.signed_json)
             return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
         except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
-            raise PeerError(
-                Code.PROTOCOL, f"the federation's dictionary cannot be read: {problem}"
-            ) from problem
+            message = f"the federation's dictionary cannot be read: {problem}"
+            raise PeerError(Code.PROTOCOL, message) from problem
 
 
 def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> SignedDictionary:

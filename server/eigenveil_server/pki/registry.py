@@ -263,8 +263,9 @@ class Registry:
             audit(change, self._clock(), "renewal-used", "/".join(caller_key), f"certificate {used}")
             failpoint("renewal-taking-up")
 
-    def deny(self, role: Role, name: str) -> None:
-        """Refuse every further message of this identity, and void its unused tokens."""
+    def deny(self, role: Role, name: str, reason: str = "") -> None:
+        """Refuse every further message of this identity, and void its unused tokens. The console states a
+        reason for the audit log."""
         caller_key = (role.value, name)
         same = "(role, name) = (?, ?)"
         with self._store.writer.transaction() as change:
@@ -277,7 +278,7 @@ class Registry:
                 (*caller_key, self._clock()),
             )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
-            audit(change, self._clock(), "denied", "/".join(caller_key))
+            audit(change, self._clock(), "denied", "/".join(caller_key), reason)
 
     def sites(self) -> frozenset[str]:
         """Return the names of the sites that have enrolled and are not denied."""

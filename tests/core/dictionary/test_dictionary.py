@@ -148,17 +148,17 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
     one: Dictionary, data: st.DataObject
 ) -> None:
     signed = sign_dictionary(one, "north", KEY.sign)
-    assert signed.check(PUBLIC, "north") == one
+    assert signed.check_federation(PUBLIC, "north") == one
     with refused(Code.IDENTITY):
-        signed.check(PUBLIC, "south")
+        signed.check_federation(PUBLIC, "south")
     with refused(Code.IDENTITY):
-        signed.check(Ed25519PrivateKey.generate().public_key().public_bytes_raw(), "north")
+        signed.check_federation(Ed25519PrivateKey.generate().public_key().public_bytes_raw(), "north")
     place = data.draw(st.integers(0, len(signed.signed_json) - 1))
     changed = (
         signed.signed_json[:place] + bytes([signed.signed_json[place] ^ 1]) + signed.signed_json[place + 1 :]
     )
     with refused(Code.IDENTITY, "not signed"):
-        SignedDictionary(signed_json=changed, signature=signed.signature).check(PUBLIC, "north")
+        SignedDictionary(signed_json=changed, signature=signed.signature).check_federation(PUBLIC, "north")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
 def test_a_signed_text_that_is_no_dictionary_is_refused(message: bytes) -> None:
     signed = SignedDictionary(signed_json=message, signature=KEY.sign(DICTIONARY_SIGNED + message))
     with refused(Code.PROTOCOL):
-        signed.check(PUBLIC, "north")
+        signed.check_federation(PUBLIC, "north")
 
 
 def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
@@ -176,7 +176,7 @@ def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
     with refused(Code.BAD_STUDY, "shorten its texts"):
         sign_dictionary(large, "north", KEY.sign)
     with refused(Code.PROTOCOL, "too long"):
-        SignedDictionary(signed_json=bytes(2**20 + 1), signature=b"").check(PUBLIC, "north")
+        SignedDictionary(signed_json=bytes(2**20 + 1), signature=b"").check_federation(PUBLIC, "north")
 
 
 def test_this_file_reads_what_is_installed() -> None:

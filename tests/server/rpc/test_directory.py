@@ -162,7 +162,7 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         for caller in (ada, await rig.client(Role.SITE, "anna"), await rig.client(Role.OPERATOR, "olga")):
             sent = (await caller.stub.GetDictionary(query)).dictionary
             signed = SignedDictionary(signed_json=sent.signed_json, signature=sent.signature)
-            found = signed.check(rig.daemon.runtime.keys.release_public, FEDERATION)
+            found = signed.check_federation(rig.daemon.runtime.keys.release_public, FEDERATION)
             assert (found.name, found.version) == ("clinical", 2)
         unknown = await refusal(ada.submit(study_toml(), "after"))
         assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
