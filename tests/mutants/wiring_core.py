@@ -42,8 +42,8 @@ STATED = "test_noise_of_a_release_matches_its_stated_scale[gauss-cov-1e-06]"
 
 OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what a person is told, and what is set aside
-    of("P5", "reporting/explain.py", ("chain_odds(attack_success_zcdp(rho, mechanism_delta), steps)"),
-       "chain_odds(attack_success_zcdp(rho, mechanism_delta), 1)", GUESS),
+    of("P5", "reporting/explain.py", "EVEN + steps * (once - EVEN)",
+       "EVEN + 1 * (once - EVEN)", GUESS),
     of("P5", "reporting/explain.py", "attack_success_gaussian(2 * rho * steps**2)",
        "attack_success_gaussian(2 * rho * steps)", GUESS),
     of("P33", "reporting/explain.py", '"mu": gaussian.micro_mu(cost.micro_rho)',

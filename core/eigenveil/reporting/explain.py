@@ -322,9 +322,10 @@ def largest_inference_odds(plan: Plan) -> Fraction:
     steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
     match plan.composition:
         case Composition.GAUSSIAN:
-            return min(Fraction(1), attack_success_gaussian(2 * rho * steps**2) + mechanism_delta)
+            return budget_inference_odds(rho, mechanism_delta, gaussian=True, steps=steps)
         case Composition.ZCDP:
-            return min(_guarantee_odds(plan), chain_odds(attack_success_zcdp(rho, mechanism_delta), steps))
+            odds = budget_inference_odds(rho, mechanism_delta, gaussian=False, steps=steps)
+            return min(_guarantee_odds(plan), odds)
         case Composition.BASIC:
             return _guarantee_odds(plan)
 
@@ -337,13 +338,14 @@ def _guarantee_odds(plan: Plan) -> Fraction:
     return Fraction(1) if delta >= 1 else attack_success(epsilon, delta)
 
 
-def budget_inference_odds(rho: Fraction, mechanism_delta: Fraction, *, gaussian: bool) -> Fraction:
-    """Return the largest inference odds from all releases that a budget allows, over a chain of two."""
+def budget_inference_odds(
+    rho: Fraction, mechanism_delta: Fraction, *, gaussian: bool, steps: int = 2
+) -> Fraction:
+    """Return the largest inference odds from all releases that a budget allows, over a chain of `steps`.
+
+    Without Gaussian noise only, they follow by the triangle inequality of total variation.
+    """
     if gaussian:  # masked studies reserve a little delta besides their mu, for the whole chain [P32]
-        return min(Fraction(1), attack_success_gaussian(8 * rho) + mechanism_delta)
-    return chain_odds(attack_success_zcdp(rho, mechanism_delta), 2)
-
-
-def chain_odds(once: Fraction, steps: int) -> Fraction:
-    """Return the odds over `steps` neighbours, by the triangle inequality of total variation."""
+        return min(Fraction(1), attack_success_gaussian(2 * rho * steps**2) + mechanism_delta)
+    once = attack_success_zcdp(rho, mechanism_delta)
     return min(Fraction(1), EVEN + steps * (once - EVEN))

@@ -80,7 +80,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
     """Return the estimate in the study's units."""
     factors: FloatArray = steps(plan.study) * S  # one unit of the analysis in each column's own
     in_column_units = plan.study.scaling is Scaling.NONE
-    square = float(factors[0]) ** 2 if in_column_units else 1.0
+    scale, square = (np.ones_like(factors), float(factors[0]) ** 2) if in_column_units else (factors, 1.0)
     total = max(estimate.total_variance, float(estimate.explained_variance.sum()))
     ratio = estimate.explained_variance / total if total > 0 else estimate.explained_variance * 0
     converted = {
@@ -89,20 +89,13 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         "explained_variance_ratio": ratio,
         "total_variance": total * square,
         "mean": offsets(plan.study) + estimate.mean * factors,
-        "scale": _scale(estimate, factors, in_column_units),
+        "scale": scale if estimate.scale is None else factors * estimate.scale,
         "noise_scale": estimate.noise_scale * square,
         "covariance": None if estimate.covariance is None else estimate.covariance * square,
         "noise": None if estimate.noise is None else estimate.noise.in_units(square),
         "warnings": (*estimate.warnings, *result_warnings(plan.study, estimate, square)),
     }
     return Result(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)} | converted)
-
-
-def _scale(estimate: Estimate, factors: FloatArray, in_column_units: bool) -> FloatArray:
-    """Return the divisor of each column, in its unit. Shape: factors (d,) -> (d,)."""
-    if estimate.scale is not None:
-        return factors * estimate.scale
-    return np.ones_like(factors) if in_column_units else factors
 
 
 EVERY_COMPONENT = (
