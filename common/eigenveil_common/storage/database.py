@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from importlib.resources import files
 from queue import LifoQueue
@@ -19,14 +20,12 @@ from typing import Any, Protocol
 from eigenveil.errors import Code, InternalError, RequestError
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Row:
     """Row of a result, with values by column name or position."""
 
-    __slots__ = ("_names", "_values")
-
-    def __init__(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-        self._names = names
-        self._values = values
+    _names: tuple[str, ...]
+    _values: tuple[Any, ...]
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, int):
@@ -50,13 +49,11 @@ class Row:
         return f"Row({', '.join(self._names)})"  # never the values
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
-    """Open transaction; `run` returns all rows of a statement with its parameters."""
+    """Open transaction; `_run` returns all rows of a statement with its parameters."""
 
-    __slots__ = ("_run",)
-
-    def __init__(self, run: Callable[[str, Sequence[object]], list[Row]]) -> None:
-        self._run = run
+    _run: Callable[[str, Sequence[object]], list[Row]]
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         """Return all rows of one statement; no cursor stays open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from eigenveil_server.front.http2 import (
@@ -239,11 +240,11 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self._observer.left(self)
 
 
+@dataclass(eq=False)
 class Upstream(asyncio.Protocol):
     """gRPC's end of a connection. While gRPC reads slowly, the caller is paused."""
 
-    def __init__(self, connection: GatewayConnection) -> None:
-        self._connection = connection
+    _connection: GatewayConnection
 
     def data_received(self, data: bytes) -> None:
         if not self._connection.ended:

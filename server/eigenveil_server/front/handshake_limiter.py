@@ -46,16 +46,16 @@ class _AddressQueue(Generic[Caller]):
     newest: bool = False  # the newest was the last to begin
 
 
+@dataclass(eq=False)
 class HandshakeLimiter(Generic[Caller]):
     """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow."""
 
-    def __init__(self, end: Callable[[Caller], None]) -> None:
-        self._end = end
-        self._addresses: dict[str, _AddressQueue[Caller]] = {}
-        # Each caller's queue and start time; the oldest first.
-        self._in_progress: dict[Caller, tuple[_AddressQueue[Caller], float]] = {}
-        self._start_number = 0
-        self._timer: asyncio.TimerHandle | None = None
+    _end: Callable[[Caller], None]
+    _addresses: dict[str, _AddressQueue[Caller]] = field(default_factory=dict)
+    # Each caller's queue and start time; the oldest first.
+    _in_progress: dict[Caller, tuple[_AddressQueue[Caller], float]] = field(default_factory=dict)
+    _start_number: int = 0
+    _timer: asyncio.TimerHandle | None = None
 
     async def wait(self, caller: Caller, address: str) -> None:
         """Wait until `caller` may begin. Its handshake is in progress from then on, until `leave`."""

@@ -176,7 +176,7 @@ class ConnectionQuota:
         return self._guests.setdefault(name, GatewayClient(name=name, role=None if who is None else who.role))
 
     def refusal(self, client: GatewayClient, taken: Collection[QuotaConnection]) -> str:
-        """Return the reason to refuse one more connection beside `taken`, or empty; an idle one may be closed."""
+        """Return the reason to refuse one connection beside `taken`, or empty; an idle one may be closed."""
         if time.monotonic() < client.blocked_until:
             return "cut-off"
         if not client.connections.spend(1):

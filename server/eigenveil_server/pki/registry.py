@@ -116,13 +116,13 @@ class IssuedCertificate:
     pem: bytes
 
 
+@dataclass(eq=False)
 class Registry:
     """Tokens, certificates and the deny-list of one federation."""
 
-    def __init__(self, store: Store, federation: str, clock: Clock) -> None:
-        self._store = store
-        self._federation = federation
-        self._clock = clock
+    _store: Store
+    _federation: str
+    _clock: Clock
 
     def new_token(self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False) -> str:
         """Return a new one-time token; only its hash is stored. Unused tokens of the same identity become
