@@ -125,9 +125,7 @@ class Display:
     """Display of events as they arrive: a live view on a terminal, lines elsewhere, nothing if `quiet`."""
 
     def __init__(self, console: Console, title: str, *, quiet: bool = False) -> None:
-        self._console = console
-        self._title = title
-        self._quiet = quiet
+        self._console, self._title, self._quiet = console, title, quiet
         self._last = ""
         live = console.is_terminal and not quiet
         self._live = Live(console=console, refresh_per_second=8) if live else None

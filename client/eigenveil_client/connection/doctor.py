@@ -35,6 +35,7 @@ DEAD_PORT = (
     "ask its operator whether it runs and listens there (eigenveil-coordinator doctor), and IT whether a "
     "firewall blocks the connection"
 )
+NOT_RENEWED = "it should have been renewed: read the log of the daemon, or enrol again with a new join file"
 ENROL = "enrol with a join file from the coordinator's operator"
 
 
@@ -70,8 +71,10 @@ def identity_and_network(
     `accept` raises if the identity belongs to another party.
     """
     stored, identity_check = _check_identity(folder, accept)
-    of_stored = [] if stored is None else [_check_certificate(stored), _check_authorities(stored)]
-    checks = [identity_check, *of_stored]
+    checks = [identity_check]
+    if stored is not None:
+        expiry = certificate("certificate", stored.expires, CERTIFICATE_WARNING, NOT_RENEWED)
+        checks += [expiry, _check_authorities(stored)]
     try:
         chosen = rule()
         route = _find_route(folder, chosen)
@@ -90,11 +93,6 @@ def _check_identity(folder: Path, accept: Accept) -> tuple[StoredIdentity | None
     except EigenveilError as problem:
         return None, fail("identity", str(problem))
     return stored, ok("identity", stored.identity.uri)
-
-
-def _check_certificate(stored: StoredIdentity) -> Check:
-    todo = "it should have been renewed: read the log of the daemon, or enrol again with a new join file"
-    return certificate("certificate", stored.expires, CERTIFICATE_WARNING, todo)
 
 
 def _check_authorities(stored: StoredIdentity) -> Check:
@@ -134,8 +132,8 @@ async def _check_network(route: Route, stored: StoredIdentity | None) -> list[Ch
 def _check_proxy(route: Route) -> Check:
     if route.proxy is None:
         return ok("proxy", "none: the connection is direct")
-    user = "with a user name" if route.proxy.authorization else "without a user name"
-    return ok("proxy", f"{route.proxy.address}, {user}")
+    user = "with" if route.proxy.authorization else "without"
+    return ok("proxy", f"{route.proxy.address}, {user} a user name")
 
 
 async def _check_dns(route: Route) -> Check:

@@ -13,8 +13,10 @@ from typing import Any
 
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.reporting.document import attempts_of
-from eigenveil.reporting.verify import load_release
+from eigenveil.reporting.verify import load_release, verify_release
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil.study_authorization import release_analyst
@@ -30,6 +32,7 @@ from eigenveil_client.demo.layout import (
     write_records,
 )
 from eigenveil_client.demo.processes import Processes
+from eigenveil_common.files import write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 CHECK_SECONDS = 0.5
@@ -115,8 +118,8 @@ def demonstrate(
             federation = DemoFederation(layout, study, processes)
             records, sizes = _set_up(federation, layout, study, log_step)
             submission = federation.start_submission()
-            # Imported here: Matplotlib loads while the coordinator plans.
-            from eigenveil_client.demo import results
+            # Matplotlib loads while the coordinator plans.
+            import eigenveil_client.local.benchmark  # noqa: F401
 
             digest = federation.finish_submission(submission)
             log_step(f"Submitted the study: {digest[:12]}")
@@ -124,7 +127,7 @@ def demonstrate(
             release = asyncio.run(watch_release(identity, bytes.fromhex(digest), federation, on_event))
             ledger_tasks = federation.start_reading_ledgers()
             log_step("Writing the release and its report")
-            sin_angle = results.write_results(layout, study, records, release, identity)
+            sin_angle = _write_results(layout, study, records, release, identity)
             demonstration = Demonstration(
                 release=layout.root / "release.json",
                 report=layout.root / "report.html",
@@ -169,6 +172,30 @@ def _set_up(
         log_step("The sites exchanged their key cards and confirmed each other's fingerprints")
     log_step("Every site made its key, enrolled, checked the study and serves")
     return records, sizes
+
+
+def _write_results(
+    layout: DemoLayout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
+) -> float | None:
+    """Write release.json and report.html; return the sine to the exact answer.
+
+    None if no components were released. The records are public, so the exact answer may be used."""
+    from eigenveil.reporting.report import Projection, render
+    from eigenveil_client.local.benchmark import exact_components
+
+    write_durably(layout.root / "release.json", release)
+    signed = load_release(release)
+    verify_release(signed, identity.release_key)
+    result, sine, projection = signed.result, None, None
+    if result.declined is None:
+        sine = sin_angle(exact_components(to_grid(records.values, study), study), result.components)
+        points = (records.values - result.mean) / result.scale @ result.components.T
+        note = "The dots are the demonstration's public records; in a study no record leaves its site."
+        projection = Projection(points=points, groups=records.groups, note=note)
+    key = signed.public_key.hex()
+    page = render(signed.document, public_key=key, projection=projection, measured_sin_angle=sine)
+    write_durably(layout.root / "report.html", page.encode())
+    return sine
 
 
 async def watch_release(

@@ -40,9 +40,8 @@ class DemoFederation:
     def __init__(self, layout: DemoLayout, study: Study, processes: Processes) -> None:
         plan = make_plan(study, federation=NAME, submission=NAME)
         needed = math.ceil(epsilon_at(plan.cost.micro_rho / MICRO, DELTA) + 1)
-        self._layout = layout
-        self._sites = study.federation.sites
-        self._masked = study.masked
+        self._layout, self._processes = layout, processes
+        self._sites, self._masked = study.federation.sites, study.masked
         self._budget = ("--budget-epsilon", str(max(DEFAULT_EPSILON, needed)), "--budget-delta", str(DELTA))
         algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
         max_epsilon = str(max(DEFAULT_MAX_EPSILON, study.epsilon))
@@ -52,7 +51,6 @@ class DemoFederation:
             *("--noise", (NoiseRule.GAUSSIAN if plan.gaussian else NoiseRule.ANY).value),
             *("--max-epsilon-per-study", max_epsilon, "--minimum-records", str(self.min_site_records)),
         )
-        self._processes = processes
         self.daemons: dict[str, Job] = {}
 
     def start_setup(self) -> list[Task]:

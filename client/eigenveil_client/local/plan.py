@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def sweep_values(found: Sequence[EpsilonPrediction]) -> list[dict[str, Any]]:
-    """Return the predictions as plain values, with the same keys as those of the algorithms."""
-    return [
-        {"epsilon": one.epsilon, "algorithm": one.algorithm.value, **_sines(one.error), "rounds": one.rounds}
-        for one in found
-    ]
-
-
 SINES = ("sin_angle", "sin_angle_10", "sin_angle_90")
 
 
@@ -148,8 +140,12 @@ def predict_sweep(
     found = sweep(study, requested, spectrum=assumed_spectrum)
     if plot is not None:
         draw_sweep(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
+    rows = [
+        {"epsilon": one.epsilon, "algorithm": one.algorithm.value, **_sines(one.error), "rounds": one.rounds}
+        for one in found
+    ]
     too_small = sorted(requested - {one.epsilon for one in found})
-    result: dict[str, Any] = {"sweep": sweep_values(found), "too_small": too_small}
+    result: dict[str, Any] = {"sweep": rows, "too_small": too_small}
     return result if plot is None else result | {"plot": str(plot)}
 
 

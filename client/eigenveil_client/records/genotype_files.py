@@ -278,17 +278,16 @@ def list_variants(path: Path) -> VariantList:
 
     Raises BadRecords: the file cannot be read, or a variant's name is there twice."""
     found = _variants(path)
-    usable = [(name, counted) for name, counted, other in found if _shows_strand(counted, other)]
+    usable = [
+        (name, counted)
+        for name, counted, other in found
+        if (both := {counted.upper(), other.upper()}) not in EITHER_STRAND and not both & NO_ALLELE
+    ]
     twice = [name for name, times in Counter(name for name, _ in usable).items() if times > 1]
     if twice:
         names = ", ".join(twice[:3])
         raise BadRecords(f"{path} repeats {len(twice)} names of variants ({names}). Give each its own")
     return VariantList(columns=tuple(header(*one) for one in usable), left_out=len(found) - len(usable))
-
-
-def _shows_strand(counted: str, other: str) -> bool:
-    both = {counted.upper(), other.upper()}
-    return both not in EITHER_STRAND and not both & NO_ALLELE
 
 
 def _variants(path: Path) -> list[tuple[str, str, str]]:

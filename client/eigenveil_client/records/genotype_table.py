@@ -100,8 +100,7 @@ class GenotypeTable:
     """Source of the matrix called `name`, read in blocks of persons."""
 
     def __init__(self, name: str, matrix: GenotypeMatrix) -> None:
-        self._name = name
-        self._matrix = matrix
+        self._name, self._matrix = name, matrix
         self.headers: tuple[str, ...] = (*matrix.names, *matrix.headers)
 
     @property

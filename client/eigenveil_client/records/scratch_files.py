@@ -79,8 +79,7 @@ class ScratchFile:
     thread."""
 
     def __init__(self, file: FileIO, *, key: bytes | None = None) -> None:
-        self._file = file
-        self._key = key
+        self._file, self._key = file, key
         weakref.finalize(self, file.close)  # closed with this object
         self.size = os.fstat(file.fileno()).st_size
         self._appending = None if key is None else self._cipher(self.size)
@@ -187,10 +186,8 @@ class GridSink:
     """Sink of blocks of rows: in memory up to `limit` bytes, beyond that all of them in a file."""
 
     def __init__(self, study: Study, scratch: Scratch, limit: float = math.inf) -> None:
-        self._columns = study.dimension
-        self._dtype = stored_dtype(study)
-        self._scratch = scratch
-        self._limit = limit
+        self._columns, self._dtype = study.dimension, stored_dtype(study)
+        self._scratch, self._limit = scratch, limit
         self._blocks: list[GridRows] = []
         self._bytes = 0
         self._file: ScratchFile | None = None

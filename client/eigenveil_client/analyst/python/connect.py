@@ -62,9 +62,7 @@ class DisplayTable(Sequence[T]):
     """Table of frozen values of one type; `cells` maps a value to headings and cells."""
 
     def __init__(self, title: str, rows: Sequence[T], cells: Callable[[T], Mapping[str, Any]]) -> None:
-        self.title = title
-        self._rows = tuple(rows)
-        self._cells = cells
+        self.title, self._rows, self._cells = title, tuple(rows), cells
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -98,12 +98,9 @@ class Run(Summary):
         self, coordinator: BlockingCoordinator, digest: str, name: str, *,
         submission: str = "", warnings: tuple[str, ...] = (), initial_status: RunStatus | None = None,
     ) -> None:  # fmt: skip
-        self._coordinator = coordinator
-        self.digest = digest
-        self.name = name
-        self.submission = submission
-        self.warnings = warnings
-        self._initial_status = initial_status
+        self._coordinator, self._initial_status = coordinator, initial_status
+        self.digest, self.name = digest, name
+        self.submission, self.warnings = submission, warnings
         self._seen: pb.StudyEvent | None = None
         self._release: ReleasedResult | None = None
 

@@ -162,10 +162,8 @@ class FederatedStudy(Summary):
         )
         notify(proposal.summary)
         plan, warnings = self.coordinator.call(lambda analyst: analyst.sign(proposal))
-        warnings += self._late(expires_days)
-        return Run(
-            self.coordinator, plan.digest, plan.study.name, submission=chosen, warnings=tuple(warnings)
-        )
+        every = (*warnings, *self._late(expires_days))
+        return Run(self.coordinator, plan.digest, plan.study.name, submission=chosen, warnings=every)
 
     def _late(self, days: int) -> list[str]:
         """Return a warning if a person may decide after the signature has expired."""

@@ -115,9 +115,7 @@ class _ReceivedRecords:
     """Checked messages of a reader of records so far."""
 
     def __init__(self, study: Study, rules: Rules, sink: RowSink, most: int) -> None:
-        self._study = study
-        self._sink = sink
-        self._most = most
+        self._study, self._sink, self._most = study, sink, most
         self._most_bad = BAD_COLUMNS * (study.dimension + len(rules))
         self._records = 0
         self._counts: list[Any] = []

@@ -122,9 +122,7 @@ class SpilledRows:
     `level`: the number of earlier spills of these rows; each level distributes persons by another hash."""
 
     def __init__(self, scratch: Scratch, width: int, level: int) -> None:
-        self._file = scratch.file()
-        self._width = width
-        self._level = level
+        self._file, self._width, self._level = scratch.file(), width, level
         self._waiting: list[NamedRows] = []
         self._written: list[tuple[IntArray, IntArray]] = []  # offsets and rows of the partitions
 

@@ -143,7 +143,7 @@ DISTRUST = (
     *("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA mmap_size = 0"),
     "PRAGMA temp_store = FILE",
 )
-HARMLESS = {
+HARMLESS = {  # reading alone: no other file is attached, and no setting changed
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 }  # fmt: skip
 
@@ -178,7 +178,9 @@ class SqliteQuery:
                 _distrust(connection)
                 if end != NONE:
                     _check_whole(connection, self.path)
-                connection.set_authorizer(_authorized)
+                connection.set_authorizer(
+                    lambda action, *about: sqlite3.SQLITE_OK if action in HARMLESS else sqlite3.SQLITE_DENY
+                )
                 connection.execute(f"EXPLAIN {statement}").close()
                 prepared = True
                 yield connection.execute(statement)
@@ -227,11 +229,6 @@ def _quick_check(connection: sqlite3.Connection) -> str | None:
 
 def _headers(cursor: sqlite3.Cursor) -> list[str]:
     return [name for name, *_ in cursor.description]
-
-
-def _authorized(action: int, *about: str | None) -> int:
-    """Authorise reading alone: no other file is attached, and no setting changed."""
-    return sqlite3.SQLITE_OK if action in HARMLESS else sqlite3.SQLITE_DENY
 
 
 def quoted(name: str) -> str:

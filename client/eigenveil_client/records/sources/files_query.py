@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,8 +51,8 @@ class FilesQuery:
         streams = _SourceStream(source=self.source)
         with self._running(streams) as result, result.order("ALL").to_arrow_reader(BATCH_ROWS) as batches:
             yield from batches
-        if streams.left_out:
-            leave_out(streams.left_out)
+        if any(streams.left_out):
+            leave_out(streams.left_out[-1])
 
     @contextmanager
     def _running(self, streams: _SourceStream) -> Iterator[DuckDBPyRelation]:
@@ -90,7 +90,7 @@ class _SourceStream:
     """Source as a table of DuckDB, which may read it several times, and its first error."""
 
     source: Source
-    left_out: int = 0
+    left_out: list[int] = field(default_factory=list)  # by each time that it was read
     problem: BadRecords | None = None
 
     def __arrow_c_schema__(self) -> object:
@@ -108,14 +108,11 @@ class _SourceStream:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self._schema
         try:
-            for batch in self.source.batches(schema.names, self._count):
+            for batch in self.source.batches(schema.names, self.left_out.append):
                 yield pa.record_batch([_utf8(column) for column in batch.columns], schema=schema)
         except BadRecords as problem:
             self.problem = problem
             raise
-
-    def _count(self, lines: int) -> None:
-        self.left_out = lines
 
 
 def _utf8(column: pa.Array) -> pa.Array:

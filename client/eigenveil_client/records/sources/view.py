@@ -105,9 +105,7 @@ class View:
     """Source from the result of `query`. Two rows with one value in the column `one_row_per` are an error."""
 
     def __init__(self, query: SelectQuery, dialect: Dialect, one_row_per: str = "") -> None:
-        self._query = query
-        self._one_row_per = one_row_per
-        self.dialect = dialect
+        self._query, self.dialect, self._one_row_per = query, dialect, one_row_per
 
     @property
     def headers(self) -> tuple[str, ...]:
