@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eigenveil.algorithms.papers.baselines import analyze_gauss, em_cov, noisy_power
-from eigenveil.algorithms.papers.covariance import adaptive_cov, separate_cov, zero
-from eigenveil.algorithms.papers.oja import BatchPass, RoundCounter
+from eigenveil.algorithms.papers.covariance import adaptive_cov, analyze_gauss, em_cov, separate_cov, zero
+from eigenveil.algorithms.papers.oja import BatchPass, RoundCounter, noisy_power
 from eigenveil.algorithms.papers.private_oja import private_oja, private_oja_shuffled
 from eigenveil.algorithms.papers.single_pass import single_pass
 from eigenveil.algorithms.papers.smooth_sensitivity import smooth_subspace

@@ -1,4 +1,4 @@
-"""Covariance algorithms of Dong, Liang, Yi 2022: separate-cov, adaptive-cov and the baseline zero.
+"""Covariance algorithms of Dong, Liang, Yi 2022, and the published ones that they are compared with.
 
 - `separate-cov` (SeparateCov): eigenvalues from one noised spectrum, eigenvectors from one noised matrix. It
   minimises the Frobenius error, of order d^(1/4) instead of d; its directions are those of `gauss-cov` at
@@ -7,6 +7,7 @@
   gauss-cov and separate-cov. Both searches use the sparse vector technique on a public logarithmic grid with
   a public floor; only an index on that grid is released.
 - `zero`: the covariance matrix 0 at no cost. For few records or many columns it has the least error.
+- `em-cov`, `analyze-gauss`: see there. Count, mean and radius are as in `gauss-cov`.
 """
 
 from __future__ import annotations
@@ -39,13 +40,19 @@ from eigenveil.algorithms.shared.preparation import (
     public_radius,
     query_at_share,
 )
-from eigenveil.algorithms.shared.stated_error import gauss_error, separate_error
+from eigenveil.algorithms.shared.stated_error import (
+    centre_sine,
+    gaps_of,
+    gauss_error,
+    has_known_clipping,
+    separate_error,
+)
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import eigenpairs, start_directions
+from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution
-from eigenveil.queries import RadiusSearch, Spectrum, SquaredNormSum
+from eigenveil.queries import VECTOR, Eigenvectors, RadiusSearch, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.study.grid import S
 
@@ -195,3 +202,79 @@ def zero(plan: Plan) -> Steps:
         covariance=np.zeros((d, d)),
         warnings=("no record was read: these directions are public and say nothing about the records",),
     )
+
+
+def em_cov(plan: Plan) -> Steps:
+    """Run em-cov: count, mean, radius, then half of the rest for the spectrum and half for the directions.
+
+    Eigenvectors by the exponential mechanism, one by one, and noised eigenvalues. Source: Amin, Dick,
+    Kulesza, Medina, Vassilvitskii 2019 (Differentially private covariance estimation), with the full exponent
+    that privacy allows instead of half or a quarter [P13]. Only `components` directions are sampled; the
+    remaining variance is spread evenly over the other directions.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P10], [P13], [P14]; both need a coordinator trusted with exact sums.
+    Cost: the whole epsilon, d (d + 1) integers from every site, 8 rounds (7 without clipping).
+    """
+    d, k = plan.study.dimension, plan.study.components
+    # A direction loses about d R^2 k / epsilon of u' C u, where a noised matrix loses 8 sqrt(d) R^2 / mu.
+    start, clip = yield from prepared(plan, math.sqrt(d) * k / 4)
+    values, sigma = yield from spectrum(plan, start, clip, clip.left / 2)
+    query = Eigenvectors(centre=start.centre, radius=clip.radius, records=plan.most_records, count=k)
+    release = yield query_at_share(plan, query, clip.left / 2)
+    # They are orthogonal up to grid rounding; QR keeps the order.
+    vectors = fix_signs(orthonormal(release.values.reshape(k, d).T / VECTOR))
+    return Estimate(
+        components=vectors.T,
+        explained_variance=values[:k],
+        mean=start.mean,
+        records=start.records,
+        total_variance=float(values.sum()),
+        noise_scale=sigma,
+        sin_error=_em_error(plan, start, clip, values, sigma),
+        covariance=_filled(values, vectors),
+        warnings=matrix_warnings(plan, start, clip, values),
+    )
+
+
+def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return sum_i values_i v_i v_i^T, with the mean of the other values in all other directions.
+
+    Shape: values (d,), vectors (d, k) -> (d, d).
+    """
+    d, k = vectors.shape
+    rest = float(values[k:].mean()) if k < d else 0.0
+    return rest * np.eye(d) + (vectors * (values[:k] - rest)) @ vectors.T
+
+
+def _em_error(
+    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray, sigma: float
+) -> float | None:
+    """Return the first-order sine, with the effect of the centre's error.
+
+    u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), with exponent t.
+    """
+    if not has_known_clipping(plan):
+        return None
+    k = plan.study.components
+    epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, len(values) - 1))
+    moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
+    gaps = gaps_of(values, k)
+    sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.retained)
+    return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps - sigma)))
+
+
+def analyze_gauss(plan: Plan) -> Steps:
+    """Run analyze-gauss: count, mean, radius, one Gram matrix with flat noise; raw eigenvalues.
+
+    Source: Dwork, Talwar, Thakurta, Zhang 2014, and `GaussCov` of Dong, Liang, Yi 2022: independent noise of
+    one size on the whole upper triangle, sqrt 2 too large off the diagonal [P3]. Only the noise differs from
+    `gauss-cov`, which is never worse.
+
+    Neighbours: as in the study.
+    Privacy: [P7]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
+    """
+    start, clip = yield from prepared(plan, noise_ratio(plan, flat=True))
+    noised = yield from covariance(plan, start, clip, clip.left, flat=True)
+    return matrix_estimate(plan, start, clip, noised, lambda values, _: np.maximum(values, 0.0))

@@ -1,4 +1,4 @@
-"""Oja's rule of [DPPCA] in common steps: round counter, passes, step sizes, and the rule without privacy.
+"""Iterations with noise: Oja's rule of [DPPCA] in common steps and without privacy, and noisy-power.
 
 [DPPCA] uses steps h / (gap (offset + t)) and searches (h, offset) by the angle to the true component. Neither
 the gap nor that angle is known here. So a schedule is relative to the released strength of a direction, w .
@@ -7,24 +7,36 @@ g, and candidates are scored by a private Rayleigh quotient: the variance along 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eigenveil.algorithms.recommended.gauss_cov import RowClip, clip_warning, noise_ratio, prepared
+from eigenveil.algorithms.shared.preparation import (
+    LocationEstimate,
+    cost_of_share,
+    effective_mu,
+    query_at_share,
+)
+from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
 from eigenveil.algorithms.shared.standardised import changed_queries
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import (
     eigenvalues,
     fix_signs,
     orthonormal,
+    rotated_eigenpairs,
     single_blas_thread,
     start_directions,
 )
-from eigenveil.protocol.estimate import Outcome, StepsTo
+from eigenveil.protocol.estimate import Estimate, Outcome, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.queries import Batch, Gradient, GradientQuery, ShuffledRecord
+from eigenveil.queries import Batch, Gradient, GradientQuery, ShuffledRecord, SquaredNormSum
 from eigenveil.queries.gradients import pass_key
+from eigenveil.study.grid import S
 from eigenveil.study.study import Extraction
 
 
@@ -167,3 +179,60 @@ def _oja_pass(rows: FloatArray, start: FloatArray, found: FloatArray, rates: Ste
             w = w + rates.step(t, 1.0) * np.outer(x, x @ w)
             w, _ = np.linalg.qr(w - found @ (found.T @ w))
     return orthonormalise_against(w, found)
+
+
+ROUNDS = 15
+ENERGY_SHARE = 0.01
+
+
+def noisy_power(plan: Plan) -> Steps:
+    """Run noisy-power: count, mean, radius, ROUNDS products, total variance.
+
+    Power iteration with noise on every product. Source: Hardt & Price 2014. The product of a row of norm C
+    with orthonormal directions W can have norm C^2, and the noise is scaled to this worst case: rows are
+    clipped, and the gradients' own range is not used. Rounds are fixed, share the budget evenly, and only the
+    last one counts. `dp-pca` improves all three.
+
+    Neighbours: as in the study.
+    Privacy: [P7]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
+    """
+    d, k = plan.study.dimension, plan.study.components
+    start, clip = yield from prepared(plan, noise_ratio(plan))
+    each = (clip.left - ENERGY_SHARE) / ROUNDS
+    w = start_directions(d, k)
+    for _ in range(ROUNDS):
+        basis = w
+        product, _ = yield from noised_product(plan, start, clip, basis, each)
+        w = orthonormal(product)
+    energy = SquaredNormSum(centre=start.centre, radius=clip.radius)
+    release = yield query_at_share(plan, energy, ENERGY_SHARE)
+    values, turn = rotated_eigenpairs(basis, product)
+    scale = (clip.radius / S) ** 2 / (
+        effective_mu(plan, cost_of_share(plan, each)) * start.records * clip.retained
+    )
+    total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
+    # Rotation of the weakest direction by the last product's noise.
+    turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)
+    centre_error = centre_sine(start, even_gaps(values, total, d) - scale)
+    return Estimate(
+        components=fix_signs(orthonormal(product @ turn)).T,
+        explained_variance=np.maximum(values, 0.0),
+        mean=start.mean,
+        records=start.records,
+        total_variance=total,
+        noise_scale=scale,
+        sin_error=min(1.0, math.hypot(turned, centre_error)),
+        warnings=clip_warning(clip.retained) + centre_warning(centre_error),
+    )
+
+
+def noised_product(
+    plan: Plan, start: LocationEstimate, clip: RowClip, w: FloatArray, share: float
+) -> StepsTo[tuple[FloatArray, float]]:
+    """Return the noised mean of z (z . W) at a share of the budget, and its noise sd. Shape: (d, k)."""
+    slope = GradientQueryBuilder(centre=start.centre, directions=w, offset=np.zeros_like(w))
+    query, unit = slope.query((clip.radius / S) ** 2)
+    release = yield query_at_share(plan, query, share)
+    whole = unit * start.records * clip.retained
+    return release.values.reshape(w.shape) / whole, release.sigma / whole

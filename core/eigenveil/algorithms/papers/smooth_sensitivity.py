@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu
-from eigenveil.algorithms.papers.baselines import noised_product
 from eigenveil.algorithms.papers.covariance import spectrum
+from eigenveil.algorithms.papers.oja import noised_product
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, clip_warning, prepared
 from eigenveil.algorithms.shared.preparation import LocationEstimate, cost_of_share, noise_distribution
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of, has_known_clipping

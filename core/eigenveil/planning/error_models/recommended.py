@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenveil.algorithms.papers.baselines import ENERGY_SHARE, ROUNDS
+from eigenveil.algorithms.papers.oja import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.recommended import refined
 from eigenveil.algorithms.recommended.dp_pca import Schedule, gradient_radius, read_variances, schedule
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, noise_ratio, prepared
