@@ -42,9 +42,9 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py",
-       ("round_query.digest, round_query.cost, at=at"),
+       ("round_query.digest, round_query.cost, at=self._clock()"),
        ("round_query.digest, Cost(micro_rho=0) if \"SquaredNormSum\" in "
-       "str(type(round_query.query)) else round_query.cost, at=at"),
+       "str(type(round_query.query)) else round_query.cost, at=self._clock()"),
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
        "self._check_fits(entry.cost,",

@@ -93,11 +93,10 @@ class LedgerStore:
     def charge_round(self, round_query: RoundQuery, also: PositionedWrite) -> None:
         """Charge a query's cost; `also` gets the resulting position of the ledger."""
         study, round = round_query.plan_digest, round_query.round
-
-        def decide() -> LedgerEntry | None:
-            return self.ledger.charge(study, round, round_query.digest, round_query.cost, at=self._clock())
-
-        self._append(decide, also)
+        self._append(
+            lambda: self.ledger.charge(study, round, round_query.digest, round_query.cost, at=self._clock()),
+            also,
+        )
 
     def attempt(self, round_query: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
         """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`. These

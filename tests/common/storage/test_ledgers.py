@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -246,5 +245,5 @@ def test_totals_are_read_while_another_thread_changes_the_ledger(path: Path) -> 
     store.reserve(OTHER, Cost(micro_rho=7), also)
     assert seen == [before]
     assert store.totals.committed.micro_rho == before.committed.micro_rho + 7
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         before.spent = store.totals.spent  # type: ignore[misc]
