@@ -51,10 +51,10 @@ class RowLayout:
     def row_bytes(self) -> int:
         return self.columns * np.dtype(self.dtype).itemsize
 
-    @property
-    def rows_at_once(self) -> int:
-        """The number of rows in one frame."""
-        return max(1, MOST_ROWS // max(1, self.row_bytes))
+
+def rows_at_once(row_bytes: int) -> int:
+    """Return the number of rows in one frame."""
+    return max(1, MOST_ROWS // max(1, row_bytes))
 
 
 class ReaderFailure(Exception):
@@ -73,9 +73,9 @@ def send(connection: socket.socket, kind: FrameKind, value: Any) -> None:
     connection.sendall(HEAD.pack(kind, 0, len(data)) + data)
 
 
-def send_rows(connection: socket.socket, rows: GridRows, layout: RowLayout) -> None:
+def send_rows(connection: socket.socket, rows: GridRows) -> None:
     """Send rows as frames, in their order."""
-    size = layout.rows_at_once
+    size = rows_at_once(rows.shape[1] * rows.itemsize)
     for start in range(0, len(rows), size):
         part = np.ascontiguousarray(rows[start : start + size])
         connection.sendall(HEAD.pack(FrameKind.ROWS, len(part), part.nbytes))
@@ -102,7 +102,7 @@ def receive(
 def _rows(
     connection: socket.socket, rows: int, size: int, deadline: float, layout: RowLayout | None
 ) -> GridRows:
-    if layout is None or not 1 <= rows <= layout.rows_at_once or size != rows * layout.row_bytes:
+    if layout is None or not 1 <= rows <= rows_at_once(layout.row_bytes) or size != rows * layout.row_bytes:
         raise ReaderFailure
     block: GridRows = np.empty((rows, layout.columns), dtype=layout.dtype)
     _fill(connection, block.data.cast("B"), deadline)

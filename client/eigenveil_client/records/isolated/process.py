@@ -27,6 +27,7 @@ from eigenveil_client.records.isolated.frames import (
     REQUEST_SIZE,
     FrameKind,
     ReaderFailure,
+    RowLayout,
     receive,
     row_layout,
 )
@@ -86,12 +87,13 @@ def run_task(
     environment = {name: value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
     with tempfile.TemporaryDirectory(prefix="eigenveil-read-", ignore_cleanup_errors=True) as temporary:
         request = ReaderRequest(
-            config=config, task=task, study=study, begins=_working_folder(),
+            config=config, task=task, begins=_working_folder(),
             memory=limits.memory_mib * MIB, seconds=seconds,
             folders=(*([] if scratch is None else [scratch]), *_wal_folder(config), Path(temporary)),
             environment=environment if config.source is None else {},  # those of libpq
         )  # fmt: skip
-        return _run_request(request, item, sink, check)
+        layout = None if study is None else row_layout(study)
+        return _run_request(request, layout, item, sink, check)
 
 
 def _working_folder() -> Path:
@@ -104,6 +106,7 @@ def _working_folder() -> Path:
 
 def _run_request(
     request: ReaderRequest,
+    layout: RowLayout | None,
     item: Callable[[Any], None],
     sink: Callable[[GridRows], None],
     check: Callable[[Any], Done],
@@ -112,7 +115,7 @@ def _run_request(
     late = misbehaved = False
     try:
         with connection:
-            return check(_receive_result(request, connection, item, sink))
+            return check(_receive_result(request, layout, connection, item, sink))
     except ReaderFailure as broken:
         late, misbehaved = broken.late, not (broken.ended and _has_ended(pid))
     finally:
@@ -142,11 +145,11 @@ def _has_ended(pid: int) -> bool:
 
 def _receive_result(
     request: ReaderRequest,
+    layout: RowLayout | None,
     connection: socket.socket,
     item: Callable[[Any], None],
     sink: Callable[[GridRows], None],
 ) -> Any:
-    layout = None if request.study is None else row_layout(request.study)
     deadline, item_bytes, logged_at = time.monotonic() + request.seconds, 0, time.monotonic()
     data = pickle.dumps(request)
     with suppress(BrokenPipeError):

@@ -23,9 +23,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.study.grid import GridRows
 from eigenveil_client.records.isolated.fork_server import NUMBER_BYTES, RUNNING
-from eigenveil_client.records.isolated.frames import REQUEST_SIZE, FrameKind, row_layout, send, send_rows
+from eigenveil_client.records.isolated.frames import REQUEST_SIZE, FrameKind, send, send_rows
 from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest
 from eigenveil_client.records.scratch_files import FULL
 from eigenveil_client.records.tables.source import BadRecords
@@ -128,14 +127,9 @@ def _receive_request(connection: socket.socket) -> ReaderRequest:
 
 
 def _run_task(request: ReaderRequest, connection: socket.socket) -> None:
-    layout = None if request.study is None else row_layout(request.study)
-
-    def send_block(rows: GridRows) -> None:
-        assert layout is not None
-        send_rows(connection, rows, layout)
-
+    item, sink = partial(send, connection, FrameKind.ITEM), partial(send_rows, connection)
     try:
-        done = request.task(request.config, partial(send, connection, FrameKind.ITEM), send_block)
+        done = request.task(request.config, item, sink)
     except BrokenPipeError:
         raise
     except Exception as problem:  # noqa: BLE001 - a damaged file makes libraries raise any error

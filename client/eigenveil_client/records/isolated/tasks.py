@@ -125,13 +125,12 @@ def _send_names(names: Sequence[str], config: RecordsConfig, item: Item) -> None
 class ReaderRequest:
     """Request to a reader process.
 
-    `study`: of a task that sends rows. `begins`: the folder for relative paths. `memory`: a limit in bytes.
-    `seconds`: of processor time. `folders`: those to write in, the last for temporary files. `environment`:
-    settings of libpq for a database."""
+    `begins`: the folder for relative paths. `memory`: a limit in bytes. `seconds`: of processor time.
+    `folders`: those to write in, the last for temporary files. `environment`: settings of libpq for a
+    database."""
 
     config: RecordsConfig
     task: Task
-    study: Study | None
     begins: Path
     memory: int
     seconds: float

@@ -79,7 +79,7 @@ def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch:
     rows = np.array([[-edge, edge, number] for number in range(10)], dtype=FORM.dtype)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        send_rows(theirs, rows, FORM)
+        send_rows(theirs, rows)
         found = [receive(ours, time.monotonic() + 5, FORM)[1] for _ in range(3)]
     assert [len(one) for one in found] == [4, 4, 2]
     assert np.array_equal(np.concatenate(found), rows)
@@ -96,7 +96,7 @@ def saying(
         ours, theirs = socket.socketpair()
         for kind, what in frames:
             if kind is FrameKind.ROWS:
-                send_rows(theirs, what, FORM)
+                send_rows(theirs, what)
             else:
                 send(theirs, kind, what)
         theirs.shutdown(socket.SHUT_WR)
