@@ -23,7 +23,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[without a required site]"),
     of("P31", ROUNDS, "answered.get(number, attempt.digest) != attempt.digest", "False",
        f"{REFUSED}[another set]"),
-    of("P31", ROUNDS, "if not attempt.is_of(round_query):", "if False:", f"{REFUSED}[another round]"),
+    of("P31", ROUNDS, "refuse_if(not attempt.is_of(round_query),", "refuse_if(False,", f"{REFUSED}[another round]"),
     of("P31", BOOKS, "if plan.masked:", "if False:",
        f"{TESTS}/state/test_attempts.py::test_exact_answer_of_a_masked_study_cannot_leave"),
     of("P31", f"{SITE}/daemon/decisions.py", "                self._require_peers(plan)\n",

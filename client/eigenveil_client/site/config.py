@@ -184,11 +184,8 @@ def plausible_ranges(known: Dictionary) -> PlausibleRanges:
 
 
 def statement_of(config: SiteConfig) -> SiteStatement:
-    """Return the statement of a site with this configuration.
-
-    Raises:
-        RequestError: code `bad-config`, too many offered columns, or names that cannot be shown.
-    """
+    """Return the statement of a site with this configuration. Raises RequestError: code `bad-config`, too
+    many offered columns, or names that cannot be shown."""
     needs_approval, rules = config.policy.approval is Approval.MANUAL, asdict(config.policy.quality)
     trust, offers = allowed_trust(config.identity, config.policy.secrecy), config.offers or None
     if ANY in config.offers:  # every column, if a key lists them: the records are not read

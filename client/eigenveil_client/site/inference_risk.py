@@ -73,10 +73,9 @@ class Sentence:
 class InferenceRisk:
     """Of 100 yes-or-no guesses about one person at most `right` are right.
 
-    The adversary knows all other records and holds both answers for equally likely. `membership`: questions
-    about who is among the records are covered. `sites`: number of sites with records of the person at most.
-    `persons`: a person's rows count as one. `colluders`: number of other sites that may help the coordinator;
-    None if the coordinator is not covered.
+    `membership`: questions about who is among the records are covered. `sites`: number of sites with records
+    of the person at most. `persons`: a person's rows count as one. `colluders`: number of other sites that
+    may help the coordinator; None if the coordinator is not covered.
     """
 
     right: int

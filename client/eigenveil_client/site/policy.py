@@ -233,22 +233,16 @@ class Policy:
         )
 
     def require(self, plan: Plan, now: int) -> None:
-        """Require that `plan` passes every rule at the Unix time `now`.
-
-        Raises:
-            ForbiddenByRule: naming the failed rules.
-        """
+        """Require that `plan` passes every rule at the Unix time `now`. Raises ForbiddenByRule: naming the
+        failed rules."""
         failed = [verdict for verdict in self.verdicts(plan, now) if not verdict.passed]
         if failed:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
             raise ForbiddenByRule(failed[0].rule, f"the site's policy forbids this study ({text})")
 
     def require_record_count(self, persons: int) -> None:
-        """Require a number of persons within the site's minimum and maximum.
-
-        Raises:
-            RequestError: code `too-few-records` or `too-many-records`; the number is not in the message.
-        """
+        """Require a number of persons within the site's minimum and maximum. Raises RequestError: code
+        `too-few-records` or `too-many-records`; the number is not in the message."""
         if persons < self.minimum_records:
             raise RequestError(
                 Code.TOO_FEW_RECORDS,

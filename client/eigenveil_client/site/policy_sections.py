@@ -99,11 +99,8 @@ class QualityRules:
         return found
 
     def require(self, quality: Iterable[ColumnQuality]) -> None:
-        """Require the quality of every column.
-
-        Raises:
-            LowQualityColumns: naming each column that breaks a rule.
-        """
+        """Require the quality of every column. Raises LowQualityColumns: naming each column that breaks a
+        rule."""
         if found := self.failures(quality):
             raise LowQualityColumns(found)
 

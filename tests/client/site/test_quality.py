@@ -77,9 +77,10 @@ def test_broken_column_is_named_to_the_site_alone(name: str, stage: Stage, caplo
         assert reason_of(ask(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == 0
         assert (
-            consent.studies(stage.config, store)["studies"][0]["reason"] == "this site declines: poor-column"
+            consent.studies(stage.config, store)["studies"][0]["reason"]
+            == "this site declines: low-quality-column"
         )
-    assert caplog.messages[-1].endswith(f"code=poor-column about='{name} ({BROKEN[name]})'")
+    assert caplog.messages[-1].endswith(f"code=low-quality-column about='{name} ({BROKEN[name]})'")
     result = {row["check"]: row for row in site(written(stage), "check", "--json").json["checks"]}
     assert result[f"column {name!r}"]["level"] == "warn"
     assert BROKEN[name] in result[f"column {name!r}"]["text"]

@@ -44,11 +44,8 @@ class ColumnFindings:
 
 
 def profile_columns(config: SiteConfig) -> list[ColumnFindings]:
-    """Return every column that studies may use, in the order of the records, then of the rules.
-
-    Raises:
-        RequestError: the records or the dictionary cannot be read.
-    """
+    """Return every column that studies may use, in the order of the records, then of the rules. Raises
+    RequestError: the records or the dictionary cannot be read."""
     limits, known = config.engine.reading, plausible_ranges(site_dictionary(config.dictionary))
     raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
     raw |= {rule.header for rule in config.column if rule.levels}
@@ -138,6 +135,5 @@ def show_profiles(found: Sequence[ColumnFindings]) -> None:
     numbers = ("persons", "missing", "unreadable", "outside", "5 %", "median", "95 %")
     show_table(("column", *numbers, "distribution"), map(_profile_row, found[:MAX_SHOWN]))
     if len(found) > MAX_SHOWN:
-        first = f"These are the first {MAX_SHOWN} of {len(found)} columns"
-        console.print(f"{first}; findings about all columns follow.")
+        console.print(f"The first {MAX_SHOWN} of {len(found)} columns; findings about all columns follow.")
     console.print(LOCAL_ONLY_NOTE)

@@ -41,9 +41,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
     """Accept exactly this plan and reserve its whole cost; `by` is the name of the person who decides.
 
     Raises:
-        RequestError: the rules forbid it, the analyst or a required key card is not confirmed, the records
-        are
-            too few or of low quality, the budget is too small, or it was decided before.
+        RequestError: a rule, a key card, the records or the budget forbid it, or it was decided before.
         PeerError: its analyst's signature is invalid.
     """
     plan = received.read_plan()
@@ -68,11 +66,7 @@ def decline(
     text: str = "",
 ) -> None:
     """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if disclose_reasons
-    is true now and when it is sent.
-
-    Raises:
-        RequestError: it was decided before, or name or text has characters that cannot be shown.
-    """
+    is true now and when it is sent. Raises as `PersonDecision` and `SiteStore.decline`."""
     person_decision = PersonDecision(
         by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons
     )
@@ -80,11 +74,8 @@ def decline(
 
 
 def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by: str) -> Cost:
-    """Withdraw from a study, finally; free its reservation and return it.
-
-    Raises:
-        RequestError: code `conflict`, it was declined or withdrawn before, or has ended.
-    """
+    """Withdraw from a study, finally; free its reservation and return it. Raises RequestError: code
+    `conflict`, it was declined or withdrawn before, or has ended."""
     return store.withdraw(received.plan, PersonDecision(by=by, reason_code=DeclineReason.UNSTATED))
 
 
@@ -148,11 +139,8 @@ def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: C
 def amount(
     micro_rho: int, config: SiteConfig, gaussian_only: bool, *, of: int | None = None
 ) -> dict[str, Any]:
-    """Return a cost in micro-rho as epsilons for one record added or removed, and for one replaced.
-
-    The first is by zCDP, and exact too if only Gaussian noise is used. `of`: the whole budget, if the cost is
-    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does not
-    hold."""
+    """Return a cost in micro-rho as epsilons for one record added or removed (exact too if only Gaussian
+    noise is used), and for one replaced. `of`: the whole budget, if the cost is the rest of one."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
     view, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
@@ -330,7 +318,7 @@ def _budget_left_text(budget: dict[str, Any], more: int | None) -> str:
 
 
 def show_transition(
-    received: ReceivedPlan, status: ConsentStatus, cost: Cost, config: SiteConfig, as_json: bool
+    received: ReceivedPlan, status: ConsentStatus, config: SiteConfig, as_json: bool, cost: Cost = NO_COST
 ) -> None:
     """Print a study's old and new status, and the budget freed."""
     delta = config.policy.budget_delta
@@ -356,11 +344,7 @@ def federation_dictionary(config: SiteConfig) -> Dictionary | None:
 
 
 def plan_of(config: SiteConfig, path: Path) -> Plan:
-    """Return the plan of a study file.
-
-    Raises:
-        RequestError: the file cannot be read or is not a study.
-    """
+    """Return the plan of a study file. Raises RequestError: the file cannot be read or is not a study."""
     try:
         text = read(path).decode()
     except UnicodeDecodeError as problem:

@@ -80,13 +80,20 @@ def _add_commands(group: click.Group, *, confirm_help: str, list_help: str, remo
     )
     @JSON
     def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
+        from eigenveil.errors import PeerError
+        from eigenveil.key_cards import cards_from_file
         from eigenveil_client.site import config as site_config
         from eigenveil_client.site.roster import roster
         from eigenveil_client.site.roster.peers import PEERS, SiteKeys, site_identity
 
         config, kind = site_config.load(config_file), _kind(group)
         this_site = SiteKeys.make(config.identity).card if kind is PEERS else None
-        cards = [card for path in files for card in _read_cards(kind, path)]
+        cards: list[SignedKeyCard[Any]] = []
+        for path in files:
+            try:
+                cards += cards_from_file(read(path), kind.read)
+            except PeerError as problem:
+                raise PeerError(problem.code, f"{path}: {problem}") from problem
         federation, key_roster = (
             site_identity(config.identity).federation,
             roster.Roster(kind, config.identity),
@@ -162,16 +169,6 @@ def _note_cards(config: SiteConfig) -> None:
     if has_state(config):
         with open_site_store(config) as store:
             store.confirmed.note_cards(config.identity)
-
-
-def _read_cards(kind: RosterKind[Any], path: Path) -> tuple[SignedKeyCard[Any], ...]:
-    from eigenveil.errors import PeerError
-    from eigenveil.key_cards import cards_from_file
-
-    try:
-        return cards_from_file(read(path), kind.read)
-    except PeerError as problem:
-        raise PeerError(problem.code, f"{path}: {problem}") from problem
 
 
 def _parse_fingerprint(text: str) -> str:

@@ -23,17 +23,16 @@ EXISTING = click.Path(exists=True, path_type=Path)
 def initial_settings(
     name: str | None, records: Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
 ) -> tuple[str, Path, tuple[str, ...]]:
-    """Return name, records and analysts by the options and the join file; prompt for missing ones at a
-    terminal.
-
-    Raises:
-        UsageError: a value is missing without a terminal; or the join file is for another name.
-        RequestError: the join file cannot be used.
-    """
-    joined = None if join is None else _site_of(join)
-    if joined is not None and name not in (None, joined):
-        raise click.UsageError(f"the join file is for {joined}, and --name is {name}")
-    name = name or joined
+    """Return name, records and analysts by the options and the join file; prompt for missing ones. Raises
+    UsageError without a terminal, or for a join file of another name; RequestError for an unusable one."""
+    if join is not None:
+        joined = read_join(join)
+        if joined.identity.role is not Role.SITE:
+            what = f"{join} enrols {joined.identity.role.value} {joined.name}"
+            raise RequestError(Code.BAD_CONFIG, f"{what}; a site needs a join file of its own")
+        if name not in (None, joined.name):
+            raise click.UsageError(f"the join file is for {joined.name}, and --name is {name}")
+        name = joined.name
     missing = [option for option, value in (("--name", name), ("--records", records)) if value is None]
     if missing and (as_json or not sys.stdin.isatty()):
         raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are prompted for them")
@@ -47,16 +46,6 @@ def initial_settings(
             default="", show_default=False, value_proc=_names,
         )  # fmt: skip
     return str(name), Path(str(records)), analysts
-
-
-def _site_of(path: Path) -> str:
-    join = read_join(path)
-    if join.identity.role is not Role.SITE:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{path} enrols {join.identity.role.value} {join.name}; a site needs a join file of its own",
-        )
-    return join.name
 
 
 def _name(text: str) -> str:

@@ -86,15 +86,13 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     If you answer no, it stays pending (exit code 0). With --json or without a terminal add --yes: there is no
     prompt.
     """
-    from eigenveil.accounting.zcdp import NO_COST
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
+    from eigenveil_client.site.state.received_plans import ConsentStatus
 
     if not (yes or is_interactive(as_json)):
         raise click.UsageError("there is no prompt (no terminal, or --json); read `explain`, then add --yes")
     with opened_store(config) as store:
-        received = store.studies.find(study)
-        check_transition(received.plan, received.status, ConsentStatus.ACCEPTED)
+        received = store.studies.find(study, ConsentStatus.ACCEPTED)
         if not yes:
             plan = received.read_plan()
             consent.show_explanation(consent.explain_plan(config, store, plan, received.signed))
@@ -102,7 +100,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
                 console.print("not approved; it is still pending")
                 return
         consent.approve(config, store, received, by=decider_name(by, ask=not yes))
-        consent.show_transition(received, ConsentStatus.ACCEPTED, NO_COST, config, as_json)
+        consent.show_transition(received, ConsentStatus.ACCEPTED, config, as_json)
 
 
 @click.command()
@@ -123,16 +121,14 @@ def decline(
 ) -> None:
     """Decline STUDY, which is pending. This is final; its analyst receives the reason chosen from the
     list."""
-    from eigenveil.accounting.zcdp import NO_COST
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
+    from eigenveil_client.site.state.received_plans import ConsentStatus
 
     with opened_store(config) as store:
-        received = store.studies.find(study)
-        check_transition(received.plan, received.status, ConsentStatus.DECLINED)
+        received = store.studies.find(study, ConsentStatus.DECLINED)
         word, person = _decline_reason(reason, ask=not as_json), decider_name(by, ask=not as_json)
         consent.decline(config, store, received, by=person, word=word, text=text)
-        consent.show_transition(received, ConsentStatus.DECLINED, NO_COST, config, as_json)
+        consent.show_transition(received, ConsentStatus.DECLINED, config, as_json)
 
 
 @click.command()
@@ -148,17 +144,16 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
     a study that its coordinator never ends. At a terminal you are asked to confirm; no changes nothing (exit
     code 0)."""
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.state.received_plans import ConsentStatus, check_transition
+    from eigenveil_client.site.state.received_plans import ConsentStatus
 
     with opened_store(config) as store:
-        received = store.studies.find(study)
-        check_transition(received.plan, received.status, ConsentStatus.WITHDRAWN)
+        received = store.studies.find(study, ConsentStatus.WITHDRAWN)
         may_ask = is_interactive(as_json) and not yes
         if may_ask and not click.confirm(f"Withdraw from study {received.plan[:12]}? This is final"):
             console.print("not withdrawn; nothing has changed")
             return
         freed = consent.withdraw(config, store, received, by=decider_name(by, ask=may_ask))
-        consent.show_transition(received, ConsentStatus.WITHDRAWN, freed, config, as_json)
+        consent.show_transition(received, ConsentStatus.WITHDRAWN, config, as_json, freed)
 
 
 @click.command(name="accept-checkpoint")

@@ -18,7 +18,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica
+from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.roster.peers import SiteKeys
@@ -153,7 +153,6 @@ class MaskedReplies:
             self.forget(plan)
 
     def forget(self, plan: str) -> None:
-        """Remove the exact answer of a study that has ended."""
         self._exact_answers.pop(plan, None)
 
     def reply(
@@ -180,8 +179,7 @@ class MaskedReplies:
             )
         stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         attempt = stated.check(self._member.release_key)
-        if not attempt.is_of(round_query):
-            raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")
+        refuse_if(not attempt.is_of(round_query), "the set of sites belongs to another query")
         checked_attempt = VerifiedAttempt(attempt, stated)
         try:
             self._secrets.shared_secrets(plan, attempt, keys)
@@ -209,12 +207,11 @@ class MaskedReplies:
                 "both signed statements are stored as evidence",
             )
         sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None
-        if sent is None and not max(answered, default=0) < number <= plan.study.attempts:
-            raise PeerError(
-                Code.PROTOCOL,
-                f"attempt {number} at {round_label(attempt.round)} is not next: attempts up to "
-                f"{max(answered, default=0)} were answered, and the study allows {plan.study.attempts}",
-            )
+        refuse_if(
+            sent is None and not max(answered, default=0) < number <= plan.study.attempts,
+            f"attempt {number} at {round_label(attempt.round)} is not next: attempts up to "
+            f"{max(answered, default=0)} were answered, and the study allows {plan.study.attempts}",
+        )
         return sent
 
     def _make_answer(

@@ -17,6 +17,7 @@ from eigenveil.protocol.plan import Plan, verify_plan
 from eigenveil.study_authorization import MOST_SENT, AuthorizationTooLong, authorization_from_proto
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.site.daemon.round_checks import refuse_if
 from eigenveil_client.site.engine.engine import RecordEngine
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.policy_sections import LowQualityColumns
@@ -207,13 +208,11 @@ class PlanDecisions:
         self._remember_declined(plan.digest)
 
     def _check_invited(self, plan: Plan) -> None:
-        identity = self._member.identity
-        if plan.federation != identity.federation:
-            raise PeerError(Code.PROTOCOL, f"the plan is for federation {plan.federation}, not this one")
-        if identity.name not in plan.study.federation.sites:
-            raise PeerError(Code.PROTOCOL, "the plan does not invite this site")
-        if not plan.analyst:
-            raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
+        identity, sites = self._member.identity, plan.study.federation.sites
+        elsewhere = plan.federation != identity.federation
+        refuse_if(elsewhere, f"the plan is for federation {plan.federation}, not this one")
+        refuse_if(identity.name not in sites, "the plan does not invite this site")
+        refuse_if(not plan.analyst, "the plan does not name its analyst")
 
     def accepted(self, digest: str) -> ReceivedPlan:
         """Return the plan if a person or the rules accept it now; it may have been withdrawn."""

@@ -1,7 +1,4 @@
-"""Metrics of a site as a file for a node exporter's textfile collector: the daemon opens no listening socket.
-
-The file tells nothing about the records or their number.
-"""
+"""Metrics of a site as a file for a node exporter, without a word about the records or their number."""
 
 from __future__ import annotations
 

@@ -28,12 +28,15 @@ from eigenveil_common.log import log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-class SessionReplica:
-    """Session of `plan`, replayed from the stored statements. Unusable after a method has raised.
+def refuse_if(broken: bool, message: str) -> None:
+    """Raise PeerError, code `protocol`, if the coordinator has broken the protocol."""
+    if broken:
+        raise PeerError(Code.PROTOCOL, message)
 
-    Raises:
-        EigenveilError: the stored statements are inconsistent.
-    """
+
+class SessionReplica:
+    """Session of `plan`, replayed from the stored statements. Unusable after a method has raised. Raises
+    EigenveilError: the stored statements are inconsistent."""
 
     def __init__(self, plan: Plan, release_key: bytes, transcript: Transcript) -> None:
         self._plan = plan
@@ -55,7 +58,6 @@ class SessionReplica:
         return list(self._unsaved)
 
     def mark_saved(self) -> None:
-        """Mark all statements as stored."""
         self._unsaved.clear()
 
     def follow(self, messages: Iterable[pb.SealedRound]) -> None:
@@ -68,18 +70,24 @@ class SessionReplica:
         for message in messages:
             stated = self._verify(message.signed_round)
             with self._save_refused(stated, message.signed_round):
-                if stated.round < self.release_count:
-                    self._check_repeated(stated)
-                else:
+                if stated.round >= self.release_count:
                     self._follow_release(stated, message)
+                    continue
+                known = self._session.releases[stated.round]
+                refuse_if(
+                    (stated.query, stated.release) != (known.query, known.digest),
+                    f"the coordinator signed two different releases of {round_label(stated.round)}; both are "
+                    "stored as evidence",
+                )
 
     def expect(self, round_query: RoundQuery, signed: pb.SignedRound) -> None:
         """Require that `round_query` is the next query of this study, and signed by the coordinator. Raises
         PeerError, code `identity` or `protocol`."""
         stated = self._verify(signed)
         with self._save_refused(stated, signed):
-            if (stated.round, stated.query, stated.release) != (round_query.round, round_query.digest, ""):
-                raise PeerError(Code.PROTOCOL, "the signed statement is about another query")
+            expected = (round_query.round, round_query.digest, "")
+            found = (stated.round, stated.query, stated.release)
+            refuse_if(found != expected, "the signed statement is about another query")
             self._check_order(stated)
             self._session.adopt(round_query)
         self._add_unsaved(stated, pb.SealedRound(signed_round=_signed_part(signed)), followed=True)
@@ -112,8 +120,7 @@ class SessionReplica:
             )
         release = round_from_proto(message, stated)
         of_round = f"the release of {round_label(stated.round)}"
-        if not self._session.fits(release):
-            raise PeerError(Code.PROTOCOL, f"{of_round} does not fit its query")
+        refuse_if(not self._session.fits(release), f"{of_round} does not fit its query")
         signed = SignedRound(
             signed_json=message.signed_round.signed_json, signature=message.signed_round.signature
         )
@@ -132,37 +139,26 @@ class SessionReplica:
         shrink."""
         releases = self._session.releases
         after = releases[-1].digest if releases else ""
-        if (stated.round, stated.after) != (len(releases), after):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or after "
-                "another release than the one here; was the coordinator restored from an old backup?",
-            )
+        refuse_if(
+            (stated.round, stated.after) != (len(releases), after),
+            f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or after "
+            "another release than the one here; was the coordinator restored from an old backup?",
+        )
         self._check_ledger(stated)
 
     def _check_ledger(self, stated: RoundStatement) -> None:
         row, size = self._ledger
-        if stated.size < size or (stated.size == size and stated.ledger != row):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"the coordinator's ledger went from {size} rows to {stated.size} within one study, or its "
-                "rows changed",
-            )
+        refuse_if(
+            stated.size < size or (stated.size == size and stated.ledger != row),
+            f"the coordinator's ledger went from {size} rows to {stated.size} within one study, or its rows "
+            "changed",
+        )
         self._ledger = (stated.ledger, stated.size)
-
-    def _check_repeated(self, stated: RoundStatement) -> None:
-        known = self._session.releases[stated.round]
-        if (stated.query, stated.release) != (known.query, known.digest):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"the coordinator signed two different releases of {round_label(stated.round)}; both are "
-                "stored as evidence",
-            )
 
     def _verify(self, signed: pb.SignedRound) -> RoundStatement:
         stated = SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(self._key)
-        if stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS:
-            raise PeerError(Code.PROTOCOL, "a signed statement is about another plan or an unknown round")
+        unknown = stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS
+        refuse_if(unknown, "a signed statement is about another plan or an unknown round")
         return stated
 
 

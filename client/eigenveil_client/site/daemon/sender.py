@@ -1,7 +1,4 @@
-"""Sending a reply: with the next request for work, alone, or in chunks that survive a lost connection.
-
-Every call may be repeated.
-"""
+"""Sending a reply: with the next request for work, alone, or in chunks that survive a lost connection."""
 
 from __future__ import annotations
 

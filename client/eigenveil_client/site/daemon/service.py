@@ -1,7 +1,5 @@
-"""Daemon of a site and its process: connects to the coordinator, requests work and answers it, with retries.
-
-It opens no listening socket. It starts from the configuration and ends by a signal.
-"""
+"""Daemon of a site and its process: requests work from the coordinator and answers it, with retries, without
+a listening socket."""
 
 from __future__ import annotations
 
@@ -58,11 +56,8 @@ CLOCK_WARNING_MS = 60_000
 
 
 class SiteDaemon:
-    """Daemon that runs `worker` against the coordinator.
-
-    `identity` is read again for every connection, so a renewed certificate needs no restart. `statement` is
-    the site's statement, if any.
-    """
+    """Daemon that runs `worker` against the coordinator. `identity` is read again for every connection, so a
+    renewed certificate needs no restart."""
 
     def __init__(
         self,
@@ -83,16 +78,12 @@ class SiteDaemon:
 
         Raises:
             InternalError: code `storage`; nothing was sent after it.
-            RequestError: nothing was sent after it. Either the configuration is no longer valid (such as a
-                key that others can read), or the coordinator's ledger went backwards. Or the coordinator sent
-                another key card of a peer than the confirmed one, or confirmed key cards are missing or
-                damaged.
+            RequestError: nothing was sent after it. The configuration is no longer valid (such as a key that
+                others can read), the coordinator's ledger went backwards, or the key cards of peers were
+                changed, or are missing or damaged.
         """
-        background = (
-            self._serve(),
-            self._store.note_periodically(),
-            self._store.traffic.flush_periodically(),
-        )
+        store = self._store
+        background = (self._serve(), store.note_periodically(), store.traffic.flush_periodically())
         tasks = [asyncio.create_task(work) for work in background]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -154,17 +145,12 @@ class SiteDaemon:
             raise ConnectionLost(problem) from problem
 
     async def _open_connection(self, stub: rpc.CoordinatorAsyncStub) -> SiteConnection:
-        software, generation = f"eigenveil-site {__version__}", Generation(self._current_identity.folder)
-        checkpoint = self._store.checkpoints.latest()
+        identity, checkpoint = self._current_identity, self._store.checkpoints.latest()
+        software, generation = f"eigenveil-site {__version__}", Generation(identity.folder)
         self._store.note_ledger()
         try:
             hello = await greet_coordinator(
-                stub,
-                software,
-                self._current_identity,
-                generation,
-                checkpoint=checkpoint,
-                statement=self._statement,
+                stub, software, identity, generation, checkpoint=checkpoint, statement=self._statement
             )
         except InternalError:
             raise
@@ -176,11 +162,8 @@ class SiteDaemon:
         return SiteConnection(self._worker, stub, hello.limits, self.contact)
 
     async def _update_dictionary(self, stub: rpc.CoordinatorAsyncStub) -> None:
-        """Store the federation's dictionary beside the identity; a site works without one.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Store the federation's dictionary beside the identity; a site works without one. Raises
+        InternalError: code `storage`."""
         try:
             sent = await remote(call(stub.GetDictionary, pb.GetDictionaryRequest(), attempts=1))
             await asyncio.to_thread(accept_dictionary, self._current_identity, sent)
@@ -205,11 +188,7 @@ ENDS_SOON_DAYS = 30  # of the ethics approval
 
 
 def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
-    """Require that an identity is this site's.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    """Require that an identity is this site's. Raises RequestError: code `bad-config`."""
     if (stored.identity.role, stored.identity.name) != (Role.SITE, name):
         raise RequestError(
             Code.BAD_CONFIG,
@@ -235,18 +214,13 @@ def check_allowed_analysts(policy: Policy) -> Check:
         todo = f"write {analysts_line('NAME')} into site.toml, with the name in the analyst's certificate"
         return warn("analysts", "no analyst is allowed yet: every study is declined", todo)
     names = "every analyst of the federation" if ANY in policy.analysts else ", ".join(policy.analysts)
-    decision = (
-        "a person decides about each study" if policy.approval is Approval.MANUAL else "the rules decide"
-    )
+    by_person = policy.approval is Approval.MANUAL
+    decision = "a person decides about each study" if by_person else "the rules decide"
     return ok("analysts", f"{names} may submit studies; {decision}")
 
 
 def serve(config: SiteConfig) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-        EigenveilError: it cannot start, or the disk failed.
-    """
+    """Serve until SIGTERM or SIGINT. Raises EigenveilError: it cannot start, or the disk failed."""
     forbid_core_dumps()
     log.to_stderr(config.log_format)
 
@@ -258,26 +232,17 @@ def serve(config: SiteConfig) -> None:
     reader.check_opens(config.records, config.engine.reading)
     with exclusive_lock(config.state), open_site_store(config) as store:
         worker = SiteWorker(first, config.policy, store, make_engine(config))
-        started_line = {
-            "event": "serving",
-            "site": config.name,
-            "federation": first.identity.federation,
-            "coordinator": first.coordinator,
-        }
-        click.echo(json.dumps(started_line, sort_keys=True))
+        federation = first.identity.federation
+        started = {"event": "serving", "site": config.name, "federation": federation}
+        click.echo(json.dumps(started | {"coordinator": first.coordinator}, sort_keys=True))
         log.event("started", site=config.name)
         approval_check = check_approval(config.policy, store.now())
         if approval_check.level is not Level.OK:
             name = "approval-ends-soon" if approval_check.level is Level.WARN else "approval-ended"
             log.event(name, logging.WARNING, detail=f"{approval_check.text}: {approval_check.action}")
         daemon = SiteDaemon(worker, identity, statement_of(config))
-        notifier = notifications(
-            config.notify,
-            federation=first.identity.federation,
-            site=config.name,
-            count=lambda outcome: daemon.contact.notices.update((outcome,)),
-        )
-        with notifier:
+        count: Callable[[str], None] = lambda outcome: daemon.contact.notices.update((outcome,))  # noqa: E731
+        with notifications(config.notify, federation=federation, site=config.name, count=count):
             asyncio.run(_until_stopped(daemon, config.metrics_file, store))
         log.event("stopped", site=config.name)
 
@@ -285,9 +250,8 @@ def serve(config: SiteConfig) -> None:
 async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
     task = asyncio.ensure_future(daemon.run())
     if metrics is not None:
-        written = asyncio.ensure_future(
-            write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
-        )
+        writing = write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
+        written = asyncio.ensure_future(writing)
         task.add_done_callback(lambda _: written.cancel())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

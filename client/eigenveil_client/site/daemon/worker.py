@@ -39,7 +39,7 @@ from eigenveil_client.site.daemon.decisions import (
     log_fields,
     refusal_of,
 )
-from eigenveil_client.site.daemon.round_checks import PeerChanged, SessionReplica
+from eigenveil_client.site.daemon.round_checks import PeerChanged, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import RecordEngine
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.roster import RosterUnusable
@@ -163,8 +163,8 @@ class SiteWorker:
             if not response.HasField("query"):
                 return None
             query = query_from_proto(response.query)
-            if admitted is not None and admitted != query.plan_digest:
-                raise PeerError(Code.PROTOCOL, "the query belongs to another plan than the one sent")
+            other_plan = admitted not in (None, query.plan_digest)
+            refuse_if(other_plan, "the query belongs to another plan than the one sent")
             if admitted is not None and not fetched and self.missing_rounds(response):
                 return None  # accepted only now: the earlier releases are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
@@ -190,8 +190,8 @@ class SiteWorker:
             return self._refuse(response, InternalError(Code.BUG, "see the log line above"))
 
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
-        if state not in END_STATES:
-            raise PeerError(Code.PROTOCOL, f"unknown end state {state} of a study; is the coordinator newer?")
+        unknown = f"unknown end state {state} of a study; is the coordinator newer?"
+        refuse_if(state not in END_STATES, unknown)
         received = self.store.studies.get(digest)
         self._answers.forget(digest)
         self._masked.forget(digest)
@@ -208,8 +208,8 @@ class SiteWorker:
         """Decide about a plan before its first query; a decline is raised. No record is read. The next
         request reports the plan as accepted or waiting."""
         digest = digest_from_bytes(response.consent)
-        if response.HasField("query") or admitted not in (None, digest):
-            raise PeerError(Code.PROTOCOL, "a request for consent must contain one plan and no query")
+        broken = response.HasField("query") or admitted not in (None, digest)
+        refuse_if(broken, "a request for consent must contain one plan and no query")
         self._decisions.agreed(digest)
 
     def _answer(
@@ -232,8 +232,7 @@ class SiteWorker:
         self.store.rounds.check_order(round_query, may_miss)
         if plan.masked:
             return self._masked.reply(plan, round_query, attempt, session)
-        if attempt is not None:
-            raise PeerError(Code.PROTOCOL, "a set of sites for masks came with a study without masks")
+        refuse_if(attempt is not None, "a set of sites for masks came with a study without masks")
         values = self._answers.values(plan, round_query)
         contribution = Contribution.to(round_query, name, values)
         failpoint("answer-computed")

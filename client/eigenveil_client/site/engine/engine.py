@@ -86,7 +86,8 @@ class LocalEngine:
 
     def __init__(self, read: ReadRecords, settings: EngineConfig, scratch: Scratch, max_records: int) -> None:
         self._read = read
-        self._settings = settings
+        self._kind = settings.kind
+        self._memory_bytes = MIB * settings.memory_mib
         self._scratch = scratch
         self._max_records = max_records
         self._needs_all_rows: dict[str, bool] = {}  # by plan: True if it needs all rows at once
@@ -98,13 +99,13 @@ class LocalEngine:
         """
         size = self._max_records * record_bytes(plan.study)
         self._needs_all_rows[plan.digest] = needed = _any_needs_all_rows(round_queries)
-        if self._settings.kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:
+        if self._kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:
             return
         raise RequestError(
             Code.POLICY,
             "the study divides or pairs the records, which needs all of them in memory: "
             f"{self._max_records} records (maximum_records) of {plan.study.dimension} columns take "
-            f"{math.ceil(size / MIB)} MiB, but site.toml allows {self._settings.memory_mib} (memory_mib)",
+            f"{math.ceil(size / MIB)} MiB, but site.toml allows {self._memory_bytes // MIB} (memory_mib)",
         )
 
     def load(self, plan: Plan) -> LocalRecords:
@@ -118,19 +119,14 @@ class LocalEngine:
             raise
         return LocalRecords(rows, plan.study, counted, hashlib.sha256(counted.file + sink.digest()).digest())
 
-    @property
-    def _memory_bytes(self) -> int:
-        return MIB * self._settings.memory_mib
-
     def _memory_limit(self, plan: Plan) -> float:
         """Return the bytes of a study's rows to store in memory; no limit if it needs all rows at once."""
-        kind = self._settings.kind
         if plan.digest not in self._needs_all_rows:  # accepted before this start
             queries = [one for course in possible_rehearsals(plan) for one in course]
             self._needs_all_rows[plan.digest] = _any_needs_all_rows(queries)
-        if kind is EngineKind.MEMORY or self._needs_all_rows[plan.digest]:
+        if self._kind is EngineKind.MEMORY or self._needs_all_rows[plan.digest]:
             return math.inf
-        return 0 if kind is EngineKind.DISK else self._memory_bytes
+        return 0 if self._kind is EngineKind.DISK else self._memory_bytes
 
 
 def _any_needs_all_rows(round_queries: Sequence[RoundQuery]) -> bool:

@@ -163,7 +163,7 @@ class SignatureStatus(Enum):
 
     `none`: the study is not signed. `invalid`: the signature is invalid or has expired. `not-compared`: no
     key of this analyst is confirmed here. `changed`: the coordinator showed another key than the confirmed
-    one. `put-aside`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here.
+    one. `removed`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here.
     """
 
     NONE = "none"

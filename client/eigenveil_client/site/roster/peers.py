@@ -48,11 +48,8 @@ class SiteKeys:
 
     @classmethod
     def read(cls, folder: Path) -> SiteKeys:
-        """Return the keys in an identity's folder.
-
-        Raises:
-            RequestError: code `not-found`, there are none yet; or as `site_identity` and `KeyFile.read`.
-        """
+        """Return the keys in an identity's folder. Raises RequestError: code `not-found`, there are none yet;
+        or as `site_identity` and `KeyFile.read`."""
         file = _key_file(folder)
         if not file.made:
             raise RequestError(Code.NOT_FOUND, NO_KEYS)
@@ -138,11 +135,8 @@ def _header(folder: Path) -> dict[str, Any]:
 
 
 def _heading(view: dict[str, Any]) -> str:
-    own = view["site_card"]
-    text = (
-        f"{own['fingerprint']}  ({own['site']})" if own else "none yet; make it: eigenveil-site peers export"
-    )
-    return f"this site's key card: {text}"
+    own, todo = view["site_card"], "none yet; make it: eigenveil-site peers export"
+    return f"this site's key card: {own['fingerprint'] + '  (' + own['site'] + ')' if own else todo}"
 
 
 PEERS: RosterKind[SiteKeyCard] = RosterKind(
@@ -156,7 +150,7 @@ PEERS: RosterKind[SiteKeyCard] = RosterKind(
     duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: "
     "eigenveil-site peers export",
     own=own_card,
-    header=_header,
+    header=lambda folder: {"own": card_row(SiteKeys.read(folder).card) if has_keys(folder) else None},
     heading=_heading,
     empty="no other site's key card is here: eigenveil-site peers import FILE",
     changed="changed: nothing is sent until a person decides; see eigenveil-site check",
@@ -208,22 +202,16 @@ def _about_peers(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
 
 
 def require(folder: Path, name: str, plan: Plan) -> None:
-    """Require that each site invited to a masked study has a confirmed key card here.
-
-    Raises:
-        ForbiddenByRule: naming the sites that are missing and the command; or as `Roster`.
-    """
+    """Require that each site invited to a masked study has a confirmed key card here. Raises ForbiddenByRule:
+    naming the sites that are missing and the command; or as `Roster`."""
     for verdict in _about_peers(folder, name, plan):
         if not verdict.passed:
             raise ForbiddenByRule(RULE, f"this site cannot mask its numbers in this study: {verdict.text}")
 
 
 def require_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> None:
-    """Require a masked study if peers were ever confirmed and site.toml states no trust.
-
-    Raises:
-        ForbiddenByRule: rule `trust`; or as `Roster`.
-    """
+    """Require a masked study if peers were ever confirmed and site.toml states no trust. Raises
+    ForbiddenByRule: rule `trust`; or as `Roster`."""
     for verdict in _about_trust(folder, plan, secrecy):
         if not verdict.passed:
             text = f"the site's policy forbids this study ({verdict.rule}: {verdict.text})"
@@ -256,9 +244,12 @@ def check_peers(folder: Path, secrecy: TrustRules) -> Check:
             return warn("peers", NO_STUDY, "make this site's key card: eigenveil-site peers export")
         return ok("peers", "no key card of this site or of others: the coordinator sees every answer")
     count = Counter(pin.status for pin in content.pins.values())
-    unconfirmed = count[PinStatus.IMPORTED]
-    text = f"cards of other sites: {count[PinStatus.CONFIRMED]} confirmed, {unconfirmed} not confirmed"
-    text += f"; {_answered_studies(secrecy, ever=content.ever_confirmed)}"
+    answered = f"site.toml allows trust = {', '.join(secrecy.trust)}" if secrecy.trust else (
+        "only masked studies are answered" if content.ever_confirmed
+        else "the coordinator sees answers to central studies"
+    )  # fmt: skip
+    confirmed, unconfirmed = count[PinStatus.CONFIRMED], count[PinStatus.IMPORTED]
+    text = f"cards of other sites: {confirmed} confirmed, {unconfirmed} not confirmed; {answered}"
     if own is None:
         return warn("peers", f"{text}; this site has none", "make it: eigenveil-site peers export")
     if masked_only and not content.pins:
@@ -266,10 +257,3 @@ def check_peers(folder: Path, secrecy: TrustRules) -> Check:
     if unconfirmed:
         return warn("peers", text, "telephone each site: eigenveil-site peers confirm NAME")
     return ok("peers", text)
-
-
-def _answered_studies(secrecy: TrustRules, *, ever: bool) -> str:
-    """Return which studies are answered under the key cards and site.toml."""
-    if secrecy.trust:
-        return f"site.toml allows trust = {', '.join(secrecy.trust)}"
-    return "only masked studies are answered" if ever else "the coordinator sees answers to central studies"

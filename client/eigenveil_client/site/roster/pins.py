@@ -55,7 +55,6 @@ class Pin(Generic[AnyCard]):
         return PinStatus.IMPORTED if self.confirmed is None else PinStatus.CONFIRMED
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pin as plain values."""
         confirmed, conflict = self.confirmed, self.conflict
         stated = {"confirmed": confirmed and asdict(confirmed), "seen": conflict and asdict(conflict)}
         return card_to_dict(self.signed) | stated | {"until": self.until}

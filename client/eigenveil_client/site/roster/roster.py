@@ -40,6 +40,13 @@ RESTORE_ADVICE = (
 )
 
 
+OWN_DIGITS = "these are the digits of this site's own key card: type the digits that {reader} read"
+OTHER_DIGITS = (
+    "these are not the digits of the card of {name} that is here: have them read once more. If they differ "
+    "again, get the file of {name} once more, by another way, and import it"
+)
+
+
 class RosterUnusable(RequestError):
     """Error for confirmed cards that are missing or unreadable. The process must end, and nothing is sent
     until they are restored. Code `bad-config`."""
@@ -145,22 +152,17 @@ class Roster(Generic[AnyCard]):
         with self._writing() as (content, write):
             pin = content.of(name)
             if typed != pin.card.fingerprint:
-                raise PeerError(Code.IDENTITY, f"{self._mismatch_reason(name, typed)}; nothing was confirmed")
+                own = self.kind.own(self._path.parent)
+                mine = own is not None and typed == own.fingerprint
+                reason = (OWN_DIGITS if mine else OTHER_DIGITS).format(
+                    name=name, reader=self.kind.reader.format(name)
+                )
+                raise PeerError(Code.IDENTITY, f"{reason}; nothing was confirmed")
             same = [one.until for one in content.earlier if one.card == pin.card]
             at = max([self._now(), *(until + 1 for until in same if until is not None)])
             pin = replace(pin, confirmed=Confirmation(by=by, at=at), conflict=None)
             write(content.with_pin(pin))
         return pin
-
-    def _mismatch_reason(self, name: str, typed: str) -> str:
-        own = self.kind.own(self._path.parent)
-        if own is not None and typed == own.fingerprint:
-            reader = self.kind.reader.format(name)
-            return f"these are the digits of this site's own key card: type the digits that {reader} read"
-        return (
-            f"these are not the digits of the card of {name} that is here: have them read once more. If they "
-            f"differ again, get the file of {name} once more, by another way, and import it"
-        )
 
     def remove(self, name: str) -> None:
         """Remove the card of `name`; it stays in the file as evidence. Raises as `RosterContent.of`."""

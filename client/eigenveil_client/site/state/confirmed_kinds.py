@@ -78,11 +78,8 @@ class ConfirmedKinds:
 
     def require(self, folder: Path) -> None:
         """Require a confirmed card of each recorded kind in an identity's `folder`, and that no confirmed
-        card there was removed since.
-
-        Raises:
-            RosterUnusable: confirmed cards are missing, or are from an older file; or as `Roster`.
-        """
+        card there was removed since. Raises RosterUnusable: confirmed cards are missing, or are from an older
+        file; or as `Roster`."""
         for kind in KINDS:
             noted = self._database.rows("SELECT 1 FROM confirmed_kinds WHERE kind = ?", (kind.entries,))
             content = Roster(kind, folder).content()

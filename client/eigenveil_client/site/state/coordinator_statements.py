@@ -114,7 +114,6 @@ class Attempts:
 
     @staticmethod
     def forget(plan: str, change: Connection) -> None:
-        """Delete the bytes of a study's answer, within the transaction `change`."""
         change.execute("DELETE FROM masked_answers WHERE plan = ?", (plan,))
 
     def sent(self, attempt: Attempt, site: str) -> Contribution | None:

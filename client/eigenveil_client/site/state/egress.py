@@ -3,18 +3,22 @@
 The row is written before the message is sent, so it may name a message that a crash stopped, and never misses
 one. `contribution` is a keyed digest of the query and the numbers: a plain hash would let a reader find a
 count by trying the likely values. The ledger may be shown to anyone. The query that a row answers is stored
-under its digest. Greetings and requests for work are counted in `traffic`.
+under its digest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
@@ -26,6 +30,7 @@ from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 SCHEMA = """
 CREATE TABLE egress (
@@ -50,6 +55,14 @@ CREATE TRIGGER egress_is_append_only_update BEFORE UPDATE ON egress
   BEGIN SELECT RAISE(ABORT, 'the egress ledger is append-only'); END;
 CREATE TRIGGER egress_is_append_only_delete BEFORE DELETE ON egress
   BEGIN SELECT RAISE(ABORT, 'the egress ledger is append-only'); END;
+CREATE TABLE calls (
+  day TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  messages INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (day, kind)
+) STRICT;
 """
 
 
@@ -132,7 +145,6 @@ class EgressLedger:
             self.query_of(row)
 
     def head(self) -> str:
-        """Return the digest of the last row."""
         rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
         return str(rows[0]["digest"]) if rows else GENESIS
 
@@ -204,3 +216,85 @@ class KeyedDigests:
         state = hmac.new(self._key, f"{what}\n{about}\n".encode(), sha256)
         state.update(data)
         return state.hexdigest()
+
+
+ADD_CALLS = (
+    "INSERT INTO calls VALUES (?, ?, ?, ?, ?) ON CONFLICT (day, kind) DO UPDATE SET at = excluded.at, "
+    "messages = calls.messages + excluded.messages, bytes = calls.bytes + excluded.bytes"
+)
+FLUSH_SECONDS = 60.0
+
+
+class Traffic:
+    """Counts of the protocol's calls from this site, by kind and bytes for each day (UTC), in `database`.
+
+    Greetings and requests for work state which plans are here and which rounds were answered, and nothing
+    about records. All calls are counted, in message bytes before TLS, with retries. Counts are written every
+    minute and at the end; a crash loses those in between."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()  # or two at once would write the same counts twice
+        self._messages: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str]] = Counter()
+
+    def add(self, kind: str, size: int) -> None:
+        """Count one message of `size` bytes in memory."""
+        key = (f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}", kind)
+        with self._lock:
+            self._messages[key] += 1
+            self._bytes[key] += size
+
+    async def flush_periodically(self) -> None:
+        """Flush every minute in a thread, until cancelled. Raises as `flush`."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.to_thread(self.flush)
+
+    def flush(self) -> None:
+        """Write the counts to the database. Raises InternalError: code `storage`; the counts stay in
+        memory."""
+        with self._flushing:
+            with self._lock:
+                messages, sizes = self._messages.copy(), self._bytes.copy()
+            if not messages:
+                return
+            with self._database.transaction() as change:
+                for key, number in messages.items():
+                    change.execute(ADD_CALLS, (*key, number, sizes[key], self._clock()))
+            with self._lock:
+                self._messages -= messages
+                self._bytes -= sizes
+
+    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
+        """Return `stub` with every message counted."""
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self))
+
+    def last(self) -> int | None:
+        """Return the Unix time of the last message in the database; None if there is none."""
+        at: int | None = self._database.rows("SELECT MAX(at) FROM calls")[0][0]
+        return at
+
+    def counts(self) -> list[dict[str, Any]]:
+        """Return every count in the database by day and kind: messages and bytes."""
+        rows = self._database.rows("SELECT day, kind, messages, bytes FROM calls ORDER BY day, kind")
+        return [dict(row) for row in rows]
+
+
+class CountedStub:
+    """Coordinator's stub whose unary calls are counted, each retry separately."""
+
+    def __init__(self, stub: rpc.CoordinatorAsyncStub, traffic: Traffic) -> None:
+        self._stub = stub
+        self._traffic = traffic
+
+    def __getattr__(self, kind: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._stub, kind)
+
+        def counted(request: Any, **options: Any) -> Any:
+            self._traffic.add(kind, request.ByteSize())
+            return method(request, **options)
+
+        return counted

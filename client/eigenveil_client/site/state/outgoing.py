@@ -59,9 +59,8 @@ class AnsweredRounds:
     def check_order(self, round_query: RoundQuery, may_miss: bool) -> None:
         """Require that a query repeats the last answered one or is later; else raise PeerError.
 
-        Earlier rounds are refused: a coordinator restored to an earlier round would draw new noise for each
-        repeated query, and publish several noisy answers for one charge. `may_miss`: the study can continue
-        without this site, so missed rounds may be skipped.
+        For an earlier round a restored coordinator would draw new noise, and publish several noisy answers
+        for one charge. `may_miss`: the study can continue without this site, so rounds may be skipped.
         """
         round, due = round_query.round, self._due.get(round_query.plan_digest, 0)
         known = self._store.ledger.charged.get((round_query.plan_digest, round))

@@ -6,16 +6,19 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
-from eigenveil_client.site.state.declined_plans import DeclinedPlans
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+if TYPE_CHECKING:
+    from eigenveil_client.site.state.declined_plans import DeclinedPlans
 
 SCHEMA = """
 CREATE TABLE studies (
@@ -177,12 +180,10 @@ class ReceivedPlans:
         rows = self._database.rows(given, (json.dumps(list(digests)),))
         return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
-    def find(self, wanted: str) -> ReceivedPlan:
-        """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name.
-
-        Raises:
-            RequestError: code `not-found`, none or several.
-        """
+    def find(self, wanted: str, becoming: ConsentStatus | None = None) -> ReceivedPlan:
+        """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name,
+        if its status may become `becoming`. Raises RequestError: code `not-found`, none or several; or as
+        `check_transition`."""
         every = self.all()
         starts = [one for one in every if len(wanted) >= 6 and one.plan.startswith(wanted.lower())]
         found = starts or [one for one in every if one.name == wanted]
@@ -198,6 +199,8 @@ class ReceivedPlans:
                 f"{len(found)} plans of this site have a digest that begins with {wanted!r}, or this name. "
                 "Give at least 6 characters of one digest (eigenveil-site studies lists them)",
             )
+        if becoming is not None:
+            check_transition(found[0].plan, found[0].status, becoming)
         return found[0]
 
     def digest_of(self, wanted: str) -> str:
@@ -232,11 +235,8 @@ class ReceivedPlans:
         person: PersonDecision | None = None,
     ) -> None:
         """Store a new plan that was not declined, or change the status of a pending one; else as
-        `set_status`.
-
-        Raises:
-            RequestError: code `conflict`, another plan that was not declined has the same submission id.
-        """
+        `set_status`. Raises RequestError: code `conflict`, another plan that was not declined has the same
+        submission id."""
         if self.get(received.plan) is None:
             failpoint("plan-storing")
             self._claim_submission(received, change)

@@ -219,11 +219,8 @@ class RollbackGuard:
 
     def noted(self) -> NotedPosition | None:
         """Return the last noted position; None at a site that never accepted a study. Read it before the
-        ledger, which another process may be writing.
-
-        Raises:
-            RequestError: the file is damaged, or cannot be read.
-        """
+        ledger, which another process may be writing. Raises RequestError: the file is damaged, or cannot be
+        read."""
         if not self._path.exists():
             return None
         try:
@@ -242,11 +239,8 @@ class RollbackGuard:
             ) from problem
 
     def note(self, now: NotedPosition) -> None:
-        """Note the ledger's position, durable on return; never an earlier position than before.
-
-        Raises:
-            InternalError: code `storage`, also if the last noted position cannot be read.
-        """
+        """Note the ledger's position, durable on return; never an earlier position than before. Raises
+        InternalError: code `storage`, also if the last noted position cannot be read."""
         if not now.size:
             return
         try:

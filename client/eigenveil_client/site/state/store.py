@@ -23,17 +23,14 @@ from eigenveil_client.site.state import (
     confirmed_kinds,
     coordinator_statements,
     declined_plans,
-    declined_proofs,
     egress,
     outgoing,
     received_plans,
     rollback,
-    traffic,
 )
 from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.coordinator_statements import Attempts, Transcript
-from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
-from eigenveil_client.site.state.declined_proofs import DeclinedProofs
+from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans, DeclinedProofs
 from eigenveil_client.site.state.egress import KeyedDigests
 from eigenveil_client.site.state.outgoing import AnsweredRounds, Outgoing
 from eigenveil_client.site.state.received_plans import (
@@ -51,8 +48,8 @@ from eigenveil_common.storage.sqlite import SqliteDatabase
 
 VERSION = 11  # the base: older versions cannot be read
 MIGRATIONS: Migrations = ()
-OF_LEDGERS = ledger_store.SCHEMA + egress.SCHEMA + traffic.SCHEMA
-OF_PLANS = received_plans.SCHEMA + declined_plans.SCHEMA + declined_proofs.SCHEMA
+OF_LEDGERS = ledger_store.SCHEMA + egress.SCHEMA
+OF_PLANS = received_plans.SCHEMA + declined_plans.SCHEMA
 OF_ROUNDS = rollback.SCHEMA + coordinator_statements.SCHEMA + outgoing.SCHEMA
 SCHEMA = OF_LEDGERS + OF_PLANS + OF_ROUNDS + confirmed_kinds.SCHEMA
 UPGRADE_ADVICE = (
@@ -88,7 +85,7 @@ class SiteStore:
         self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED_TABLES)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
-        self.traffic = traffic.Traffic(self.database, self.now)
+        self.traffic = egress.Traffic(self.database, self.now)
         self.declined = DeclinedPlans(self.database, self.now)
         self.proofs = DeclinedProofs(self.database)
         self.studies = ReceivedPlans(self.database, self.declined, self.now)
@@ -127,11 +124,8 @@ class SiteStore:
         person: PersonDecision | None = None,
     ) -> None:
         """Reserve the study's whole cost and accept `plan`, new or pending, in one transaction. `person`
-        decided; None: the rules alone.
-
-        Raises:
-            RequestError: code `budget-exhausted`, or `conflict` if it was decided before; nothing changed.
-        """
+        decided; None: the rules alone. Raises RequestError: code `budget-exhausted`, or `conflict` if it was
+        decided before; nothing changed."""
 
         def also(change: Connection) -> None:
             self._check_year(plan, yearly)
@@ -239,12 +233,8 @@ class SiteStore:
 
     def accept_loss(self) -> Cost:
         """Accept a ledger that lost rows, by the operator's decision. Withdraw every open study; charge and
-        return what the lost rows had spent or reserved. May be repeated.
-
-        Raises:
-            RequestError: code `conflict`, nothing is lost; or the budget is too small for the loss.
-            InternalError: code `storage`.
-        """
+        return what the lost rows had spent or reserved. May be repeated. Raises as
+        `RollbackGuard.accept_loss`."""
         loss = loss_id(self._guard.lost(self.ledger))
         operator = PersonDecision(by="", reason_code=DeclineReason.UNSTATED)
         for study in self.ledger.ledger.reserved.keys() - {loss}:

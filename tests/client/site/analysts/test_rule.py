@@ -269,7 +269,7 @@ def test_signature_status_follows_the_roster(
     for key, expected in ((None, with_first), (EVE, with_new)):
         signed = signed_by_analyst(PLAN, key, expires=NOW + 3600)
         result = analysts.analyst_view(stage.config.identity, PLAN, signed, NOW)
-        assert result["signature"] == expected.value
+        assert result["status"] == expected.value
         assert analysts.SIGNATURE_TEXT[expected] in analysts.analyst_text(result)
 
 
@@ -279,4 +279,4 @@ def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(st
         result = analysts.analyst_view(
             stage.config.identity, PLAN, signed_by_analyst(PLAN, EVE, expires=NOW + 3600), NOW
         )
-        assert result["signature"] == "not-compared"
+        assert result["status"] == "not-compared"

@@ -114,7 +114,7 @@ def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: Si
     store.check_whole()
     with store.database.transaction() as change:
         change.execute("DROP TRIGGER an_answered_attempt_never_changes")
-        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).signed_json,))
+        change.execute("UPDATE attempts SET signed_json = ?", (peers.attempt(SECOND).signed_json,))
     with pytest.raises(InternalError, match="an attempt at a round"):
         store.check_whole()
 

@@ -22,7 +22,7 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state import declined_plans, declined_proofs
+from eigenveil_client.site.state import declined_plans
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.command_line import site, written
 from tests.client.site.scripted import FEDERATION
@@ -168,15 +168,15 @@ def test_unsigned_study_is_alarmed_once_after_a_confirmed_key(stage: Stage, capl
 
 def test_first_proofs_stay_in_bounded_room(stage: Stage, monkeypatch: Patch, store: SiteStore) -> None:
     plans = [a_plan(submission=str(number)) for number in range(5)]
-    monkeypatch.setattr(declined_proofs, "MOST_OF_NAME", 9)
-    monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 2)
+    monkeypatch.setattr(declined_plans, "MOST_OF_NAME", 9)
+    monkeypatch.setattr(declined_plans, "MOST_PROOFS", 2)
     for one in plans[:4]:
         declined(stage, store, one)
     first = {one.digest for one in plans[:2]}
     assert {one.plan for one in store.proofs.all()} == first
-    monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 9)
+    monkeypatch.setattr(declined_plans, "MOST_PROOFS", 9)
     size = sum(len(one.plan_json + one.signature + one.authorization) for one in store.proofs.all())
-    monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
+    monkeypatch.setattr(declined_plans, "MOST_PROOF_BYTES", size + 1)
     declined(stage, store, plans[4])
     assert {one.plan for one in store.proofs.all()} == first
 
@@ -196,7 +196,7 @@ def names(store: SiteStore) -> list[str]:
 
 def test_invented_names_give_way_to_confirmed_ones(stage: Stage, monkeypatch: Patch) -> None:
     stage.know_analyst("bob")
-    monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 4)
+    monkeypatch.setattr(declined_plans, "MOST_PROOFS", 4)
     with closing(stage.store()) as store:
         for number in range(3):
             declined(stage, store, a_plan(submission=str(number), analyst="bob"))

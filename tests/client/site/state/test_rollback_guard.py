@@ -264,7 +264,7 @@ def test_a_state_of_an_earlier_release_is_refused_and_what_it_spent_is_charged(s
     spent = committed(stage)
     with closing(sqlite3.connect(stage.config.state)) as connection, connection:
         connection.execute("PRAGMA user_version = 5")
-    with refused(Code.STORAGE, "made by eigenveil 0.1", "move it and egress.key away", "accept-loss"):
+    with refused(Code.STORAGE, "schema version 5, from which", "move it and egress.key away", "accept-loss"):
         agree(stage)
     for name in STATE:
         (stage.folder / name).unlink(missing_ok=True)

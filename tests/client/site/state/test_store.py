@@ -24,8 +24,8 @@ from eigenveil.planning.choose import rehearse
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.policy_sections import Year, YearlyLimit
+from eigenveil_client.site.state import egress, store_access
 from eigenveil_client.site.state import store as store_module
-from eigenveil_client.site.state import store_access, traffic
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.rollback import CheckpointStore, NotedPosition, RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -203,7 +203,7 @@ def counted(store: SiteStore) -> Callable[[], bool]:
 async def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: Log) -> None:
     """Found here: it passed for the coordinator's failure, and the daemon went on."""
     coordinator = Coordinator(work=[pb.NextWorkResponse() for _ in range(3)])
-    with mock.patch.object(traffic, "FLUSH_SECONDS", 0.5):
+    with mock.patch.object(egress, "FLUSH_SECONDS", 0.5):
         async with stage.serving(coordinator):
             store = stage.store()
             statement(store, FULL)

@@ -71,9 +71,6 @@ class Console:
             lambda config, store: consent_summary(config, store, requested_study(store, request))
         )
 
-    def page(self, request: Request, template: str, **values: Any) -> Response:
-        return self.pages.render(request, template, **values)
-
 
 def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
     """Return the study whose whole digest is in the path; else raise code `not-found`."""
@@ -95,8 +92,8 @@ def study_routes(console: Console) -> list[Route]:
             }
 
         found = await console.from_store(look)
-        names = {"standings": labels.STATUS_LABELS, "signatures": labels.SIGNATURE_LABELS}
-        return console.page(request, "studies.html", **names, **found)
+        found |= {"standings": labels.STATUS_LABELS, "signatures": labels.SIGNATURE_LABELS}
+        return console.pages.render(request, "studies.html", **found)
 
     return [
         Route("/", every),
@@ -107,7 +104,7 @@ def study_routes(console: Console) -> list[Route]:
 
 async def _study(console: Console, template: str, request: Request) -> Response:
     view = await console.summary(request)
-    return console.page(
+    return console.pages.render(
         request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS,
         standings=labels.STATUS_LABELS,
         signatures=labels.SIGNATURE_LABELS,
@@ -118,10 +115,6 @@ async def _study(console: Console, template: str, request: Request) -> Response:
 Act = Callable[[SiteConfig, SiteStore, ReceivedPlan, FormData], object]
 
 
-def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
-    consent.approve(config, store, seen, by=_name(form))
-
-
 def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
     word = {one.value: one for one in DeclineReason}.get(_field(form, "reason"))
     if word is None:
@@ -129,14 +122,10 @@ def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: For
     consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
 
 
-def _withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
-    consent.withdraw(config, store, seen, by=_name(form))
-
-
-ACTS: dict[str, tuple[ConsentStatus, Act]] = {
-    "approve": (ConsentStatus.ACCEPTED, _approve),
-    "decline": (ConsentStatus.DECLINED, _decline),
-    "withdraw": (ConsentStatus.WITHDRAWN, _withdraw),
+ACTS: dict[str, Act] = {
+    "approve": lambda config, store, seen, form: consent.approve(config, store, seen, by=_name(form)),
+    "decline": _decline,
+    "withdraw": lambda config, store, seen, form: consent.withdraw(config, store, seen, by=_name(form)),
 }
 
 
@@ -153,7 +142,7 @@ def decision_routes(console: Console) -> list[Route]:
 
 async def _confirmation_page(console: Console, act: str, request: Request) -> Response:
     view = await console.summary(request)
-    return console.page(
+    return console.pages.render(
         request, "decide.html", card=view, act=act, reasons=REASON_LABELS,
         telling=view.config.policy.disclose_reasons,
         longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
@@ -161,9 +150,9 @@ async def _confirmation_page(console: Console, act: str, request: Request) -> Re
 
 
 async def _apply(console: Console, act: str, request: Request) -> Response:
-    form, change = await request.form(), ACTS[act][1]
+    form = await request.form()
     await console.from_store(
-        lambda config, store: change(config, store, requested_study(store, request), form)
+        lambda config, store: ACTS[act](config, store, requested_study(store, request), form)
     )
     return RedirectResponse(f"{console.pages.base}/studies/{request.path_params['study']}", status_code=303)
 
@@ -203,7 +192,7 @@ def sent_routes(console: Console) -> list[Route]:
             }
 
         view = await console.from_store(look)
-        return console.page(request, "sent.html", answers=labels.ANSWER_LABELS, **view)
+        return console.pages.render(request, "sent.html", answers=labels.ANSWER_LABELS, **view)
 
     async def recompute_answer(request: Request) -> Response:
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
@@ -214,7 +203,7 @@ def sent_routes(console: Console) -> list[Route]:
             return view | {"name": name, "at": row.at, "bytes": row.bytes}
 
         view = await console.from_store(look)
-        return console.page(
+        return console.pages.render(
             request, "numbers.html", told=view, answers=labels.ANSWER_LABELS, most=MOST_NUMBERS
         )
 
@@ -251,7 +240,7 @@ def upkeep_routes(console: Console) -> list[Route]:
             len(found) - len(shown),
             [(one, histogram_bars(one.seen.histogram)) for one in shown],
         )
-        return console.page(request, "columns.html", columns=pictures, study=study, hidden=hidden)
+        return console.pages.render(request, "columns.html", columns=pictures, study=study, hidden=hidden)
 
     async def budget(request: Request) -> Response:
         view = await console.from_store(_budget)
@@ -259,13 +248,15 @@ def upkeep_routes(console: Console) -> list[Route]:
         share = translate.up(100 * view["used"], 3)
         used = translate(mark("%(share)s %% of the budget is used or reserved"), share=share)
         picture = gauge(view["used"], 0.0, used)
-        return console.page(request, "budget.html", picture=picture, chart=_chart(view, translate), **view)
+        return console.pages.render(
+            request, "budget.html", picture=picture, chart=_chart(view, translate), **view
+        )
 
     async def connection(request: Request) -> Response:
         view = await console.from_store(_connection)
         checked = request.url.path.endswith("/checked")
         checks = await run_in_threadpool(site_checks, console.config_file) if checked else None
-        return console.page(request, "connection.html", checks=checks, **view)
+        return console.pages.render(request, "connection.html", checks=checks, **view)
 
     return [
         Route("/columns", columns),

@@ -61,11 +61,8 @@ def application(
 
 
 def serve(config_file: Path, port: int, language: str) -> None:
-    """Print a link, and serve until SIGTERM or SIGINT.
-
-    Raises:
-        RequestError: the port is taken, or as loading the configuration.
-    """
+    """Print a link, and serve until SIGTERM or SIGINT. Raises RequestError: the port is taken, or as loading
+    the configuration."""
     forbid_core_dumps()
     try:
         bound = listening_socket(LOOPBACK, port)
