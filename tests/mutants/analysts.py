@@ -118,7 +118,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
        f"{RELEASE}::test_a_simulation_is_marked_as_not_signed"),
     of("R31", "server/eigenveil_server/console/federation_pages.py",
-       "        check_submission(submission)\n", "",
+       "        check_submission(id)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
     # ---- whose word a name is at a site

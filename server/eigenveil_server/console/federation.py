@@ -12,7 +12,7 @@ from eigenveil.accounting.budget import Conversion, studies_left
 from eigenveil.accounting.formatting import percent_up
 from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import CALLERS, Role
+from eigenveil.identity import Role
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable
 from eigenveil_common.files import read
@@ -140,18 +140,6 @@ def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
         if (one.role, one.name) == (role, name):
             return one
     raise RequestError(Code.NOT_FOUND, "no participant of this role and name has enrolled")
-
-
-def role_of(text: str) -> Role:
-    """Return the role of this name, if it can enrol.
-
-    Raises:
-        RequestError: code `not-found`.
-    """
-    for role in CALLERS:
-        if role.value == text:
-            return role
-    raise RequestError(Code.NOT_FOUND, "there is no such role; use site, analyst or operator")
 
 
 def checked_reason(text: str) -> str:

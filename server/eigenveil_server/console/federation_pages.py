@@ -21,24 +21,12 @@ from eigenveil.dictionary.dictionary import range_text
 from eigenveil.dictionary.directory import Directory
 from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_common import log
-from eigenveil_server.console import federation, studies
+from eigenveil_server.console import federation, studies, submission
 from eigenveil_server.console.page_context import PageContext
-from eigenveil_server.console.submission import (
-    TEMPLATE_VALUES,
-    column_choices,
-    draft_of,
-    earlier_same_study,
-    new_form,
-    prediction,
-    selected,
-    study_file,
-    submit_command,
-    text_of,
-)
-from eigenveil_server.planning.planner import DRAFT
 from eigenveil_server.planning.submissions import Submission, check_submission
 
 LAST = 2**62
@@ -85,17 +73,17 @@ class FederationPages:
 
     async def deny(self, request: Request) -> Response:
         """Page to confirm a denial with a reason. POST denies the participant, as the command `deny` does."""
-        role, name = federation.role_of(request.path_params["role"]), request.path_params["name"]
-        found = await self._context.read(federation.person, self._context.data.registry, role.value, name)
+        role, name = request.path_params["role"], request.path_params["name"]
+        found = await self._context.read(federation.person, self._context.data.registry, role, name)
         by = request.state.visitor.name
-        if by == f"{role.value}/{name}":
+        if by == f"{role}/{name}":
             raise RequestError(Code.CONFLICT, "you cannot deny yourself; ask another operator")
         if request.method != "POST":
             return await self._context.render(request, "deny.html", person=found)
         form = await request.form()
         why = federation.checked_reason(str(form.get("why", "")))
-        await asyncio.to_thread(self._context.serving.registry.deny, role, name, f"by {by}: {why}")
-        log.event("identity-denied", peer=f"{role.value}/{name}", name=by)
+        await asyncio.to_thread(self._context.serving.registry.deny, Role(role), name, f"by {by}: {why}")
+        log.event("identity-denied", peer=f"{role}/{name}", name=by)
         return RedirectResponse("/people", status_code=303)
 
     async def refusals(self, request: Request) -> Response:
@@ -142,7 +130,7 @@ class SubmissionPages:
         file."""
         if request.method != "POST":
             return await self._page(
-                request, new_form(uuid.uuid4().hex, sorted((await self._current()).sites))
+                request, submission.new_form(uuid.uuid4().hex, sorted((await self._current()).sites))
             )
         form = await request.form()
         try:
@@ -179,9 +167,10 @@ class SubmissionPages:
             if mine != self._latest[who]:
                 raise RequestError(Code.NOT_READY, "the study was changed meanwhile")
             directory, text = await self._current(), study_to_toml(await self._study(form))
-            submission = Submission(analyst=who, id=DRAFT, study_toml=text, directory=directory)
-            found = await self._context.serving.engine.submissions.predicted(submission)
-            return await self._context.read(prediction, found, self._context.data, directory)
+            found = await self._context.serving.engine.submissions.predicted(
+                Submission(analyst=who, study_toml=text, directory=directory)
+            )
+            return await self._context.read(submission.prediction, found, self._context.data, directory)
 
     async def _current(self) -> Directory:
         return await self._context.read(self._context.serving.directory.current)
@@ -191,29 +180,29 @@ class SubmissionPages:
         dictionary = await self._context.read(self._context.serving.directory.published)
         if dictionary is None:
             raise RequestError(Code.NOT_READY, NO_DICTIONARY)
-        return complete(draft_of(form), dictionary).study()
+        return complete(submission.draft_of(form), dictionary).study()
 
     async def _drafted(self, request: Request, form: FormData) -> Response:
         """Return the form with the draft of a study that the coordinator would accept, and an identical study
         that has a result."""
-        study, submission = await self._draft(form)
+        study, id = await self._draft(form)
         values = await self._predict(request, form)
         who = request.state.visitor.identity.name
-        same = await self._context.read(earlier_same_study, self._context.data, study, who)
-        command = submit_command(study, submission)
+        same = await self._context.read(submission.earlier_same_study, self._context.data, study, who)
+        command = submission.submit_command(study, id)
         return await self._page(request, form, study=study, command=command, same=same, **values)
 
     async def _draft(self, form: FormData) -> tuple[Study, str]:
         """Return the study of a form, and its submission id."""
-        submission = text_of(form, "submission")
-        check_submission(submission)
-        return await self._study(form), submission
+        id = submission.text_of(form, "submission")
+        check_submission(id)
+        return await self._study(form), id
 
     async def _file(self, form: FormData) -> Response:
         """Return the study file. A study's name needs no quoting in a header."""
-        study, submission = await self._draft(form)
+        study, id = await self._draft(form)
         named = {"content-disposition": f'attachment; filename="{study.name}.toml"'}
-        return Response(study_file(study, submission), media_type="application/toml", headers=named)
+        return Response(submission.study_file(study, id), media_type="application/toml", headers=named)
 
     async def _page(self, request: Request, form: FormData, status: int = 200, **more: Any) -> Response:
         directory = await self._current()
@@ -224,12 +213,12 @@ class SubmissionPages:
             "submit.html",
             status,
             form=form,
-            chosen=selected(form, "column"),
-            columns=[] if dictionary is None else column_choices(form, dictionary),
+            chosen=submission.selected(form, "column"),
+            columns=[] if dictionary is None else submission.column_choices(form, dictionary),
             many=0 if dictionary is None else len(dictionary.usable()),
             sites=directory.sites,
             missing="" if dictionary is not None else NO_DICTIONARY,
             range_text=range_text,
-            **TEMPLATE_VALUES,
+            **submission.TEMPLATE_VALUES,
             **values,
         )

@@ -53,7 +53,7 @@ class DaemonServices:
 
     def online(self) -> dict[str, int]:
         """Return the sites whose daemon is connected, with the start time of the connection."""
-        found = self.sessions.current_connections().items()
+        found = self.sessions.connections.items()
         return {site: since for site, (peer, since) in found if self.front.is_connected(peer)}
 
 
