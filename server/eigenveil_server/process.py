@@ -32,14 +32,6 @@ def time_text(milliseconds: int) -> str:
     return as_datetime(milliseconds).isoformat(timespec="seconds")
 
 
-def current_task() -> asyncio.Task[object]:
-    """Return the task of a call, in which this runs."""
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a call runs in a task")
-    return task
-
-
 Fatal = Callable[[InternalError], NoReturn]
 
 

@@ -16,7 +16,6 @@ from functools import partial
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.rpc import MESSAGE_BYTES, WITH_NEXT_BYTES
 from eigenveil_server.front.quota import GatewayClient
-from eigenveil_server.process import current_task
 
 FREE_BYTES = WITH_NEXT_BYTES  # of each client without a reservation: most requests have a few hundred bytes
 MAX_BYTES_PER_CLIENT = 4 * MESSAGE_BYTES  # a site sends one chunk at a time, an analyst one study
@@ -131,6 +130,14 @@ def _bytes_to_reserve(sent: int) -> int:
 READS = frozenset({"GetDictionary", "GetRelease", "GetRound", "ListSites"})
 READS_AT_ONCE = 2
 MOST_REPLY_BYTES = 8 * 2**20  # of one caller; each reply is up to three times in memory
+
+
+def current_task() -> asyncio.Task[object]:
+    """Return the task of a call, in which this runs."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call runs in a task")
+    return task
 
 
 @dataclass(slots=True)

@@ -19,10 +19,11 @@ from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, Req
 from eigenveil.identity import Identity
 from eigenveil.numerics.encoding import parse_json
 from eigenveil_common import log
+from eigenveil_server.front.message_quota import current_task
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.keys import ServerCertificate
 from eigenveil_server.pki.registry import Registry, current_enrolments
-from eigenveil_server.process import Clock, Fatal, current_task
+from eigenveil_server.process import Clock, Fatal
 from eigenveil_server.storage.database import Store
 
 MAX_CALLS_PER_CALLER = 64  # in progress at a time, so that one caller cannot take all of them

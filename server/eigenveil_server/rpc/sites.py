@@ -12,7 +12,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import HOUR_SECONDS, Directory, SiteStatement, statement_from_proto
@@ -20,6 +19,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
+from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
@@ -37,28 +37,22 @@ PROBE_STEP = 0.05
 Hurry = Callable[[str], None]  # answers the long poll of a site
 
 
-class GreetingRecord(NamedTuple):
-    """Stored record of one caller's last Hello. `generation` is the digest of the secret that the next one
-    must show; None before the first that announced one."""
-
-    authorities: bytes
-    generation: bytes | None
-
-
 @dataclass(eq=False)
 class SiteSessions:
-    """Sessions of site daemons, with generations in the table `greetings`, which only this process writes."""
+    """Sessions of site daemons. `connections` are of each site's last Hello, with their start time; they may
+    have ended. The table `greetings`, which only this process writes, has the last Hello of each caller, with
+    the digest of the secret that the next one must show (its generation; null before the first)."""
 
     _store: Store
     _calls: Calls
     _clock: Clock
-    _peers: dict[str, str] = field(default_factory=dict)
-    _since: dict[str, int] = field(default_factory=dict)
+    connections: dict[str, tuple[str, int]] = field(default_factory=dict)
     _greeting: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def check(self, site: Identity, peer: str) -> None:
         """Check that the site's daemon sent its last Hello on this connection."""
-        if self._peers.get(site.name) != peer and await self._stored_generation(site) is not None:
+        there, _ = self.connections.get(site.name, ("", 0))
+        if there != peer and await self._stored_generation(site) is not None:
             raise RequestError(
                 Code.NOT_READY, "send Hello on this connection first; the site may now use another one"
             )
@@ -84,13 +78,8 @@ class SiteSessions:
             await self._check_single_daemon(caller, peer, end_poll)
             await self._check_generation(caller, peer, hello)  # the site may have enrolled again meanwhile
             await self._note(caller, hello.authorities, _digest(hello.next_generation))
-            if self._peers.get(caller.name) != peer:
-                self._since[caller.name] = self._clock()
-            self._peers[caller.name] = peer
-
-    def current_connections(self) -> dict[str, tuple[str, int]]:
-        """Return the connection of each site's last Hello and its start time. It may have ended."""
-        return {site: (peer, self._since[site]) for site, peer in self._peers.items()}
+            if self.connections.get(caller.name, ("", 0))[0] != peer:
+                self.connections[caller.name] = (peer, self._clock())
 
     async def _check_generation(self, site: Identity, peer: str, hello: pb.HelloRequest) -> None:
         stored = await self._stored_generation(site)
@@ -122,33 +111,33 @@ class SiteSessions:
 
     async def _stored_generation(self, caller: Identity) -> bytes | None:
         found = await self._stored_greeting(caller)
-        return None if found is None else found.generation
+        return None if found is None else found["generation"]
 
-    async def _stored_greeting(self, caller: Identity) -> GreetingRecord | None:
+    async def _stored_greeting(self, caller: Identity) -> Row | None:
         rows = await self._store.read(
             self._store.reader.rows,
             "SELECT authorities, generation FROM greetings WHERE (role, name) = (?, ?)",
             (caller.role.value, caller.name),
         )
-        return GreetingRecord(*rows[0]) if rows else None
+        return rows[0] if rows else None
 
     async def _note(self, caller: Identity, authorities: bytes, generation: bytes | None) -> None:
         """Store a changed record durably before Hello is answered."""
         found = await self._stored_greeting(caller)
         if found is not None:  # an empty field changes nothing
-            authorities, generation = authorities or found.authorities, generation or found.generation
-        new = GreetingRecord(authorities=authorities, generation=generation)
-        if new != found:
-            await asyncio.to_thread(self._write, caller, new)
+            authorities = authorities or found["authorities"]
+            generation = generation or found["generation"]
+        if found is None or tuple(found) != (authorities, generation):
+            await asyncio.to_thread(self._write, caller, authorities, generation)
 
-    def _write(self, caller: Identity, new: GreetingRecord) -> None:
+    def _write(self, caller: Identity, authorities: bytes, generation: bytes | None) -> None:
         with self._store.writer.transaction() as change:
             change.execute(
                 "INSERT INTO greetings VALUES (?, ?, ?, ?) ON CONFLICT (role, name) DO UPDATE "
                 "SET authorities = excluded.authorities, generation = excluded.generation",
-                (caller.role.value, caller.name, *new),
+                (caller.role.value, caller.name, authorities, generation),
             )
-            if new.generation is not None:
+            if generation is not None:
                 audit_once(change, self._clock(), "greeted", caller.uri)
 
 
@@ -256,7 +245,7 @@ class SiteDirectory:
         return self._last_call_hours.get(site, 0)
 
     def listed(self, after: str, caller: Identity) -> pb.ListSitesResponse:
-        """Return enrolled sites after the name `after`; an analyst learns only if a site admits themselves."""
+        """Return enrolled sites after the name `after`. Analysts learn only if a site admits themselves."""
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
             start_seconds=60 * self._config.start_minutes,
