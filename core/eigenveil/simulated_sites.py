@@ -62,40 +62,27 @@ def sum_contributions(
 
     Cost: memory for SITES_AT_ONCE answers, and one for each SITES_AT_ONCE sites.
     """
+    attempt = "" if mask is None else mask.attempt
+
+    def group_sum(names: Sequence[str]) -> IntArray:
+        answers: dict[str, IntArray] = {}
+        for name in names:
+            parallel = apply if prod(sites[name].rows.shape) >= PARALLEL_ENTRIES else map
+            values = sites[name].answer(round_query.query, parallel, frame=round_query.priced.frame)
+            sent = values if mask is None else mask(name, values)
+            contribution = Contribution.to(round_query, name, sent, attempt)
+            validate(round_query, contribution, range(most + 1), attempt)
+            answers[name] = contribution.values
+        return aggregate(round_query, answers)  # exact and confidential, unless it is masked
+
     names = sorted(present)
     groups = (names[first : first + SITES_AT_ONCE] for first in range(0, len(names), SITES_AT_ONCE))
-    return aggregate_groups(
-        round_query, (_group(sites, most, round_query, group, mask, apply) for group in groups)
-    )
+    return aggregate_groups(round_query, map(group_sum, groups))
 
 
 def aggregate_groups(round_query: RoundQuery, groups: Iterable[IntArray]) -> IntArray:
     """Return the aggregate of groups of sites; a group is treated as a site."""
     return aggregate(round_query, {f"{place:06}": values for place, values in enumerate(groups)})
-
-
-def _group(
-    sites: Mapping[str, Site],
-    most: int,
-    round_query: RoundQuery,
-    names: Sequence[str],
-    mask: Mask | None,
-    apply: ParallelMap,
-) -> IntArray:
-    answers: dict[str, IntArray] = {}
-    attempt = "" if mask is None else mask.attempt
-    for name in names:
-        site = sites[name]
-        values = site.answer(
-            round_query.query,
-            apply if prod(site.rows.shape) >= PARALLEL_ENTRIES else map,
-            frame=round_query.priced.frame,
-        )  # for its own records
-        sent = values if mask is None else mask(name, values)
-        contribution = Contribution.to(round_query, name, sent, attempt)
-        validate(round_query, contribution, range(most + 1), attempt)
-        answers[name] = contribution.values
-    return aggregate(round_query, answers)  # exact and confidential, unless it is masked
 
 
 class Attendance:

@@ -28,7 +28,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import batch_of
-from eigenveil.reporting.document import RoundRecord, release_document
+from eigenveil.reporting.document import release_document
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.reporting.summary import release_summary_html
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
@@ -212,22 +212,16 @@ def simulate(
         run_study(
             session, attendance.sites, journal=journal, noise=noise, present=present, sum_factory=answering
         )
-    return _simulated(session, attendance.rounds, masked.coalition_views, noise.private)
-
-
-def _simulated(
-    session: Session, rounds: Sequence[RoundRecord], seen: Sequence[CoalitionView], private: bool
-) -> Simulation:
-    plan, result = session.plan, result_of(session.plan, session.result)
+    result, rounds = result_of(plan, session.result), attendance.rounds
     return Simulation(
         plan=plan,
         estimate=session.result,
         result=result,
         queries=tuple(session.queries),
         releases=tuple(session.releases),
-        document=release_document(plan, result, session.releases, rounds=rounds, private=private),
+        document=release_document(plan, result, session.releases, rounds=rounds, private=noise.private),
         attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
-        coalition_views=tuple(seen),
+        coalition_views=tuple(masked.coalition_views),
     )
 
 

@@ -15,6 +15,11 @@ from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import PlainResult
 
+NOISY_DIRECTIONS = (
+    "the directions are mostly noise (predicted sine {sine:.2g}): fewer columns, another number of "
+    "components, more records or a larger epsilon would help"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Components(PlainResult):
@@ -86,7 +91,7 @@ def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Compone
         variances=IntervalEstimate(values=variances, errors=variance_error, level=level, least=0.0),
         ratio=variances / max(float(values.sum()), float(variances.sum()), 1e-300),
         sine=sine,
-        notes=(*_direction_notes(sine), *matrix.notes()),
+        notes=((NOISY_DIRECTIONS.format(sine=sine),) if sine > USABLE else ()) + matrix.notes(),
     )
 
 
@@ -112,16 +117,6 @@ def _noisy_axis(scaled: ScaledCovariance, values: FloatArray, vectors: FloatArra
         errors=scaled.matrix.errors(axis_derivatives),
         tilt_angles=np.abs(tilt_angles),
     )
-
-
-def _direction_notes(sine: float) -> tuple[str, ...]:
-    if sine <= USABLE:
-        return ()
-    sentence = (
-        f"the directions are mostly noise (predicted sine {sine:.2g}): fewer columns, another number of "
-        "components, more records or a larger epsilon would help"
-    )
-    return (sentence,)
 
 
 def subspace_angle(one: NoisedCovariance, other: NoisedCovariance, k: int, units: Units) -> Angles:

@@ -80,13 +80,11 @@ def noise_note(name: str, numbers: IntervalEstimate, long_interval: float) -> tu
     """Return a note if most intervals hold 0 and are longer than `long_interval`; else nothing."""
     unknown = numbers.is_noise & (2 * numbers.half_width > long_interval)
     share = float(unknown.mean()) if unknown.size else 0.0
-    if share <= MOSTLY_NOISE:
-        return ()
     sentence = (
         f"mostly noise: the privacy noise hides {share:.0%} of the {name}; use fewer columns, more records "
         "or a larger epsilon"
     )
-    return (sentence,)
+    return (sentence,) if share > MOSTLY_NOISE else ()
 
 
 # Clipping bias of an entry, as a multiple of the lost share, relative to its columns' spread: 0.2 to 0.7 on
@@ -200,9 +198,7 @@ class NoisedCovariance:
                 "noise left these columns without a proper covariance: variances below the noise were raised "
                 "to it, and the errors are those of the repaired matrix"
             )
-        if names := [
-            name for name, dominated in zip(self.columns, self.noise_dominated, strict=True) if dominated
-        ]:
+        if names := [self.columns[i] for i in np.flatnonzero(self.noise_dominated)]:
             sentences.append(
                 f"the variance of {', '.join(names)} may be noise alone: their correlations are unknown, and "
                 "values divided by their standard deviations are unreliable"

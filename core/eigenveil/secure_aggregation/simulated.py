@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -115,7 +116,8 @@ class MaskedRounds:
             members = self._fix(round_query, lost_sites, number)
             attempt = attempt_of(round_query, number, members)
             self._charge(round_query, number)
-            lost = [site for site in members if site in self._lost_sites(round_query.round, number)]
+            attempts = self._lost.get(round_query.round, ())
+            lost = [site for site in members if site in chain(*attempts[number - 1 : number])]
             if self._colluding or not lost:  # otherwise the sum is not used
                 self._sum = self._sum_sent(
                     round_query, attempt, [site for site in members if site not in lost]
@@ -129,10 +131,6 @@ class MaskedRounds:
             "attempts "
             f"remain charged. To continue without lost sites, {self._study.federation.further_attempts}",
         )
-
-    def _lost_sites(self, round: int, number: int) -> Sequence[str]:
-        attempts = self._lost.get(round, ())
-        return attempts[number - 1] if number <= len(attempts) else ()
 
     def _sum_sent(self, round_query: RoundQuery, attempt: Attempt, answering: Sequence[str]) -> IntArray:
         """Return the sum of the messages of the sites that answer, and record the coalition's view."""
