@@ -61,16 +61,6 @@ class WorkerError:
         return error(self.code, self.message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSource:
-    """The file of a study to read, with the site's `rules` and its `plausible` ranges."""
-
-    records_config: RecordsConfig
-    study: Study
-    rules: Rules
-    plausible: PlausibleRanges
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Partition:
     """A loaded share on a worker, and its columns with unreadable cells. `digest` covers the file and the
@@ -113,18 +103,15 @@ def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | Wor
 
 
 @_errors_as_values
-def load(share: PartitionSource) -> Partition:
-    """Return the records of a share, by the same code and rules as on one machine [P30]."""
+def load(source: RecordsConfig, study: Study, rules: Rules, plausible: PlausibleRanges) -> Partition:
+    """Return the records of a file, by the same code and rules as on one machine [P30]."""
     found: set[str] = set()
     tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-    records = reader.read(
-        share.records_config, share.study, rules=share.rules, plausible=share.plausible, unreadable=tell
-    )
+    records = reader.read(source, study, rules=rules, plausible=plausible, unreadable=tell)
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
-    return Partition(
-        records=records, unit=unit(share.study), digest=digest.digest(), unreadable=frozenset(found)
-    )
+    columns = frozenset(found)
+    return Partition(records=records, unit=unit(study), digest=digest.digest(), unreadable=columns)
 
 
 @_errors_as_values
@@ -192,16 +179,11 @@ class DaskEngine:
     def load(self, plan: Plan) -> DaskRecords:
         """See `RecordEngine.load`; errors are raised after all partitions were loaded. Raises PeerError: code
         `unreachable_error`: the records are not the cause; a retry may help."""
-        sources = [
-            PartitionSource(
-                records_config=replace(self._records_config, source=file),
-                study=plan.study,
-                rules=self._rules,
-                plausible=dict(self._plausible),
-            )
-            for file in reader.files(self._records_config)
-        ]
-        records = DaskRecords(self._cluster(), sources, plan.digest)
+        rules, plausible = self._rules, dict(self._plausible)
+        cluster, config = self._cluster(), self._records_config
+        sources = [replace(config, source=file) for file in reader.files(config)]
+        partitions = [cluster.submit(load, one, plan.study, rules, plausible) for one in sources]
+        records = DaskRecords(cluster, partitions, plan.digest)
         new_columns = records.unreadable - self._warned
         if new_columns:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(new_columns)))
@@ -223,10 +205,10 @@ class DaskEngine:
 class DaskRecords:
     """See `LoadedRecords`. Another worker reloads the partition of a lost one; its digest must be equal."""
 
-    def __init__(self, cluster: Cluster, sources: Sequence[PartitionSource], study: str) -> None:
+    def __init__(self, cluster: Cluster, partitions: Sequence[Future[Any]], study: str) -> None:
         self._cluster = cluster
         self._study = study
-        self._partitions = [cluster.submit(load, one) for one in sources]
+        self._partitions = partitions
         summaries = [cluster.submit(summary, one) for one in self._partitions]
         found = self._results(summaries, summaries, "records-loading")
         summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]

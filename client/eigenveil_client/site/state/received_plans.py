@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
@@ -16,9 +15,6 @@ from eigenveil.study_authorization import SignedAuthorization, authorization_fro
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-
-if TYPE_CHECKING:
-    from eigenveil_client.site.state.declined_plans import DeclinedPlans
 
 SCHEMA = """
 CREATE TABLE studies (
@@ -149,9 +145,12 @@ class ReceivedPlan:
 
 
 class ReceivedPlans:
-    """Received plans in `database` (whose schema includes `SCHEMA`)."""
+    """Received plans in `database` (whose schema includes `SCHEMA`). `declined` returns the digests of the
+    declined plans with a prefix."""
 
-    def __init__(self, database: Database, declined: DeclinedPlans, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, database: Database, declined: Callable[[str], list[str]], clock: Callable[[], int]
+    ) -> None:
         self._database = database
         self._declined = declined
         self._clock = clock
@@ -209,7 +208,7 @@ class ReceivedPlans:
         return declined[0] if len(declined) == 1 else self.find(wanted).plan
 
     def _declined_matches(self, wanted: str) -> list[str]:
-        return self._declined.with_prefix(wanted.lower()) if len(wanted) >= 6 else []
+        return self._declined(wanted.lower()) if len(wanted) >= 6 else []
 
     def forget_undecided(self, digest: str, change: Connection, clock: int) -> list[ReceivedPlan]:
         """Delete a plan without a person's decision, within the transaction `change`; return the deleted.

@@ -88,7 +88,7 @@ class SiteStore:
         self.traffic = egress.Traffic(self.database, self.now)
         self.declined = DeclinedPlans(self.database, self.now)
         self.proofs = DeclinedProofs(self.database)
-        self.studies = ReceivedPlans(self.database, self.declined, self.now)
+        self.studies = ReceivedPlans(self.database, self.declined.with_prefix, self.now)
         self.checkpoints = rollback.CheckpointStore(self.database)
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
