@@ -83,8 +83,7 @@ def budget(data: ConsoleData) -> Budget:
 def sites(
     directory: SiteDirectory, registry: Registry, online: Mapping[str, int] | None
 ) -> tuple[SiteOverview, ...]:
-    """Return the admitted sites. `online` is None for visitors who may not see when a site's staff start and
-    stop it."""
+    """Return the admitted sites; `online` is None for visitors who may not see when a site's staff work."""
     found = directory.current().sites
     ends = {one.name: one.expires_at for one in registry.enrolled() if one.role == Role.SITE.value}
     return tuple(
@@ -131,11 +130,7 @@ ENDED = ("failed", "cancelled")
 
 
 def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
-    """Return one enrolled participant.
-
-    Raises:
-        RequestError: code `not-found`.
-    """
+    """Return one enrolled participant. Raises: RequestError, code `not-found`."""
     for one in registry.enrolled():
         if (one.role, one.name) == (role, name):
             return one
@@ -143,11 +138,7 @@ def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
 
 
 def checked_reason(text: str) -> str:
-    """Return the reason of a denial for the audit log.
-
-    Raises:
-        RequestError: it is empty, too long, or not one line of readable text.
-    """
+    """Return the reason of a denial for the audit log. Raises: RequestError: empty, too long, unreadable."""
     reason = " ".join(text.split())
     if not reason:
         raise RequestError(Code.BAD_ARGUMENT, "give a reason in a few words; it is stored in the audit log")

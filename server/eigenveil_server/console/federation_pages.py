@@ -126,8 +126,7 @@ class SubmissionPages:
         ]
 
     async def form(self, request: Request) -> Response:
-        """Page with the form, empty or as sent: with search results, prediction or draft; or the draft's
-        file."""
+        """Page with the form, empty or as sent: with search results, prediction or draft; or the file."""
         if request.method != "POST":
             return await self._page(
                 request, submission.new_form(uuid.uuid4().hex, sorted((await self._current()).sites))
@@ -158,9 +157,7 @@ class SubmissionPages:
     async def _predict(self, request: Request, form: FormData) -> dict[str, Any]:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
 
-        Raises:
-            RequestError: as `SubmissionPlanner.predicted`; code `not-ready`, a later request came.
-        """
+        Raises: RequestError as `SubmissionPlanner.predicted`; code `not-ready`, a later request came."""
         who = request.state.visitor.identity.name
         mine = self._latest[who] = self._latest[who] + 1
         async with self._locks[who]:
@@ -183,8 +180,7 @@ class SubmissionPages:
         return complete(submission.draft_of(form), dictionary).study()
 
     async def _drafted(self, request: Request, form: FormData) -> Response:
-        """Return the form with the draft of a study that the coordinator would accept, and an identical study
-        that has a result."""
+        """Return the form with the draft of an acceptable study, and an identical one that has a result."""
         study, id = await self._draft(form)
         values = await self._predict(request, form)
         who = request.state.visitor.identity.name

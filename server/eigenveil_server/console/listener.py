@@ -115,11 +115,7 @@ class ConsoleListener:
         self._serving = asyncio.Event()
 
     async def open(self, host: str, port: int) -> int:
-        """Bind the address without answering yet. Return the port.
-
-        Raises:
-            RequestError: the address is taken.
-        """
+        """Bind the address without answering yet. Return the port. Raises: RequestError, it is taken."""
         try:
             return await self._pending_connections.open(host, port)
         except OSError as problem:

@@ -70,11 +70,7 @@ class ConsoleData:
 
     @classmethod
     def of(cls, config: Config, repository: Repository) -> ConsoleData:
-        """Open the connection.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Open the connection. Raises: InternalError, code `storage`."""
         store = existing_store(config)
         return cls(
             config=config,
@@ -107,11 +103,9 @@ COOKIE = "eigenveil-console"
 
 
 class PageContext:
-    """Services, data and templates of all pages. `formatters` are names in templates.
+    """Services, data and templates of all pages, the same for both roles but for their navigation.
 
-    Analysts and operators have pages of their own, whose navigation differs. `gateway` serves browsers under
-    the Host names `hosts`.
-    """
+    `formatters` are names in templates. `gateway` serves browsers under the Host names `hosts`."""
 
     def __init__(
         self,

@@ -98,22 +98,14 @@ class Progress:
 
 
 def stored_study(data: ConsoleData, digest: str) -> StoredStudy:
-    """Return a study.
-
-    Raises:
-        RequestError: code `not-found`.
-    """
+    """Return a study. Raises: RequestError, code `not-found`."""
     if len(digest) != 64 or not set(digest) <= DIGEST_LETTERS:
         raise RequestError(Code.NOT_FOUND, "there is no such study; see the list of studies")
     return data.studies.get(digest)
 
 
 def lines(data: ConsoleData, visitor: Visitor, list_before: str = "") -> list[StudyLine]:
-    """Return a page of studies, latest first, before the study of that digest.
-
-    Raises:
-        RequestError: code `not-found`.
-    """
+    """Return a page of studies, latest first, before the study of that digest. Raises as `stored_study`."""
     return [line(data, one, own=is_own(visitor, one)) for one in data.lists.list_before(list_before, PAGE)]
 
 
@@ -167,8 +159,7 @@ def sequence(data: ConsoleData, digest: str) -> int:
 
 
 def progress(data: ConsoleData, digest: str, *, own: bool) -> Progress:
-    """Return the progress of a study, with messages to its analyst only if it is their `own`. Raises as
-    `stored_study`."""
+    """Return the progress of a study, with messages of sites only if it is the visitor's `own`."""
     stored, last = stored_study(data, digest), sequence(data, digest)
     events = data.studies.events(digest, last - 1)
     event = events[-1] if events else stored.begun

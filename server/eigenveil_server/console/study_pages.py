@@ -65,8 +65,7 @@ class LivePageBroker:
         self._topics: dict[Hashable, LiveTopic] = {}
 
     async def pieces(self, key: Hashable, make: MakeFragment) -> AsyncGenerator[str, None]:
-        """Stream the fragments of a page from now on, until its last. All with one key share the first
-        one's."""
+        """Stream the fragments of a page, from now on until its last. Viewers of one key share them."""
         topic = self._topics.setdefault(key, LiveTopic())
         topic.watchers += 1
         if topic.task is None:

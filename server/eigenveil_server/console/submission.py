@@ -95,11 +95,7 @@ def selected(form: FormData, key: str) -> dict[str, None]:
 
 
 def draft_of(form: FormData) -> StudyDraft:
-    """Return the draft in a form, which names columns.
-
-    Raises:
-        RequestError: code `bad-study`, a text is not a value of its field, or nothing is selected.
-    """
+    """Return the draft in a form, which names columns. Raises: RequestError, code `bad-study`."""
     columns, sites = selected(form, "column"), selected(form, "site")
     need(bool(columns), "select at least one column")
     need(bool(sites), "select at least one site")
@@ -110,10 +106,7 @@ def draft_of(form: FormData) -> StudyDraft:
 
 
 def submit_command(study: Study, submission: str) -> str:
-    """Return the command that signs and submits the file of a study.
-
-    It names the submission, so that running it twice makes one study.
-    """
+    """Return the command that signs and submits a study's file, as one study however often it is run."""
     name = f"{study.name}.toml"
     return as_typed("eigenveil", "study", "submit", name, "--submission", submission)
 

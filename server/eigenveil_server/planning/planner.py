@@ -44,28 +44,19 @@ Course = tuple[RoundQuery, ...]  # the queries of one possible course of a study
 
 
 def planned(**inputs: Any) -> dict[str, Any]:
-    """Return the plan of a study, its largest number of rounds, and warnings for its analyst.
-
-    Raises:
-        RequestError: the study is refused.
-    """
+    """Return the plan of a study, its largest number of rounds, and warnings. Raises: RequestError."""
     return _rehearsed(**inputs)[2]
 
 
 def explained(**inputs: Any) -> dict[str, Any]:
-    """Return the result of `planned`, with the study's queries, disclosures and costs as JSON.
-
-    Raises:
-        RequestError: as `planned`.
-    """
+    """Return the result of `planned`, with the study's queries, disclosures and costs as JSON."""
     plan, courses, value = _rehearsed(**inputs)
     explanation = explain(plan, courses) | {"warnings": value["warnings"]}
     return value | {"explanation": json.dumps(explanation, sort_keys=True)}
 
 
 def predicted(**inputs: Any) -> dict[str, Any]:
-    """Return the result of `explained` as values, with the expected error as sines (low, median, high), or
-    None without an error model."""
+    """Return `explained` as values, with the expected error as sines: low, median, high (None: no model)."""
     plan, courses, value = _rehearsed(**inputs)
     error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # custom algorithms have no error model
     explanation = explain(plan, courses) | {"warnings": value["warnings"]}
@@ -74,11 +65,7 @@ def predicted(**inputs: Any) -> dict[str, Any]:
 
 
 def drawn(*, document: str) -> str:
-    """Return the report of a release as one HTML page.
-
-    Raises:
-        RequestError: code `bad-config`, the plotting library is not installed.
-    """
+    """Return the report of a release as one HTML page. Raises: RequestError without the plotting library."""
     try:
         from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:
@@ -101,8 +88,7 @@ def _warnings(study: Study) -> list[str]:
 def _rehearsed(
     *, study_toml: str, submission: str, analyst: str, directory: TaskInputs, most_columns: int
 ) -> tuple[Plan, tuple[Course, ...], dict[str, Any]]:
-    """Return the plan of a study, all of its possible queries, each course rehearsed once, and the result of
-    `planned`."""
+    """Return the plan of a study, its possible courses, each rehearsed once, and the result of `planned`."""
     study, public = parse_study(study_toml), directory_from_dict(directory)
     need(
         study.dimension <= most_columns,
@@ -125,8 +111,7 @@ def _rehearsed(
 
 
 def _check_message(plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
-    """Raise unless every query fits a message with the plan, also where more records let directions be
-    added."""
+    """Check that each query fits a message with the plan, also where more records add directions."""
     largest = _largest(round_queries)
     if 4 * largest > MESSAGE_BYTES:
         largest = max(largest, _largest(rehearse(plan, plan.study.max_records)))
@@ -148,8 +133,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 
 
 def answer(task_name: str, inputs: TaskInputs) -> dict[str, Any]:
-    """Return the outcome of a task: `{"done": ...}`, the code and message of an error, or `{"memory": True}`
-    at the memory limit."""
+    """Return the result of a task as `done`, the `code` and `why` of an error, or `memory` at the limit."""
     try:
         return {"done": TASKS[task_name](**inputs)}
     except EigenveilError as problem:
@@ -184,8 +168,7 @@ def _lower_priority(nice: int) -> None:
 
 
 def main() -> int:
-    """Run tasks until the input ends. The system ends this process at the time limit and refuses memory over
-    the limit."""
+    """Run tasks until the input ends. The system ends the process at the time limit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator handles interrupts
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # not the inherited handler
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less

@@ -38,8 +38,7 @@ LINGER_SECONDS = 1.0  # that a cancelled task goes on: starting a new process ta
 
 
 def wide_memory(most_columns: int) -> int:
-    """Return the bytes that planning may take where studies have at most so many columns and as many
-    components."""
+    """Return the bytes that planning may take, with so many columns and as many components at most."""
     return min(MOST_MEMORY, max(SMALL_MEMORY, WIDE_MEMORY + WIDE_BYTES * most_columns**2))
 
 
@@ -107,9 +106,7 @@ def _end_idle_workers() -> None:
 class Lane:
     """One task at a time, on one thread and in one process; a warm lane has the next process ready.
 
-    `exceeded` is called, on any thread, with the analyst whose task was too much for this lane, also when the
-    caller is gone.
-    """
+    `exceeded` gets, on any thread, the analyst whose task was too much here, also when the caller is gone."""
 
     def __init__(self, name: str, *, exceeded: Callable[[str], None], **limits: float) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)

@@ -30,11 +30,7 @@ from eigenveil_server.storage.submissions import SubmissionQuota, recent_submiss
 
 
 def check_cost_limits(plan: Plan, config: Config) -> None:
-    """Raise if one study reserves what all of them share, however it trades delta for epsilon.
-
-    Raises:
-        RequestError: it does.
-    """
+    """Check that one study does not reserve what all share. Raises: RequestError, code `budget-exhausted`."""
     study_delta, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
     if study_delta > most:
         raise _over_limit(
@@ -80,11 +76,8 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A study as TOML with the analyst's submission id and, to run it, the signature under its plan.
-    `directory` is the federation's.
 
-    Raises:
-        RequestError: code `bad-argument`, for the id.
-    """
+    Raises: RequestError, code `bad-argument`, for the id."""
 
     analyst: str
     id: str = DRAFT
@@ -97,8 +90,7 @@ class Submission:
 
 
 def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[str]:
-    """Return a warning if a repeated submission has a signature that ends at least a day later: the first one
-    counts."""
+    """Return a warning if a repetition is signed for a day longer or more: the first signature counts."""
     first, again = known.authorization, submission.authorization
     if first is None or again is None:
         return []
@@ -111,11 +103,7 @@ def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[s
 
 
 def check_submission(id: str) -> None:
-    """Raise unless this is a valid submission id.
-
-    Raises:
-        RequestError: code `bad-argument`.
-    """
+    """Check a submission id. Raises: RequestError, code `bad-argument`."""
     if SUBMISSION.fullmatch(id) is None:
         raise RequestError(
             Code.BAD_ARGUMENT, "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
@@ -133,8 +121,7 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPreview:
-    """Preview of a study: its plan, the explanation of `reporting.explain`, and the expected error (low,
-    median, high) as sines."""
+    """Plan of a study, its explanation, and the expected error as sines (low, median, high)."""
 
     plan: Plan
     explanation: Mapping[str, Any]
@@ -215,9 +202,7 @@ class SubmissionPlanner:
     async def explained(self, submission: Submission) -> tuple[Plan, str]:
         """Return the plan that its analyst signs, and its queries, disclosures and costs as JSON.
 
-        Raises:
-            RequestError: as `prepare`; or code `budget-exhausted`.
-        """
+        Raises: RequestError as `prepare`; or code `budget-exhausted`."""
         plan, result = await self._plan_draft(submission, "explained")
         if submission.id != DRAFT:  # a study with an id will be signed and submitted
             self._cache.put(self._inputs(submission), result)
@@ -243,11 +228,7 @@ class SubmissionPlanner:
         return plan, result
 
     async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
-        """True if this study was submitted under this id.
-
-        Raises:
-            RequestError: code `conflict`: another study was.
-        """
+        """Return True if this study has this id. Raises: RequestError, code `conflict`: another has."""
         if submission.id == DRAFT:
             return False
         known = await self._known(submission)
@@ -298,8 +279,7 @@ class SubmissionPlanner:
 
 
 def _stated_rules(plan: Plan, directory: Directory) -> str:
-    """Return the rules that the study's sites have stated, as JSON for its release, without the columns that
-    they offer."""
+    """Return what the study's sites have stated but their columns, as JSON for its release."""
     found: dict[str, Any] = {}
     for name in plan.study.federation.sites:
         stated = directory.sites[name]
