@@ -13,7 +13,6 @@ from eigenveil.algorithms.shared.standardised import remaining_plan
 from eigenveil.algorithms.shared.stated_error import predicted_frobenius_error, shrunk_eigenvalues
 from eigenveil.errors import RequestError
 from eigenveil.estimators._base import Bounds, records_of, run, study_of
-from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
@@ -127,9 +126,10 @@ default="auto"
         study = self._study(records.shape[1])
         found = run(self, study, records)
         result, covariance = found.result, found.result.covariance
-        if covariance is not None and self.shrink and study.algorithm in MATRIX_NOISE_ALGORITHMS:
-            covariance = shrunk_matrix(covariance, result.noise_scale)
         if covariance is not None:
+            if self.shrink and study.algorithm in MATRIX_NOISE_ALGORITHMS:  # post-processing [P7]
+                values, vectors = eigenpairs(covariance)
+                covariance = (vectors * shrunk_eigenvalues(values, result.noise_scale)) @ vectors.T
             covariance = covariance * np.outer(result.scale, result.scale)
         self.release_ = found.document
         self.location_ = result.mean
@@ -146,12 +146,6 @@ default="auto"
             raise ValueError(f"algorithm={self.algorithm!r} gives no covariance; choose one of: {known}")
         # em-cov finds its directions one by one; the matrix needs all of them.
         return replace(study, components=d) if study.algorithm is Algorithm.EM_COV else study
-
-
-def shrunk_matrix(covariance: FloatArray, noise_scale: float) -> FloatArray:
-    """Return the noised matrix with shrunk eigenvalues [P7]. Shape: (d, d) -> (d, d)."""
-    values, vectors = eigenpairs(covariance)
-    return np.asarray((vectors * shrunk_eigenvalues(values, noise_scale)) @ vectors.T)
 
 
 def _best_algorithm(study: Study, shrink: bool) -> Algorithm:

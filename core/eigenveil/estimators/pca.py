@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -13,7 +14,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from eigenveil.estimators._base import (
     Bounds,
-    ProbabilisticPCA,
     component_count,
     records_of,
     run,
@@ -203,7 +203,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         The other directions share one variance, and no variance is below its privacy noise.
         Shape: (n_features, n_features).
         """
-        return self._probabilistic_pca().covariance
+        return self._matrix(*self._variances()) * np.outer(self.scale_, self.scale_)
 
     def get_precision(self) -> FloatArray:
         """Return the inverse of `get_covariance`. Shape: (n_features, n_features).
@@ -211,7 +211,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Raises:
             ValueError: the release holds no variance.
         """
-        return self._probabilistic_pca().precision
+        return self._inverse() / np.outer(self.scale_, self.scale_)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return each record's log-likelihood under the probabilistic PCA model.
@@ -223,7 +223,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Raises:
             ValueError: as `transform`, or the release holds no variance.
         """
-        return self._probabilistic_pca().log_likelihood(self._records(X))
+        off = (self._records(X) - self.mean_) / self.scale_
+        inverse, (along, other) = self._inverse(), self._variances()
+        k, d = self.components_.shape
+        sizes = float(np.log(along).sum()) + 2 * float(np.log(self.scale_).sum())
+        sizes += (d - k) * math.log(other) if d > k else 0.0
+        squares = np.einsum("ij,ij->i", off @ inverse, off)
+        return np.asarray(-0.5 * (squares + d * math.log(2 * math.pi) + sizes))
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean of `score_samples`: as confidential as the records, and without a guarantee."""
@@ -241,16 +247,28 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return np.ones(self.n_components_)
         return np.maximum(np.sqrt(self.explained_variance_), np.finfo(np.float64).eps)
 
-    def _probabilistic_pca(self) -> ProbabilisticPCA:
+    # Probabilistic PCA (Tipping & Bishop 1999): a record is normal about the mean, with each component's
+    # variance along it and one variance for all other directions. It follows from the release [P7].
+
+    def _variances(self) -> tuple[FloatArray, float]:
+        """Return the variances along components and along every other direction, for columns over `scale_`.
+
+        None is below the privacy noise of a variance, from which it could not be distinguished.
+        """
         check_is_fitted(self)
-        return ProbabilisticPCA(
-            components=self.components_,
-            variances=self.explained_variance_,
-            other_variance=self.noise_variance_,
-            noise=self.release_["result"]["noise_scale"],
-            mean=self.mean_,
-            scale=self.scale_,
-        )
+        other = max(self.noise_variance_, self.release_["result"]["noise_scale"])
+        return np.maximum(self.explained_variance_, other), other
+
+    def _matrix(self, along: FloatArray, other: float) -> FloatArray:
+        found = (self.components_.T * (along - other)) @ self.components_
+        return np.asarray(found + other * np.eye(len(self.mean_)))
+
+    def _inverse(self) -> FloatArray:
+        along, other = self._variances()
+        if not (along > 0).all():
+            raise ValueError("the release has no variance above 0, so records have no density")
+        k, d = self.components_.shape
+        return self._matrix(1 / along, 1 / other if k < d else 0.0)
 
     @property
     def _n_features_out(self) -> int:

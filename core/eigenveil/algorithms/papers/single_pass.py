@@ -129,7 +129,9 @@ def _pass(
     """
     spread, strength, taken = 0.0, RunningStrength(1), 0
     records = start.records / once.size
-    subsets = _subsets(plan, records)
+    # At each site as many subsets as the threshold needs, if the records suffice.
+    wanted = min(VOTED * histogram_thresholds(plan)[0], max(records, 2.0) / LEAST_SUBSET_SIZE)
+    subsets = max(1, math.ceil(wanted / len(plan.study.federation.sites)))
     for t in range(once.size // QUESTIONS):
         spec, unit = _along(start, w)
         votes = yield once.about(
@@ -146,12 +148,6 @@ def _pass(
         level = float(strength.after(w, gradient)[0])
         w, taken = orthonormalise_against(w + CANDIDATES[0].step(t, level) * gradient, found), taken + 1
     return w, taken
-
-
-def _subsets(plan: Plan, records: float) -> int:
-    """Return the subsets at each site: as many as the threshold needs, if the records suffice."""
-    wanted = min(VOTED * histogram_thresholds(plan)[0], max(records, 2.0) / LEAST_SUBSET_SIZE)
-    return max(1, math.ceil(wanted / len(plan.study.federation.sites)))
 
 
 def read_spread(votes: Release) -> float:

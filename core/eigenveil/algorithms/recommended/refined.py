@@ -8,7 +8,6 @@ docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -145,22 +144,10 @@ RADIUS_SHARE = 0.05
 BLUR = 0.05  # of the least wanted variance: smaller gaps count as this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """First stage: spare directions, rounds, and its share of the rest of the budget."""
-
-    spare: int
-    rounds: int
-    share: float
-
-
-# From a signal (`preparation.signal_to_noise`) on. Spare directions show the gap and have separate weights.
-# At a weak signal they only add noise to every round.
-STAGES = (
-    (600.0, Stage(spare=4, rounds=30, share=0.35)),
-    (180.0, Stage(spare=2, rounds=30, share=0.35)),
-    (0.0, Stage(spare=0, rounds=15, share=0.2)),
-)
+# First stage from a signal (`preparation.signal_to_noise`) on: spare directions, rounds, and its share of the
+# rest of the budget. Spare directions show the gap and have separate weights. At a weak signal they only add
+# noise to every round.
+STAGES = ((600.0, 4, 30, 0.35), (180.0, 2, 30, 0.35), (0.0, 0, 15, 0.2))
 
 
 def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
@@ -194,14 +181,15 @@ def by_gradients(plan: Plan, start: LocationEstimate, share: float, steps: int |
 def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedule, float]:
     """Return the schedule of the first stage and the remaining share for the refinement."""
     left = share - RADIUS_SHARE - VARIANCE_SHARE
-    stage = next(stage for least, stage in STAGES if signal_to_noise(plan, start.records) >= least)
+    strength = signal_to_noise(plan, start.records)
+    _, spare, rounds, stage_share = next(stage for stage in STAGES if strength >= stage[0])
     times = Schedule(
-        rounds=stage.rounds,
-        directions=min(plan.study.components + stage.spare, plan.study.dimension),
-        round_cost=share_of(plan.micro_rho, left * stage.share / stage.rounds),
+        rounds=rounds,
+        directions=min(plan.study.components + spare, plan.study.dimension),
+        round_cost=share_of(plan.micro_rho, left * stage_share / rounds),
         radius_cost=share_of(plan.micro_rho, RADIUS_SHARE / REFRESHES),
     )
-    return times, left * (1 - stage.share)
+    return times, left * (1 - stage_share)
 
 
 def _aligned(plan: Plan, start: LocationEstimate, tail: Tail) -> StepsTo[tuple[AlignedCovariance, float]]:
