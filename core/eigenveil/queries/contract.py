@@ -67,15 +67,6 @@ def describe_numbers(query: SizedQuery, study: Study, labels: Sequence[str] = ()
     )
 
 
-def describe_histogram(edges: IntArray, edge_meaning: str) -> QueryDescription:
-    """Return the description of a histogram; `edge_meaning` states the meaning of its edges."""
-    inner = [f"records from {low} to below {high}" for low, high in pairwise(edges)]
-    return QueryDescription(
-        labels=[f"records below {edges[0]}", *inner, f"records from {edges[-1]}"],
-        unit=f"one record; the edges of the bins are {edge_meaning}",
-    )
-
-
 def describe_grid(
     study: Study,
     centre: IntArray | None,
@@ -170,6 +161,7 @@ class EdgeHistogram:
 
     __slots__ = ()
     bound: ClassVar[int] = 1
+    edge_meaning: ClassVar[str]
     edges: IntArray
 
     @property
@@ -179,6 +171,14 @@ class EdgeHistogram:
     def is_plausible(self, values: IntArray, records: range) -> bool:
         """Return True if each record can be in exactly one bin."""
         return bool((values >= 0).all()) and sum(map(int, values)) in records
+
+    def describe(self, study: Study) -> QueryDescription:
+        edges = self.edges
+        inner = [f"records from {low} to below {high}" for low, high in pairwise(edges)]
+        return QueryDescription(
+            labels=[f"records below {edges[0]}", *inner, f"records from {edges[-1]}"],
+            unit=f"one record; the edges of the bins are {self.edge_meaning}",
+        )
 
 
 class NormBins(EdgeHistogram):

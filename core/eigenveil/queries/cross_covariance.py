@@ -9,14 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, IntArray, frozen
-from eigenveil.queries.contract import (
-    ClippedVectors,
-    NormBins,
-    QueryDescription,
-    QueryKind,
-    describe_histogram,
-    describe_numbers,
-)
+from eigenveil.queries.contract import ClippedVectors, NormBins, QueryDescription, QueryKind, describe_numbers
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
@@ -142,17 +135,13 @@ class CrossNorms(NormBins):
     meaning: ClassVar[str] = (
         "a histogram of the records' contributions to the cross covariance of leading directions and the rest"
     )
+    edge_meaning: ClassVar[str] = "norms of a record's leading part times its rest, scaled to integers"
     spec: CrossSpec
     edges: IntArray
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
-
-    def describe(self, study: Study) -> QueryDescription:
-        return describe_histogram(
-            self.edges, "norms of a record's leading part times its rest, scaled to integers"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,6 @@ from eigenveil.queries.contract import (
     QueryDescription,
     QueryKind,
     assumed_sum,
-    describe_histogram,
     describe_numbers,
 )
 from eigenveil.queries.limits import (
@@ -134,6 +133,7 @@ class GradientNorms(NormBins):
 
     kind: ClassVar[QueryKind] = "gradient_norms"
     meaning: ClassVar[str] = "a histogram of the norms of the records' gradients at the current directions"
+    edge_meaning: ClassVar[str] = "norms of gradients, scaled to integers"
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
@@ -146,9 +146,6 @@ class GradientNorms(NormBins):
         if self.batch is not None:
             return counts_within(values, largest_count(records))
         return NormBins.is_plausible(self, values, records)
-
-    def describe(self, study: Study) -> QueryDescription:
-        return describe_histogram(self.edges, "norms of gradients, scaled to integers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

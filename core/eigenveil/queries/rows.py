@@ -18,7 +18,6 @@ from eigenveil.queries.contract import (
     QueryDescription,
     QueryKind,
     decreasing_values,
-    describe_histogram,
 )
 from eigenveil.queries.limits import (
     WEIGHT,
@@ -68,6 +67,7 @@ class RowBins(EdgeHistogram):
     """Histogram of ||z||. Shape: centre (d,)."""
 
     __slots__ = ()
+    edge_meaning: ClassVar[str] = "distances from the centre, in grid steps"
     centre: IntArray
 
     def __post_init__(self) -> None:
@@ -75,9 +75,6 @@ class RowBins(EdgeHistogram):
         check_centre(self.centre)
         check_edges(self.edges)
         require(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
-
-    def describe(self, study: Study) -> QueryDescription:
-        return describe_histogram(self.edges, "distances from the centre, in grid steps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
