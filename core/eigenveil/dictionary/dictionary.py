@@ -111,11 +111,7 @@ class DictionaryColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dictionary:
-    """Columns of a federation, or of a shared file.
-
-    Raises:
-        RequestError: code `bad-study`, a value is invalid or two columns have one name.
-    """
+    """Columns of a federation, or of a shared file. Raises: RequestError, code `bad-study`."""
 
     name: str
     version: int

@@ -25,16 +25,11 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteStatement:
-    """Statement of a site.
+    """Statement of a site: its `columns` and `study_rules` (None: not stated).
 
-    `columns` are the offered ones (None: not stated). `needs_approval`: a person decides about every study.
-    A site does not answer about a column if a larger share of persons has missing, unreadable or
-    out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`. `study_rules` are its
-    rules about studies (None: not stated).
-
-    Raises:
-        RequestError: code `bad-study`, a value is out of range or not printable.
-    """
+    `needs_approval`: a person decides about every study. The site does not answer about a column if a larger
+    share of persons has missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or
+    `max_out_of_bounds`. Raises: RequestError, code `bad-study`."""
 
     columns: tuple[str, ...] | None = None
     needs_approval: bool
@@ -93,11 +88,7 @@ class SiteStatement:
 
 
 def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
-    """Return the statement in a message, if it is printable and not too long.
-
-    Raises:
-        PeerError: code `protocol`.
-    """
+    """Return the statement in a message, if it is valid. Raises: PeerError, code `protocol`."""
     if message.ByteSize() > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"the site's statement has more than {MOST_BYTES} bytes")
     try:
@@ -150,9 +141,7 @@ def _statement(data: Mapping[str, Any]) -> SiteStatement:
 def check_study(study: Study, directory: Directory) -> None:
     """Check that the federation has the study's sites and columns, and that people have time to decide.
 
-    Raises:
-        RequestError: code `bad-study`, with all problems.
-    """
+    Raises: RequestError, code `bad-study`, with all problems."""
     problems = (
         *_unknown_sites(study, directory),
         *_columns(study, directory),

@@ -46,19 +46,12 @@ TO_FILL_IN = ("unit", "lower", "upper", "source")
 def parse_dictionary(text: str) -> Dictionary:
     """Return the dictionary in the text of a TOML file; deploy/config/dictionary.example.toml is an example.
 
-    Raises:
-        RequestError: code `bad-study`: not TOML, an unknown or missing key, a value that is still to be
-            filled in, or an invalid value.
-    """
+    Raises: RequestError, code `bad-study`, also for a value that is still to be filled in."""
     return dictionary_from_dict(read_toml(text, "the dictionary"))
 
 
 def dictionary_from_dict(data: Mapping[str, Any]) -> Dictionary:
-    """Return the dictionary in a nested mapping, as in a TOML file or a published dictionary.
-
-    Raises:
-        RequestError: as `parse_dictionary`.
-    """
+    """Return the dictionary in a nested mapping, as in a file. Raises as `parse_dictionary`."""
     check_keys(data, field_types(Dictionary), required(Dictionary), "the dictionary", study_error)
     rows = data["columns"]
     tables = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
@@ -209,9 +202,7 @@ class SignedDictionary(SignedStatement[tuple[str, Dictionary]]):
 def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> SignedDictionary:
     """Return a dictionary with the signature of the release key of `federation`.
 
-    Raises:
-        RequestError: code `bad-study`, too long for a message.
-    """
+    Raises: RequestError, code `bad-study`, too long for a message."""
     dictionary_json = canonical({"federation": federation, "dictionary": dictionary_to_dict(dictionary)})
     need(
         len(dictionary_json) <= MOST_BYTES,

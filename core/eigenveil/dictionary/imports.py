@@ -42,9 +42,7 @@ class DictionaryDraft(NamedTuple):
 def delimited_rows(lines: Iterable[str], separator: str, needed: Iterable[str]) -> Iterator[Row]:
     """Yield the rows of delimited text, as maps by the names in its first line. Quoted cells may have breaks.
 
-    Raises:
-        RequestError: code `bad-study`, a column is missing, or it is not delimited text.
-    """
+    Raises: RequestError, code `bad-study`, a column is missing, or it is not delimited text."""
     reader = csv.DictReader(
         _without_mark(lines),
         delimiter=separator,
@@ -68,9 +66,7 @@ def _without_mark(lines: Iterable[str]) -> Iterator[str]:
 def make_draft(name: str, about: str, columns: Iterable[Mapping[str, Any] | None]) -> DictionaryDraft:
     """Return the draft of a dictionary with these columns; None is a row without a column.
 
-    Raises:
-        RequestError: code `bad-study`, no column, too many, or two with one name.
-    """
+    Raises: RequestError, code `bad-study`, no column, too many, or two with one name."""
     found: dict[str, Mapping[str, Any]] = {}
     left_out = 0
     for column in columns:

@@ -190,11 +190,9 @@ MAX_SIGNER_NAME_LENGTH = 100
 
 
 class DeclineReason(StrEnum):
-    """Reason for which a person declines a study.
+    """Reason for which a person declines a study, from a fixed list, so that no reason names a patient.
 
-    A fixed list, so that no reason names a patient. Only a person's decline has such a reason. A refusal
-    because of records is always `failure` to the outside.
-    """
+    A refusal because of records has no such reason: it is always `failure` to the outside."""
 
     PURPOSE = "purpose"
     COLUMNS = "columns"
@@ -220,13 +218,9 @@ SENTENCES = {
 
 
 def checked_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
-    """Return `text`, if it is one line of printable characters.
+    """Return `text`, if it is one line of printable characters. A page must still escape it.
 
-    Control characters and changes of the writing direction are rejected. A page must still escape the text.
-
-    Raises:
-        RequestError: code `bad-argument`.
-    """
+    Raises: RequestError, code `bad-argument`, also for changes of the writing direction."""
     if len(text) > max_length or not text.isprintable():
         raise RequestError(Code.BAD_ARGUMENT, f"write at most {max_length} printable characters in one line")
     return text

@@ -27,10 +27,7 @@ def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
     """Return the draft with these values of fields of `Study` and its `Federation`.
 
     `columns` are Columns or names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
-
-    Raises:
-        RequestError: code `bad-study`, a name is unknown, or a value cannot be in a study file.
-    """
+    Raises: RequestError, code `bad-study`, a name is unknown, or a value cannot be in a study file."""
     unknown = [name for name in values if name not in FIELDS]
     if unknown:
         raise study_error(f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
@@ -50,11 +47,7 @@ def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
 
 
 def listed_columns(columns: Any) -> list[str | Column]:
-    """Return the columns of a draft as a list.
-
-    Raises:
-        RequestError: code `bad-study`, there are none, or it is a single text.
-    """
+    """Return the columns of a draft as a list. Raises: RequestError, there are none, or it is one text."""
     found = [] if isinstance(columns, str) else list(columns)  # an index of pandas as well
     need(bool(found), 'columns must be a list of names, such as columns=["age", "bmi"]')
     return found
@@ -102,9 +95,7 @@ def _plain(name: str, value: Any) -> Any:
 def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
     """Return the draft with the units and bounds of its columns from the dictionary.
 
-    Raises:
-        RequestError: code `bad-study`, a column is not in the dictionary, with similar names.
-    """
+    Raises: RequestError, code `bad-study`, a column is not in the dictionary, with similar names."""
     known = _ColumnIndex(dictionary)
     rows = draft.given.get("columns", [])
     if not isinstance(rows, list):
@@ -131,11 +122,7 @@ def _as_table(row: Any, place: int) -> dict[str, Any]:
 
 
 def check_names(names: Iterable[str], dictionary: Dictionary) -> None:
-    """Check that a dictionary has these columns.
-
-    Raises:
-        RequestError: code `bad-study`, with similar names.
-    """
+    """Check that a dictionary has these columns. Raises as `complete`."""
     _ColumnIndex(dictionary).check(names)
 
 
@@ -187,10 +174,7 @@ def _bounds(lower: Any, upper: Any) -> str:
 
 
 def new_study_file(draft: StudyDraft, dictionary: Dictionary) -> str:
-    """Return a study file of a draft that names columns of a dictionary, with comments for its analyst.
-
-    Other keys than those of `eigenveil study new` have the defaults of study.example.toml.
-    """
+    """Return a study file of a draft that names columns, with comments; other keys keep their defaults."""
     given, privacy, federation = draft.given, draft.given["privacy"], draft.given["federation"]
     person, seconds = given["records"].get("person_column"), federation.get("deadline_seconds")
     lines = [

@@ -127,22 +127,14 @@ NO_READERS: Readers = {}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the content of a TOML text.
-
-    Raises:
-        ValueError: the text is not TOML, or exceeds the limits of `check_toml_size`.
-    """
+    """Return the content of a TOML text. Raises: ValueError, not TOML, or beyond `check_toml_size`."""
     text = text.removeprefix(BOM)
     check_toml_size(text)
     return tomllib.loads(text)
 
 
 def read_toml(text: str, what: str) -> dict[str, Any]:
-    """Return the content of the TOML text of a study or a dictionary.
-
-    Raises:
-        RequestError: code `bad-study`.
-    """
+    """Return the content of the TOML text of `what`. Raises: RequestError, code `bad-study`."""
     try:
         return parse_toml(text)
     except ValueError as problem:
@@ -206,11 +198,7 @@ def coerce_values(
 
 
 def coerce_fields(values: Any) -> None:
-    """Convert the fields of a frozen dataclass to their annotated types, as `coerce_values`.
-
-    Raises:
-        RequestError: a field cannot be converted.
-    """
+    """Convert the fields of a frozen dataclass to their annotated types. Raises: RequestError."""
     for name, hint in field_types(values.__class__).items():
         value = getattr(values, name)
         if type(value) is not hint:  # a fast path for studies of 20,000 columns

@@ -42,11 +42,7 @@ Radius = float | PublicNorm | None
 
 
 def check_radius(radius: Radius) -> None:
-    """Check that a radius given as a number is a quantile.
-
-    Raises:
-        RequestError: code `bad-study`.
-    """
+    """Check that a radius given as a number is a quantile. Raises: RequestError, code `bad-study`."""
     if isinstance(radius, float):
         need(0 < radius <= 1, f"{RADIUS_FORMS}, got {radius}")  # also rejects NaN
 
@@ -73,11 +69,7 @@ def unused_norm_warning(radius: Radius, reach: float) -> tuple[str, ...]:
 
 
 def radius_from(value: Any) -> Radius:
-    """Return the radius of a study file.
-
-    Raises:
-        RequestError: code `bad-study`.
-    """
+    """Return the radius of a study file. Raises: RequestError, code `bad-study`."""
     if value in ("balance", "none"):
         return None if value == "balance" else 1.0
     if isinstance(value, dict):

@@ -47,9 +47,7 @@ def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
 def single_tables(tables: Sequence[Any]) -> Iterator[Any]:
     """Yield one table for each column; anything but a table with `names` is unchanged.
 
-    Raises:
-        RequestError: code `bad-study`, `names` is not a list of names.
-    """
+    Raises: RequestError, code `bad-study`, `names` is not a list of names."""
     for table in tables:
         if isinstance(table, Mapping) and NAMES in table:
             rest = {key: value for key, value in table.items() if key != NAMES}
@@ -131,11 +129,7 @@ def is_whole_column(row: Any) -> bool:
 
 
 def draft_from_toml(text: str) -> StudyDraft:
-    """Return the draft in the text of a study file.
-
-    Raises:
-        RequestError: code `bad-study`, not TOML, or the name of the dictionary is not a text.
-    """
+    """Return the draft in the text of a study file. Raises: RequestError, code `bad-study`, not TOML."""
     given = read_toml(text, "the study")
     need(
         isinstance(given.get(DICTIONARY, ""), str),
