@@ -39,11 +39,9 @@ DATABASE = KeyRule(
     message="{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
 )
 FROM_ZERO = KeyRule(holds=lambda value: value >= 0, message="{key} must be 0, a positive number, or inf")
-HOURS = KeyRule(
-    holds=lambda value: 0 <= value <= MAX_HOURS, message=f"{{key}} must lie between 0 and {MAX_HOURS:g}"
-)
+HOURS = KeyRule(holds=lambda x: 0 <= x <= MAX_HOURS, message=f"{{key}} must lie between 0 and {MAX_HOURS:g}")
 MINUTES = KeyRule(
-    holds=lambda value: 0 <= value <= MAX_MINUTES, message=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
+    holds=lambda x: 0 <= x <= MAX_MINUTES, message=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
 )
 LISTENER = KeyRule(
     holds=lambda value: not value or bool(split_listen(value)), message=""
@@ -53,9 +51,7 @@ PORT = KeyRule(holds=lambda value: 0 <= value < 65536, message="{key} must lie b
 
 def at_most(most: int) -> KeyRule:
     """Return the rule: above 0, and at most `most`."""
-    return KeyRule(
-        holds=lambda value: 0 < value <= most, message=f"{{key}} must lie above 0 and be at most {most}"
-    )
+    return KeyRule(holds=lambda x: 0 < x <= most, message=f"{{key}} must lie above 0 and be at most {most}")
 
 
 def split_listen(address: str) -> tuple[str, int]:
@@ -131,9 +127,7 @@ class Config:
     """
 
     federation: str
-    host: str = key(
-        "127.0.0.1", KeyRule(holds=lambda value: HOST.fullmatch(value) is not None, message=BAD_HOST)
-    )
+    host: str = key("127.0.0.1", KeyRule(holds=HOST.fullmatch, message=BAD_HOST))
     listen: str = key("", KeyRule(holds=lambda value: not value or HOST.fullmatch(value), message=BAD_HOST))
     port: int = key(7443, PORT)
     enrol_port: int = key(7444, PORT)

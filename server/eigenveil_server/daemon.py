@@ -129,9 +129,7 @@ class Daemon:
         )
         check_admitted = self._authenticator.check_admitted
         self._main_gateway = self._gateway("front", main_limits, check_admitted, client_certificates=True)
-        self._enrol_gateway = self._gateway(
-            "side", ENROL_LIMITS, lambda info: None, client_certificates=False
-        )
+        self._enrol_gateway = self._gateway("side", ENROL_LIMITS, lambda _: None, client_certificates=False)
         self._console: ConsoleServer | None = None
         self._guard = Watchdog(keys.authorities, self._leaf, self._sweep, fatal)
 

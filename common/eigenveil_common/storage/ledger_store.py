@@ -21,7 +21,7 @@ COLUMNS = tuple(f.name for f in fields(LedgerEntry))
 
 T = TypeVar("T")
 LedgerPosition = tuple[str, int]  # digest of a ledger's last row, and the number of rows
-ExtraWrite = Callable[[Connection], None]
+ExtraWrite = Callable[[Connection], None] | None
 PositionedWrite = Callable[[Connection, LedgerPosition], None]
 
 
@@ -61,20 +61,17 @@ class LedgerStore:
     def entries(self) -> list[LedgerEntry]:
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
 
-    def reserve(
-        self, study: str, cost: Cost, also: ExtraWrite | None = None, *, gaussian: bool = False
-    ) -> None:
+    def reserve(self, study: str, cost: Cost, also: ExtraWrite = None, *, gaussian: bool = False) -> None:
         """Reserve `cost` for `study`, durably on return. Raises as `Ledger.reserve`."""
         self._append(
-            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian),
-            _without_position(also),
+            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), _extra(also)
         )
 
     def restore_reservation(self, study: str, cost: Cost, *, gaussian: bool) -> None:
         """Reserve `cost` again for a study that was admitted before and whose rows are lost."""
         self._append(
             lambda: self.ledger.restore_reservation(study, cost, at=self._clock(), gaussian=gaussian),
-            _without_position(None),
+            _extra(None),
         )
 
     def check(self, study: str, cost: Cost, *, gaussian: bool) -> None:
@@ -82,13 +79,11 @@ class LedgerStore:
         with self._lock:
             self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian)
 
-    def charge(self, study: str, round: int, query: str, cost: Cost, also: ExtraWrite | None = None) -> None:
+    def charge(self, study: str, round: int, query: str, cost: Cost, also: ExtraWrite = None) -> None:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         if also is None and self.ledger.charged.get((study, round)) == query:
             return
-        self._append(
-            lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _without_position(also)
-        )
+        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _extra(also))
 
     def charge_round(self, round_query: RoundQuery, also: PositionedWrite) -> None:
         """Charge a query's cost; `also` gets the resulting position of the ledger."""
@@ -110,9 +105,9 @@ class LedgerStore:
         """Write the rows of `also` without spending; it gets the position of the ledger."""
         self._append(lambda: None, also)
 
-    def settle(self, study: str, also: ExtraWrite | None = None) -> None:
+    def settle(self, study: str, also: ExtraWrite = None) -> None:
         """Settle `study`, durably on return, and release what was not charged."""
-        self._append(lambda: self.ledger.settle(study, at=self._clock()), _without_position(also))
+        self._append(lambda: self.ledger.settle(study, at=self._clock()), _extra(also))
 
     def spent(self, study: str) -> int:
         """Return the micro-rho that `study` has spent."""
@@ -173,7 +168,7 @@ class LedgerStore:
             self.ledger.budget = budget
 
 
-def _without_position(also: ExtraWrite | None) -> PositionedWrite:
+def _extra(also: ExtraWrite) -> PositionedWrite:
     return lambda change, ledger_position: None if also is None else also(change)
 
 

@@ -133,9 +133,7 @@ class Pages:
         loader, names = FileSystemLoader([folder, COMMON_FOLDER / "templates"]), languages.names
         self._environments = {name: _environment(loader, languages.translator(name)) for name in names}
         for environment in self._environments.values():
-            environment.globals.update(
-                base=base, program=program, navigation=tuple(navigation), languages=names
-            )
+            environment.globals.update(base=base, program=program, navigation=navigation, languages=names)
 
     def language(self, request: Request) -> str:
         """Return the language that a person chose, or else the browser's preferred one."""

@@ -56,51 +56,48 @@ class RequestQuota:
 
     def take(self, client: GatewayClient, count: int) -> bool:
         """Reserve `count` more bytes of an unanswered request. Return False if they must wait."""
-        client_bytes = self._of.setdefault(client.name, _ClientBytes(client=client))
-        client_bytes.client = client  # a new object of this name, if the gateway had forgotten the last
-        if may := self._may_take(client_bytes, count):
-            if client_bytes.sent == client_bytes.whole:
-                client_bytes.since = self._clock()
-            client_bytes.sent += count
-        elif not client_bytes.sent and self._of.get(client.name) is client_bytes:
+        entry = self._of.setdefault(client.name, _ClientBytes(client=client))
+        entry.client = client  # a new object of this name, if the gateway had forgotten the last
+        if may := self._may_take(entry, count):
+            if entry.sent == entry.whole:
+                entry.since = self._clock()
+            entry.sent += count
+        elif not entry.sent and self._of.get(client.name) is entry:
             del self._of[client.name]
         return may
 
-    def _may_take(self, client_bytes: _ClientBytes, count: int) -> bool:
-        if client_bytes.sent + count > MAX_BYTES_PER_CLIENT:
-            self._cut(client_bytes.client)
+    def _may_take(self, entry: _ClientBytes, count: int) -> bool:
+        if entry.sent + count > MAX_BYTES_PER_CLIENT:
+            self._cut(entry.client)
             return False
-        more = _bytes_to_reserve(client_bytes.sent + count) - client_bytes.reserved
-        return more <= 0 or self._reserve(client_bytes, more)
+        more = _bytes_to_reserve(entry.sent + count) - entry.reserved
+        return more <= 0 or self._reserve(entry, more)
 
     def complete(self, client: GatewayClient, count: int) -> None:
         """Mark a request of `count` bytes as complete."""
-        if (client_bytes := self._of.get(client.name)) is not None:
-            client_bytes.whole += count
+        if (entry := self._of.get(client.name)) is not None:
+            entry.whole += count
 
     def give_back(self, client: GatewayClient, count: int, *, whole: int = 0) -> None:
         """Release bytes, answered or closed with their connection; `whole` of them are of whole requests."""
-        if (client_bytes := self._of.get(client.name)) is None:
+        if (entry := self._of.get(client.name)) is None:
             return
-        client_bytes.sent -= count
-        client_bytes.whole -= whole
-        less = client_bytes.reserved - _bytes_to_reserve(client_bytes.sent)
-        client_bytes.reserved -= less
+        entry.sent -= count
+        entry.whole -= whole
+        less = entry.reserved - _bytes_to_reserve(entry.sent)
+        entry.reserved -= less
         self._reserved -= less
-        if not client_bytes.sent:
+        if not entry.sent:
             del self._of[client.name]
 
-    def _reserve(self, client_bytes: _ClientBytes, more: int) -> bool:
+    def _reserve(self, entry: _ClientBytes, more: int) -> bool:
         if self._reserved + more > MOST_REQUEST_BYTES:
             self._make_room()
-        if (
-            self._reserved + more > MOST_REQUEST_BYTES
-            or self._of.get(client_bytes.client.name) is not client_bytes
-        ):
+        if self._reserved + more > MOST_REQUEST_BYTES or self._of.get(entry.client.name) is not entry:
             return False
-        if not client_bytes.reserved:
-            client_bytes.since = self._clock()
-        client_bytes.reserved += more
+        if not entry.reserved:
+            entry.since = self._clock()
+        entry.reserved += more
         self._reserved += more
         return True
 

@@ -97,7 +97,7 @@ class AuthorityListStore:
             return
         if not any(self._has_key(one) for one in draft.issuers):
             raise RequestError(
-                Code.CONFLICT, "ca.key has no key of an authority in the draft; make a new draft"
+                Code.CONFLICT, "ca.key has no key of the draft's authorities; make a new draft"
             )
         signed = self._sign(draft, signatures)
         if draft.version != self._next_version or not self._has_enough_signatures(draft, signed):

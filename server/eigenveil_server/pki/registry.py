@@ -216,9 +216,7 @@ class Registry:
                     return IssuedCertificate(identity=caller, key=new_key_print, pem=row["certificate"])
             # So that renewals cannot fill the disk. Clients wait for two thirds of the validity.
             if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
-                raise RequestError(
-                    Code.NOT_READY, "too early: renew when two thirds of the validity are over"
-                )
+                raise RequestError(Code.NOT_READY, "too early: renew after two thirds of the validity")
             _check_new_key(change, new_key_print)
             # Issued and never used: the answer was lost together with its key.
             never_used = "(role, name) = (?, ?) AND renewal_unused = 1 AND fingerprint != ?"

@@ -97,7 +97,7 @@ class StudyList:
                 pending_part.answer.cancel()
 
     def _start_part(self, queue: CallerQueue, caller: Identity, after: str) -> PendingPart:
-        pending_part = PendingPart(answer=asyncio.ensure_future(self._read_in_order(queue, caller, after)))
+        pending_part = PendingPart(answer=asyncio.ensure_future(self._read_in_turn(queue, caller, after)))
         queue.pending_parts.append(pending_part)
 
         def ended(answer: asyncio.Future[pb.ListStudiesResponse]) -> None:
@@ -110,9 +110,7 @@ class StudyList:
         pending_part.answer.add_done_callback(ended)
         return pending_part
 
-    async def _read_in_order(
-        self, queue: CallerQueue, caller: Identity, after: str
-    ) -> pb.ListStudiesResponse:
+    async def _read_in_turn(self, queue: CallerQueue, caller: Identity, after: str) -> pb.ListStudiesResponse:
         async with queue.lock:
             await self._wait_for_allowance(caller.uri)
             del queue.next[after]  # calls from now on wait for the next read
