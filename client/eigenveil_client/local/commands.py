@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
@@ -127,6 +128,7 @@ def simulate(
     simulated site of a record depends on that record alone. Under secure aggregation sites draw the noise
     and mask their answers as in a federation, but their keys are not secret.
     """
+    from eigenveil.simulation import simulate as simulate_study
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.connection.cluster import ClusterAddress
@@ -150,11 +152,13 @@ def simulate(
     missing = simulated.parse_drop_outs(drop_outs, parsed_study)
     failing = simulated.parse_lost(lost, parsed_study)
     exact = exact_components(rows, parsed_study) if truth else None
-    with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
-        runs = simulated.repeat_study(
-            parsed_study, parts, repeat, seed, exact,
-            drop_outs=missing, lost=failing, colluding=colluders, hold=hold,
+    where = nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress))
+    with where as sum_factory:
+        run = partial(
+            simulate_study, parsed_study, parts,
+            drop_outs=missing, lost=failing, colluding=colluders, sum_factory=sum_factory,
         )  # fmt: skip
+        runs = simulated.repeat_study(run, repeat, seed, exact)
     result = simulated.runs_summary(runs)
     if out is not None:
         result |= simulated.write_simulation(runs, out)

@@ -128,13 +128,11 @@ async def _submit_and_watch(
     return _released_row(comparison, replace(ended, seconds=seconds), release)
 
 
-def _released_row(
-    comparison: FederatedComparison, row: ComparisonRow, release: SignedRelease
-) -> ComparisonRow:
+def _released_row(of: FederatedComparison, row: ComparisonRow, release: SignedRelease) -> ComparisonRow:
     result, guarantee, sine = release.result, release.document["guarantee"], None
     if result.declined is None:
-        comparison.found[row.algorithm] = result.components
-        sine = None if comparison.truth is None else sin_angle(comparison.truth, result.components)
+        of.found[row.algorithm] = result.components
+        sine = None if of.truth is None else sin_angle(of.truth, result.components)
     return replace(
         row,
         repeats=1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +24,6 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.simulated_sites import ContributionSum, Mask, SumFactory, aggregate_groups, sum_contributions
 from eigenveil.simulation import Simulation, site_places
-from eigenveil.simulation import simulate as run_study
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, offsets, steps, unit
 from eigenveil.study.study import MAX_ATTEMPTS, Study, Trust
@@ -135,22 +134,14 @@ def _failures(
 
 
 def repeat_study(
-    study: Study,
-    parts: dict[str, FloatArray],
-    repeat: int,
-    seed: int | None,
-    truth: FloatArray | None,
-    **settings: Any,
+    simulate: Callable[..., Simulation], repeat: int, seed: int | None, truth: FloatArray | None
 ) -> SimulationRuns:
-    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `settings` as of `simulate`."""
-    simulations, angles = [], []
+    """Run a study `repeat` times, with seeds seed, seed + 1, ... if any."""
     with ThreadPoolExecutor(CORES) as threads:
-        for i in range(repeat):
-            one = None if seed is None else seed + i
-            run = run_study(study, parts, seed=one, apply=threads.map, **settings)
-            simulations.append(run)
-            angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
-    return SimulationRuns(simulations=tuple(simulations), sin_angles=tuple(angles))
+        seeds = (None if seed is None else seed + i for i in range(repeat))
+        runs = tuple(simulate(seed=one, apply=threads.map) for one in seeds)
+    angles = (None if truth is None else sin_angle(truth, run.estimate.components) for run in runs)
+    return SimulationRuns(simulations=runs, sin_angles=tuple(angles))
 
 
 def runs_summary(runs: SimulationRuns) -> dict[str, Any]:

@@ -88,9 +88,7 @@ def plink_matrix(path: Path) -> PlinkMatrix:
     _library()  # a site without the library should not start
     bim, fam = map(path.with_suffix, LISTS)
     people = list(read_fields(fam, FAM))
-    headers = tuple(
-        header(variant, allele) for _, variant, _, _, *both in read_fields(bim, BIM) for allele in both
-    )
+    headers = tuple(header(one, allele) for _, one, _, _, *both in read_fields(bim, BIM) for allele in both)
     names = {"iid": [iid for _, iid, *_ in people], "fid": [fid for fid, *_ in people]}
     _check_size(path, len(people), len(headers) // 2)
     return PlinkMatrix(path=path, names=names, headers=headers, persons=len(people))

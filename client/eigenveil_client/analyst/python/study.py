@@ -151,9 +151,8 @@ class FederatedStudy(Summary):
         check_days(expires_days)
         same = None if again else self.same(chosen)
         if same is not None:
-            todo = (
-                f'See federation.run("{same.plan_digest.hex()[:12]}"), or repeat it with submit(again=True)'
-            )
+            run = f'federation.run("{same.plan_digest.hex()[:12]}")'
+            todo = f"See {run}, or repeat it with submit(again=True)"
             raise RequestError(Code.CONFLICT, f"not submitted: {repeated(same, self.study)}. {todo}")
         proposal = self.coordinator.call(
             lambda analyst: analyst.propose(

@@ -99,13 +99,11 @@ def receive(
         raise ReaderFailure from None
 
 
-def _rows(
-    connection: socket.socket, rows: int, size: int, deadline: float, layout: RowLayout | None
-) -> GridRows:
+def _rows(ours: socket.socket, rows: int, size: int, deadline: float, layout: RowLayout | None) -> GridRows:
     if layout is None or not 1 <= rows <= rows_at_once(layout.row_bytes) or size != rows * layout.row_bytes:
         raise ReaderFailure
     block: GridRows = np.empty((rows, layout.columns), dtype=layout.dtype)
-    _fill(connection, block.data.cast("B"), deadline)
+    _fill(ours, block.data.cast("B"), deadline)
     if block.size and not -layout.largest <= int(block.min()) <= int(block.max()) <= layout.largest:
         raise ReaderFailure
     block.setflags(write=False)

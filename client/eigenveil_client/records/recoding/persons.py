@@ -212,7 +212,6 @@ def partition_of(names: pa.Array, level: int) -> IntArray:
 def _text(names: pa.Array) -> tuple[IntArray, NDArray[np.uint8]]:
     """Return the offset of each name and of the end of the last, and the bytes of all."""
     _, offsets, data = names.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int32)[names.offset : names.offset + len(names) + 1].astype(
-        np.int64
-    )
+    at = slice(names.offset, names.offset + len(names) + 1)
+    ends = np.frombuffer(offsets, dtype=np.int32)[at].astype(np.int64)
     return ends - ends[0], np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
