@@ -20,7 +20,7 @@ from eigenveil.study.study import Study
 from eigenveil_common.files import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.ledger_store import LedgerPosition, PositionedWrite
+from eigenveil_common.storage.ledger_store import LedgerPosition
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.process import Compute
 from eigenveil_server.rounds.round import Round
@@ -35,7 +35,7 @@ from eigenveil_server.storage.study_reads import RoundAnswers, Studies
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundDriver(ABC):
     """Steps from one open query to the next. `make_event` makes the event of a round for watchers, with the
-    micro-rho spent by then. Steps that are no coroutines run off the event loop, except `spent`."""
+    micro-rho spent by then. Steps that are no coroutines run off the event loop."""
 
     study: Study
     repository: Repository
@@ -91,15 +91,6 @@ class RoundDriver(ABC):
     @abstractmethod
     async def answered(self, opened: Round) -> Round:
         """Wait for all awaited answers or for the deadline; return the round in its latest attempt."""
-
-    @abstractmethod
-    def spent(self, round_query: RoundQuery) -> int:
-        """Return the micro-rho that the study has spent once this query's release is out."""
-
-    @abstractmethod
-    def book(self, round_query: RoundQuery, also: PositionedWrite) -> None:
-        """Write the ledger's row of a release or of a failed draw, if it has one, together with `also`, in
-        one transaction."""
 
     def _earlier_answers(self, round_query: RoundQuery, attempt: int = 0) -> RoundAnswers:
         """Return the answers to this query, or to that attempt, from before this process, and the sites that
@@ -164,12 +155,6 @@ class CentralDriver(RoundDriver):
     async def answered(self, opened: Round) -> Round:
         await opened.complete(self.study.federation.deadline_seconds)
         return opened
-
-    def spent(self, round_query: RoundQuery) -> int:
-        return self.repository.ledger.spent(round_query.plan_digest) + round_query.cost.micro_rho
-
-    def book(self, round_query: RoundQuery, also: PositionedWrite) -> None:
-        self.repository.ledger.charge_round(round_query, also)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,13 +245,6 @@ class MaskedDriver(RoundDriver):
             study_writes.add_event(change, attempt.plan, event)
 
         self.repository.ledger.attempt(last.round_query, due, write)
-
-    def spent(self, round_query: RoundQuery) -> int:
-        return self.repository.ledger.spent(round_query.plan_digest)
-
-    def book(self, round_query: RoundQuery, also: PositionedWrite) -> None:
-        """Write a release without a charge: its attempts are charged already."""
-        self.repository.ledger.write_alongside(also)
 
 
 def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository) -> Cost:

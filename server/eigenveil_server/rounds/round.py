@@ -136,6 +136,11 @@ class Round:
         """Return the number of the attempt; 0 where there is none."""
         return 0 if self.attempt is None else self.attempt.number
 
+    @property
+    def attempt_digest(self) -> str:
+        """Return the digest of the attempt; empty where there is none."""
+        return "" if self.attempt is None else self.attempt.digest
+
     def number_for(self, site: str) -> int:
         """Return the number of the attempt that `site` is to answer; 0 where there is none."""
         return self.number if site in self._members else 0

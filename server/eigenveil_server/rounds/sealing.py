@@ -6,7 +6,6 @@ Charge and release are one transaction, begun on a tick; nothing is seen of a dr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -81,15 +80,14 @@ class RoundJournal:
     """`eigenveil.barrier.Journal` of a closed round.
 
     `after` is the digest of the release before, `event` what watchers see of this one. `sign` signs the round
-    statement. `book` writes the ledger's row, if it has one, together with the rest. `last` is the sealed
-    release that goes to sites with the next query; None before it is durable, and where it is too large.
+    statement. `last` is the sealed release that goes to sites with the next query; None before it is durable,
+    and where it is too large.
     """
 
     opened: Round
     after: str
     sign: Sign
     event: pb.StudyEvent
-    book: Callable[[RoundQuery, PositionedWrite], None]
     repository: Repository
     last: pb.SealedRound | None = None
 
@@ -118,7 +116,7 @@ class RoundJournal:
             failpoint("round-sealing")
 
         wait_for_tick()
-        self.book(round_query, write)
+        self._book(round_query, write)
         failpoint("round-sealed")
         if statement is not None and release.values.nbytes <= INLINE_BYTES:  # a larger one is fetched
             self.last = SealedRelease(release=release, signed_round=statement).message()
@@ -131,8 +129,16 @@ class RoundJournal:
             study, number = round_query.plan_digest, self.opened.number
             study_writes.add_answers(change, study, round_query.round, number, self.opened.macs())
 
-        self.book(round_query, write)
+        self._book(round_query, write)
         failpoint("failure-charged")
+
+    def _book(self, round_query: RoundQuery, also: PositionedWrite) -> None:
+        """Charge a round in the transaction of `also`; the attempts of a masked one are charged already."""
+        ledger = self.repository.ledger
+        if self.opened.masked:
+            ledger.write_alongside(also)
+        else:
+            ledger.charge_round(round_query, also)
 
 
 def round_statement(

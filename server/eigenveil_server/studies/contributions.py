@@ -56,7 +56,7 @@ class Contributions:
             PeerError: there is no such attempt.
         """
         opened = self._find_open_round(run, site, round, attempt)
-        if attempt != ("" if opened.attempt is None else opened.attempt.digest):
+        if attempt != opened.attempt_digest:
             raise PeerError(
                 Code.BAD_CONTRIBUTION, f"{round_label(round)} has no such attempt for site {site}"
             )
@@ -119,7 +119,7 @@ class Contributions:
         site, round_query = contribution.site, opened.round_query
         small = contribution.values.nbytes <= INLINE_CHECK_BYTES
         work = _run_inline if small else self._runtime.compute.run
-        attempt = "" if opened.attempt is None else opened.attempt.digest
+        attempt = opened.attempt_digest
         await work(_check, round_query, contribution, self._records(run, round_query, site), attempt, claimed)
         mac = self._runtime.keys.mac(claimed)
         adding = opened.add_answer(site, mac, contribution.values, work)

@@ -1,5 +1,4 @@
-"""Study engine: all studies of one coordinator are started, resumed and cancelled here, and sites get their
-work."""
+"""Study engine: starts, resumes and cancels all studies of one coordinator, and gives sites their work."""
 
 from __future__ import annotations
 
@@ -27,14 +26,12 @@ from eigenveil_server.storage.states import StudyState, denied_sites
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota, summary_of
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
-from eigenveil_server.studies.runtime import AttemptKey, Poll, Runtime
+from eigenveil_server.studies.runtime import Poll, Runtime
 from eigenveil_server.studies.study_run import StudyRun
 from eigenveil_server.studies.uploads import Uploads
 
 CHECKPOINTS_SECONDS = 0.5  # between looks for missing checkpoints
-REASSIGN_SECONDS = (
-    1.0  # seconds until a round is assigned again to a site that reports an answer on its way [R5]
-)
+REASSIGN_SECONDS = 1.0  # until a round is assigned again to a site that reports an answer on its way [R5]
 
 
 class StudyEngine:
@@ -57,7 +54,7 @@ class StudyEngine:
         self._approvals = OperatorApprovals(
             runtime.repository, runtime.compute, runtime.change_events, self._start_lock, self._launch
         )
-        self._waiting: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
         self._polls_to_end: set[str] = set()
         self._denied = denied_sites(runtime.repository.store.reader)
         self.closing = False
@@ -67,12 +64,11 @@ class StudyEngine:
         checkpoint [R20]."""
         self._states = await self._read(self._repository.studies.states)
         if await self._awaited():
-            self._waiting.append(asyncio.create_task(self._run_in_background(self._resume_when_complete())))
+            work = self._resume_when_complete()
         else:
             await self._resume()
-            self._waiting.append(
-                asyncio.create_task(self._run_in_background(self._approvals.apply_decisions()))
-            )
+            work = self._approvals.apply_decisions()
+        self._background.append(asyncio.create_task(self._run_in_background(work)))
 
     async def _resume_when_complete(self) -> None:
         while missing := await self._awaited():
@@ -132,7 +128,7 @@ class StudyEngine:
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
-        tasks = [*self._tasks.values(), *self._waiting]
+        tasks = [*self._tasks.values(), *self._background]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -142,8 +138,7 @@ class StudyEngine:
         digest = stored.digest
         if await self._read(self._repository.studies.state, digest) is not StudyState.RUNNING:
             return
-        moved = self.uploads.drop_closed
-        run = await self._read(StudyRun, stored, plan, self._runtime, self._config, moved)
+        run = await self._read(StudyRun, stored, plan, self._runtime, self._config, self.uploads.drop_closed)
         known = self._states.get(digest)
         if digest in self._runs or (known is not None and known.ended):
             return  # started, or also ended, during the read
@@ -273,7 +268,8 @@ class StudyEngine:
         while True:
             waited = loop.time() - start
             if waited >= REASSIGN_SECONDS:
-                poll = replace(poll, answered=self._under_way(site, poll.answered))
+                answered = (one for one in poll.answered if self.uploads.is_in_progress((*one, site)))
+                poll = replace(poll, answered=frozenset(answered))
             found = self._work(site, poll)
             if found is not None or waited >= seconds or self.closing or self._is_poll_to_end(site):
                 return found or pb.NextWorkResponse()
@@ -291,16 +287,14 @@ class StudyEngine:
         self._polls_to_end.discard(site)
         return to_end
 
-    def _under_way(self, site: str, answered: frozenset[AttemptKey]) -> frozenset[AttemptKey]:
-        return frozenset(
-            attempt_key for attempt_key in answered if self.uploads.is_in_progress((*attempt_key, site))
-        )
-
     def _work(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         ended = [
-            pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_state(digest))
+            pb.StudyEnd(
+                plan_digest=bytes.fromhex(digest),
+                state=pb.STUDY_STATE_UNSPECIFIED if state is None else state.proto,  # unknown here [R5]
+            )
             for digest in sorted(poll.known)
-            if self._states.get(digest) is not StudyState.RUNNING
+            if (state := self._states.get(digest)) is not StudyState.RUNNING
         ]
         for run in self._runs.values():
             assignment = run.assignment(site, poll)
@@ -311,9 +305,3 @@ class StudyEngine:
                 assignment.ended.extend(ended)
                 return assignment
         return pb.NextWorkResponse(ended=ended) if ended else None
-
-    def _end_state(self, digest: str) -> pb.StudyState.ValueType:
-        """Return the state of an ended study; UNSPECIFIED for one that this coordinator does not know
-        [R5]."""
-        state = self._states.get(digest)
-        return pb.STUDY_STATE_UNSPECIFIED if state is None else state.proto

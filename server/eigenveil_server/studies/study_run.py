@@ -208,13 +208,14 @@ class StudyRun:
         return present
 
     def _journal(self, opened: Round, session: StudySession) -> RoundJournal:
-        spent = self._driver.spent(opened.round_query)
+        due = 0 if opened.masked else opened.round_query.cost.micro_rho  # attempts are charged already
+        event = self.event(opened, self._repository.ledger.spent(self.digest) + due)
+        event.round_state = RoundState.RELEASED.value
         return RoundJournal(
             opened=opened,
             after=session.after,
             sign=self._runtime.keys.release.sign,
-            event=self._event(opened, RoundState.RELEASED, spent=spent),
-            book=self._driver.book,
+            event=event,
             repository=self._repository,
         )
 
@@ -241,17 +242,15 @@ class StudyRun:
 
     async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
         self._noise.discard()
-        # No round is open if an earlier process sealed the last one, or if the study failed before the first.
-        last = RoundState.RELEASED if state is StudyState.RELEASED else RoundState.FAILED
-        opened = self.opened
-        if opened is not None:
-            if opened.state is not RoundState.RELEASED:
-                opened.enter(RoundEvent.FAIL)
-            last = opened.state
-        event = self._event(opened, last, state=state, failure=failure)
-        at = self._repository.clock()
+        opened, at = self.opened, self._repository.clock()
+        if opened is not None and opened.state is not RoundState.RELEASED:
+            opened.enter(RoundEvent.FAIL)
+        event = self.event(opened, state=state, failure=failure)
         if opened is not None:
             await opened.freeze()
+        else:  # an earlier process sealed the last round, or the study failed before the first
+            released = state is StudyState.RELEASED
+            event.round_state = (RoundState.RELEASED if released else RoundState.FAILED).value
 
         def end(change: Connection) -> None:
             if opened is not None:
@@ -272,28 +271,28 @@ class StudyRun:
         log.event(f"study-{state.value}", study=self.digest, analyst=self.stored.analyst)
         self._runtime.change_events.news.notify()
 
-    def _event(
+    def event(
         self,
         opened: Round | None,
-        round_state: RoundState,
+        spent: int | None = None,
         *,
         state: StudyState = StudyState.RUNNING,
-        spent: int | None = None,
         failure: str = "",
     ) -> pb.StudyEvent:
+        """Return the event of a study and its round as it is, with the micro-rho `spent` by then; None: by
+        now."""
         event = pb.StudyEvent(
             state=state.proto,
-            round_state=round_state.value,
             spent_micro_rho=self._repository.ledger.spent(self.digest) if spent is None else spent,
             micro_rho=self.plan.cost.micro_rho,
             failure=failure,
             expected_rounds=self.stored.expected_rounds,
         )
         if opened is not None:
+            event.round_state, event.attempt = opened.state.value, opened.number
             event.round, event.query_kind = opened.round_query.round, NAMES[type(opened.round_query.query)]
-            event.attempt = opened.number
             statuses = opened.statuses(self.consent.waiting())
-            event.sites.extend(pb.SiteStatus(site=site, status=said) for site, said in statuses.items())
+            event.sites.extend(pb.SiteStatus(site=site, status=status) for site, status in statuses.items())
         return event
 
     def cancel(self) -> None:
@@ -324,18 +323,12 @@ class StudyRun:
             self.opened.deny(sites)
 
     async def note(self, site: str, said: SiteConsent) -> None:
-        """Store the consent of `site`, and notify watchers."""
+        """Store the consent of `site`, and notify watchers. Nothing of a close is published before its
+        release [P27]."""
         opened = self.opened
-        if opened is None or opened.frozen:
-            await self.consent.note(site, said)
-        else:
-            await self.consent.note(site, said, partial(self._event_writer, opened))
+        writer = None if opened is None or opened.frozen else partial(self._event_writer, opened)
+        await self.consent.note(site, said, writer)
 
     def _event_writer(self, opened: Round) -> Callable[[Connection], None]:
-        """Return a writer of the current event. Nothing of a close is published before its release [P27]."""
         round, event = opened.round_query.round, self.event(opened)
         return partial(study_writes.add_round_event, study=self.digest, round=round, event=event)
-
-    def event(self, opened: Round, spent: int | None = None) -> pb.StudyEvent:
-        """Return the event of a round as it is, with the micro-rho `spent` by then; None: by now."""
-        return self._event(opened, opened.state, spent=spent)

@@ -36,12 +36,11 @@ IsOpen = Callable[[str, int, int], bool]
 
 @dataclass(slots=True, kw_only=True)
 class UploadQueue:
-    """Waiting uploads, first come, first served. Each has the time of its last call.
+    """Waiting uploads, first come, first served, each with the time of its last call.
 
-    Slots are for bytes, in the order of the requests. While others wait, a site loses its slot if it sends
-    less than a minimum rate, which halves each time. So slow connections succeed in the end. A site that
-    means to block a slot delays the others once, for a time that does not depend on how its chunks are
-    distributed.
+    While others wait, a site loses its slot if it sends less than a minimum rate, which halves each time, so
+    slow connections succeed in the end. A site that means to block a slot delays the others once, for a time
+    that does not depend on how its chunks are distributed.
     """
 
     slot_bytes: int = SLOT_BYTES
@@ -93,20 +92,12 @@ class UploadQueue:
                 del self._last_seen[other]
         return False
 
-    def fits(self, wanted: int, in_use: int) -> bool:
-        """True if so many bytes fit beside those in use."""
-        return not in_use or in_use + wanted <= self.slot_bytes
-
-    def is_stalled(self, moved_at: float) -> bool:
-        """True if no chunk has come for so long that it should be requested again."""
-        return self.clock() - moved_at >= STALLED_SECONDS
-
     def loses_slot(self, key: UploadKey, since: float, received_bytes: int) -> bool:
         """True if the upload loses its slot, which it has `since` then, to another; the loss is counted."""
-        times_lost = self._lost_slots.get(key, 0)
+        times_lost = self._lost_slots.setdefault(key, 0)
         if self.clock() - since < (GRACE_SECONDS + received_bytes / LEAST_RATE) * 2**times_lost:
             return False
-        self._lost_slots[key] = self._lost_slots.get(key, 0) + 1
+        self._lost_slots[key] += 1
         return True
 
     def forget(self, is_open: IsOpen) -> None:
@@ -127,10 +118,7 @@ UPLOAD_ID_BYTES = 16
 @dataclass(slots=True, kw_only=True, eq=False)
 class Upload:
     """One answer on its way. All of its chunks but the last have CHUNK_BYTES; `received` are the indices so
-    far.
-
-    `deciding` is held while the complete answer is checked and added, which happens once.
-    """
+    far. `deciding` is held while the complete answer is checked and added, which happens once."""
 
     id: bytes = field(default_factory=partial(secrets.token_bytes, UPLOAD_ID_BYTES))
     study: str
@@ -165,7 +153,7 @@ class Upload:
 
     @property
     def memory_bytes(self) -> int:
-        """Return the bytes of memory that it may take."""
+        """Return the bytes of memory that it may take; none once it is added."""
         return 0 if self.added else self.total_bytes
 
     def put(self, index: int, data: bytes) -> None:
@@ -236,18 +224,13 @@ class Uploads:
                 Code.BAD_CONTRIBUTION, f"the answer has {wanted.total_bytes} bytes instead of {due_bytes}"
             )
         self.drop_closed()
-        if self._is_open_upload(wanted.key):
+        if wanted.key in self._by_key:
             return
         if wanted.key not in self._queue and len(self._in_memory()) + len(self._queue) >= self._limit:
             raise RequestError(Code.NOT_READY, "too many uploads are open; try again in some seconds")
-        is_under_way = partial(self._is_open_upload, wanted.key)
-        await self._queue.wait(wanted.key, is_under_way, partial(self._has_slot, wanted))
-
-    def _is_open_upload(self, key: UploadKey) -> bool:
-        return key in self._by_key
+        await self._queue.wait(wanted.key, lambda: wanted.key in self._by_key, lambda: self._has_slot(wanted))
 
     def _in_memory(self) -> list[Upload]:
-        """Return the uploads that take memory; an added one takes none."""
         return [one for one in self._by_id.values() if one.memory_bytes]
 
     def _has_slot(self, wanted: Upload) -> bool:
@@ -255,15 +238,15 @@ class Uploads:
         for one in self._in_memory():
             if self._fits(wanted):
                 break
-            moves = one.deciding.locked() or not self._queue.loses_slot(
+            if not one.deciding.locked() and self._queue.loses_slot(
                 one.key, one.opened_at, one.received_bytes
-            )
-            if not moves:
+            ):
                 self.drop(one)
         return self._fits(wanted)
 
     def _fits(self, wanted: Upload) -> bool:
-        return self._queue.fits(wanted.total_bytes, sum(one.memory_bytes for one in self._in_memory()))
+        in_use = sum(one.memory_bytes for one in self._in_memory())
+        return not in_use or in_use + wanted.total_bytes <= self._queue.slot_bytes
 
     def open(self, wanted: Upload) -> Upload:
         """Open the upload `wanted`, or return the open upload of the same answer.
@@ -289,7 +272,7 @@ class Uploads:
         upload = self._by_key.get(key)
         if upload is None:
             return key in self._queue
-        return upload.deciding.locked() or not self._queue.is_stalled(upload.moved_at)
+        return upload.deciding.locked() or self._queue.clock() - upload.moved_at < STALLED_SECONDS
 
     def get(self, id: bytes, site: str) -> Upload:
         """Return an open upload of this site.
@@ -308,8 +291,7 @@ class Uploads:
         self._queue.notify()
 
     def commit(self, upload: Upload) -> None:
-        """Note that the answer is durable; the upload stays known so that a repeated commit gets the same
-        answer."""
+        """Note that the answer is durable; the upload stays known for a repeated commit."""
         failpoint("upload-committing")
         upload.added = upload.committed = True
         self._queue.notify()
@@ -322,7 +304,7 @@ class Uploads:
 
     def drop_closed(self) -> None:
         """Delete every upload of a round, or an attempt, that is over."""
-        for upload in [one for one in self._by_id.values() if not self._is_open(*one.key[:3])]:
-            if not upload.deciding.locked():
-                self.drop(upload)
+        for one in list(self._by_id.values()):
+            if not self._is_open(*one.key[:3]) and not one.deciding.locked():
+                self.drop(one)
         self._queue.forget(self._is_open)

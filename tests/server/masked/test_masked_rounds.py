@@ -202,7 +202,7 @@ async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(rig: Rig
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     digest, carl = await ada.submit(masked_toml()), sites.pop("carl")
     for site in (carl, *(sites.values() if after == "answer" else ())):
-        await site.ready((await site.asked())[0])
+        await site.ready((await site.round_query())[0])
     if after == "answer":
         round_query, attempt = await carl.round_query()
         assert attempt is not None

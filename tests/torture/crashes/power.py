@@ -195,16 +195,13 @@ class Work:
         self._outside.ended.add(study)
 
     def _round(self, study: str, round: int, after: str) -> Release:
-        round_query, ledger = _asked(study, round), self._repository.ledger
+        round_query = _asked(study, round)
         masked = bool(int(study, 16) % 2)
         self._open(round_query)
         attempts = self._fix(round_query) if masked else []
         journal = RoundJournal(
             opened=_answered(round_query, masked, attempts),
             after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), repository=self._repository,
-            book=lambda round_query, also: (
-                ledger.write_alongside(also) if masked else ledger.charge_round(round_query, also)
-            ),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
