@@ -13,7 +13,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.rounds import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.trust import trust_text
-from eigenveil.study.study import Column
 from eigenveil.study_authorization import signature_statement
 from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -47,6 +46,7 @@ SITES = {
     ConsentState.AGREED.value: ("has agreed", GOOD),
 }
 ROUNDS = {
+    AWAITING_APPROVAL: "",
     RoundState.PLANNED.value: "about to open",
     RoundState.OPEN.value: "open and waits for sites",
     RoundState.FIXED.value: "charged and waits for the masked answers of its sites",
@@ -106,7 +106,8 @@ def stored_study(data: ConsoleData, digest: str) -> StoredStudy:
 
 def lines(data: ConsoleData, visitor: Visitor, list_before: str = "") -> list[StudyLine]:
     """Return a page of studies, latest first, before the study of that digest. Raises as `stored_study`."""
-    return [line(data, one, own=is_own(visitor, one)) for one in data.lists.list_before(list_before, PAGE)]
+    found = data.lists.list_before(list_before, PAGE)
+    return [line(data, one, own=is_own_study(visitor.identity, one.analyst)) for one in found]
 
 
 def under_way(data: ConsoleData) -> list[StudyLine]:
@@ -128,28 +129,14 @@ def page(data: ConsoleData, digest: str, visitor: Visitor) -> dict[str, Any]:
     `plan` is None for visitors who may not read it; `left` is the number of such studies left in the budget.
     """
     stored = stored_study(data, digest)
-    plan = data.studies.plan_of(stored)
+    plan, own = data.studies.plan_of(stored), is_own_study(visitor.identity, stored.analyst)
+    # As in calls, others may read a study only after its release.
+    readable = visitor.operates or own or stored.state is StudyState.RELEASED
     return {
-        "progress": progress(data, digest, own=is_own(visitor, stored)),
-        "plan": plan if _may_read(visitor, stored) else None,
+        "progress": progress(data, digest, own=own),
+        "plan": plan if readable else None,
         "left": studies_left(data.left(), plan.cost),
     }
-
-
-def is_own(visitor: Visitor, stored: StoredStudy | ListedStudy) -> bool:
-    """Return True if the study is the visitor's own."""
-    return is_own_study(visitor.identity, stored.analyst)
-
-
-def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
-    """Return True if the visitor may read the study: as in calls, others may only after its release."""
-    return visitor.operates or is_own(visitor, stored) or stored.state is StudyState.RELEASED
-
-
-def column_text(column: Column) -> str:
-    """Return a column of a study with its unit and bounds."""
-    unit = f" ({column.unit})" if column.unit else ""
-    return f"{column.name}{unit}, {column.lower:g} to {column.upper:g}"
 
 
 def sequence(data: ConsoleData, digest: str) -> int:
@@ -189,7 +176,7 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
         case StudyState.RUNNING:
             number = event.round + 1
             most = max(event.expected_rounds, number)
-            stated = "" if event.round_state == AWAITING_APPROVAL else round_text(event.round_state)
+            stated = ROUNDS.get(event.round_state, event.round_state)
             tried = f", attempt {event.attempt}," if event.attempt else ""
             return f"Round {number} of at most {most}{tried} is {stated}."
 
@@ -229,21 +216,10 @@ def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     return SiteLine(site=status.site, status_text=words, tone=BAD, text=status.text if own else "")
 
 
-def round_text(state: str) -> str:
-    """Return the state of a round as a text."""
-    return ROUNDS.get(state, state)
-
-
-def query_text(kind: str) -> str:
-    """Return the meaning of a kind of query; its name if it is unknown."""
-    return KINDS[kind].meaning if kind in KINDS else kind
-
-
 FORMATTERS = {
-    "column_text": column_text,
     "from_json": json.loads,
-    "query_text": query_text,
-    "round_text": round_text,
+    "kinds": KINDS,
+    "round_states": ROUNDS,
     "signature_statement": signature_statement,
     "states": STATES,
     "trust_text": trust_text,

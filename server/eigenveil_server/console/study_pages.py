@@ -26,7 +26,7 @@ from eigenveil_common.web.serving import event_stream
 from eigenveil_server.console import studies
 from eigenveil_server.console.page_context import PageContext
 from eigenveil_server.rpc.callers import Calls, Watches
-from eigenveil_server.rpc.responses import no_release_error
+from eigenveil_server.rpc.responses import is_own_study, no_release_error
 from eigenveil_server.studies.runtime import ChangeEvent
 
 PAUSE_SECONDS = 0.5  # between two reads of one study
@@ -204,7 +204,7 @@ class StudyPages:
         stored = await self._context.read(studies.stored_study, self._context.data, digest)
         if stored.state.ended:
             return Response(status_code=204)
-        own = studies.is_own(request.state.visitor, stored)
+        own = is_own_study(request.state.visitor.identity, stored.analyst)
         return await self._live(request, (digest, own), partial(self._progress, digest, own))
 
     async def _live(

@@ -151,7 +151,6 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
         "further": studies_left(left - cost, cost),
         "deciding": [site for site, one in stated.items() if one is not None and one.needs_approval],
         "accuracy": accuracy(found.sines),
-        "error": error_text(found.sines),
     }
 
 
@@ -165,10 +164,3 @@ def accuracy(sines: Sequence[float] | None) -> str:
     if median < DEGREES[1]:
         return "rough: the directions found differ visibly from the true ones"
     return "low: the result is mostly noise; use more epsilon, fewer columns or fewer components"
-
-
-def error_text(sines: Sequence[float] | None) -> str:
-    if sines is None:
-        return ""
-    low, median, high = (f"{one:.2g}" for one in sines)
-    return f"sine of the largest angle {median}; in 8 of 10 studies between {low} and {high}"
