@@ -23,8 +23,6 @@ from eigenveil_client.records.tables.cells import (
     NUMERIC,
     TEXT,
     ColumnCells,
-    DistinctCells,
-    Fault,
     about,
     code_positions,
     distinct,
@@ -197,13 +195,12 @@ class ColumnParser:
         return (cells,) if self.by is None else (cells, dates(self.by, columns[self.by], self.rule))
 
     def _cells(self, columns: Columns, dialect: Dialect) -> ColumnCells:
-        header, column = self.header, columns[self.header]
-        if self.rule.rows is Rows.COUNT:
-            return _presence(header, column, self.rule)
-        if self.level is not None:
-            return _level_indicator(header, column, self.rule, self.level)
-        if self.rule.values:
-            return _mapped_values(header, column, self.rule)
+        header, column, counted = self.header, columns[self.header], self.rule.rows is Rows.COUNT
+        if counted and not any(test(plain(header, column).type) for test in (*TEXT, *NUMERIC)):
+            present = column.is_valid().to_numpy(zero_copy_only=False)  # whatever a cell holds
+            return ColumnCells(values=np.where(present, 1.0, np.nan))
+        if counted or self.rule.levels or self.rule.values:
+            return _word_values(header, column, self.rule, self.level)
         if self.since is not None:
             later, earlier = (
                 dates(header, column, self.rule),
@@ -248,33 +245,20 @@ def _rule(rules: Rules, name: str) -> tuple[ColumnRule, int | None]:
     return ColumnRule(name=name), None
 
 
-def _distinct_words(
-    header: str, column: pa.Array, rule: ColumnRule
-) -> tuple[DistinctCells, tuple[Fault, ...]]:
+def _word_values(header: str, column: pa.Array, rule: ColumnRule, level: int | None) -> ColumnCells:
+    """Return a number for each word: 1 if it is counted or of this level, 0 if of another, or as in `values`.
+
+    A word that is no declared level is missing, in all indicators; one without a number in `values` is
+    unreadable."""
     cells, found = text(header, column)
-    return distinct(cells, rule.missing), found
-
-
-def _presence(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
-    """Return 1 where a cell is not missing, whatever it holds."""
-    if not any(test(plain(header, column).type) for test in (*TEXT, *NUMERIC)):
-        return ColumnCells(values=np.where(column.is_valid().to_numpy(zero_copy_only=False), 1.0, np.nan))
-    words, found = _distinct_words(header, column, rule)
-    return ColumnCells(values=words.values(np.where(words.present, 1.0, np.nan)), faults=found)
-
-
-def _level_indicator(header: str, column: pa.Array, rule: ColumnRule, level: int) -> ColumnCells:
-    """Return 1 at this level and 0 at another declared level; any other word is missing, in all
-    indicators."""
-    words, found = _distinct_words(header, column, rule)
-    position = code_positions(words.words, rule.levels)
-    return ColumnCells(values=words.values(np.where(position < 0, np.nan, position == level)), faults=found)
-
-
-def _mapped_values(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
-    """Return the number of each word that has one; any other word is unreadable."""
-    words, found = _distinct_words(header, column, rule)
-    position = code_positions(words.words, tuple(word for word, _ in rule.values))
+    words = distinct(cells, rule.missing)
+    if rule.rows is Rows.COUNT:
+        return ColumnCells(values=words.values(np.where(words.present, 1.0, np.nan)), faults=found)
+    codes = rule.levels if rule.levels else tuple(word for word, _ in rule.values)
+    position = code_positions(words.words, codes)
+    if level is not None:
+        indicator = np.where(position < 0, np.nan, position == level)
+        return ColumnCells(values=words.values(indicator), faults=found)
     numbers = np.array([number for _, number in rule.values])
     found += faults(header, words.where(words.present & (position < 0)), "a word without a number in values")
     return ColumnCells(values=words.values(np.where(position < 0, np.nan, numbers[position])), faults=found)

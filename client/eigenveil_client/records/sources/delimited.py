@@ -12,6 +12,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
@@ -82,11 +83,9 @@ class _Bounded(io.RawIOBase):
 
 
 def _recoded(path: Path, encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
     with _unpacked(path) as file:
-        while chunk := file.read(CHUNK):
-            yield decoder.decode(chunk).encode(errors="replace")
-    yield decoder.decode(b"", final=True).encode(errors="replace")
+        chunks = iter(partial(file.read, CHUNK), b"")
+        yield from (part.encode(errors="replace") for part in codecs.iterdecode(chunks, encoding, "replace"))
 
 
 class ByteStream(io.RawIOBase):
