@@ -210,7 +210,7 @@ class ClippedVectors(SizedQuery):
     """Sum of one vector a record, each of norm <= R, in units of 1 / `weight`."""
 
     __slots__ = ()
-    weight: ClassVar[int] = 1
+    weight: ClassVar[int]
     radius: int
     assumed_release = assumed_sum
 

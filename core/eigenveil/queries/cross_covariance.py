@@ -156,6 +156,7 @@ class CrossCovariance(ClippedVectors):
         "the sum over the records of each column's part that the leading directions do not explain times the "
         "record's coordinate along each leading direction, each record clipped to a public radius"
     )
+    weight: ClassVar[int] = 1
     spec: CrossSpec
     radius: int
 

@@ -177,6 +177,7 @@ class Gradient(ClippedGradient, ClippedVectors):
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current directions, each clipped to a public radius"
     )
+    weight: ClassVar[int] = 1
     batch: Batch | None = None
 
     def describe(self, study: Study) -> QueryDescription:
