@@ -1,0 +1,1 @@
+"""Every scheme of the four papers, run in its own regime to a result (`make papers`)."""
