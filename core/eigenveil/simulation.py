@@ -125,7 +125,7 @@ class Simulation:
     >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
     ...               federation=Federation(sites=("north",)))
     >>> run = simulate(study, {"north": np.random.default_rng(0).normal(size=(500, 2)) * [4, 1]}, seed=0)
-    >>> run.result.components.shape, len(run.asked) == len(run.releases), run.bytes_per_site
+    >>> run.result.components.shape, len(run.queries) == len(run.releases), run.bytes_per_site
     ((1, 2), True, 1040)
     """
 

@@ -146,7 +146,7 @@ def test_what_it_declares_it_may_do() -> None:
     pure = CustomAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
     none = replace(STUDY, delta=0.0)
     assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0
-    with refused(Code.BAD_STUDY, "custom:asks cannot run at delta = 0"):
+    with refused(Code.BAD_STUDY, "custom:requests cannot run at delta = 0"):
         simulate(none, RECORDS, algorithm=asking(Count()))
     noisy = asking(PricedQuery(query=Count(), micro_rho=5))
     with refused(Code.BUDGET, "no epsilon to add up"):

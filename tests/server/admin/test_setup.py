@@ -104,7 +104,7 @@ def test_a_federation_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 4")
     with refused(
         Code.STORAGE,
-        "made by eigenveil 0.1",
+        "from which there is no upgrade",
         "start with an empty database",
         "budget reduced by what was spent",
     ):

@@ -34,7 +34,7 @@ class Here:
     def __init__(self, lane: str) -> None:
         self.lane = lane
 
-    def query(self, request: dict[str, Any]) -> Any:
+    def ask(self, request: dict[str, Any]) -> Any:
         """The answer, in the messages that go between processes."""
         received = _passed(request)
         return _passed(planner.answer(received["work"], received["inputs"]))

@@ -14,6 +14,7 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
+from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Missing
 from eigenveil_client.records import scratch_files
@@ -50,17 +51,17 @@ def is_open(file: GridFile) -> bool:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.algorithm.value)
-def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: object, monkeypatch: Patch) -> None:
+def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: Plan, monkeypatch: Patch) -> None:
     monkeypatch.setattr(scratch_files, "WINDOW", 1000)
     write_records(stage.records, rows=3000)
     answers = []
     for message in (MEMORY, DISK, SEALED):
-        with closing(make_engine(replace(stage.config, engine=message)).load(plan)) as stored:  # type: ignore[arg-type]
+        with closing(make_engine(replace(stage.config, engine=message)).load(plan)) as stored:
             answers.append(
                 [
                     stored.answer(round_query.query, round_query.priced.frame).tolist()
                     for round_query in rehearse(plan)
-                ]  # type: ignore[arg-type]
+                ]
             )
             assert (stored.records, stored.persons) == (3000, 3000)
             answers[-1].append(stored.file)
