@@ -19,6 +19,7 @@ from eigenveil_common.log import frame_locations
 from eigenveil_common.start import INTERRUPTED
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE_OR_FOLDER = click.Path(path_type=Path)
 SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 

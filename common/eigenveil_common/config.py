@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import Readers, check_keys, coerce_values, field_types, parse_toml, required
@@ -17,18 +17,22 @@ from eigenveil_common.files import read
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRule:
+class KeyRule(NamedTuple):
     """Condition on a key's value. `message` is the error text, with {key} and {value}."""
 
     holds: Callable[[Any], object]
     message: str
 
 
-ABOVE_ZERO = KeyRule(holds=lambda value: 0 < value < math.inf, message="{key} must be a number above 0")
-AT_LEAST_ONE = KeyRule(holds=lambda value: value >= 1, message="{key} must be at least 1")
-INSIDE_ONE = KeyRule(holds=lambda value: 0 < value < 1, message="{key} must lie strictly between 0 and 1")
-BELOW_ONE = KeyRule(holds=lambda value: 0 <= value < 1, message="{key} must lie between 0 and 1")
+ABOVE_ZERO = KeyRule(lambda value: 0 < value < math.inf, "{key} must be a number above 0")
+AT_LEAST_ONE = KeyRule(lambda value: value >= 1, "{key} must be at least 1")
+INSIDE_ONE = KeyRule(lambda value: 0 < value < 1, "{key} must lie strictly between 0 and 1")
+BELOW_ONE = KeyRule(lambda value: 0 <= value < 1, "{key} must lie between 0 and 1")
+
+
+def between(least: float, most: float) -> KeyRule:
+    """Return the rule: at least `least`, and at most `most`."""
+    return KeyRule(lambda value: least <= value <= most, f"{{key}} must lie between {least:g} and {most:g}")
 
 
 def key(default: Any, rule: KeyRule | None = None, about: str = "") -> Any:

@@ -18,6 +18,7 @@ from eigenveil_common.config import (
     BELOW_ONE,
     INSIDE_ONE,
     KeyRule,
+    between,
     check_rules,
     ensure,
     key,
@@ -28,30 +29,22 @@ from eigenveil_common.log import Format
 from eigenveil_common.notify.config import NotifyAnalysts
 
 CONFIG_NAME = "coordinator.toml"
-MAX_HOURS = 24.0 * 366
-MAX_MINUTES = 7 * 24 * 60.0
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63})?")
 PERSON = re.compile(r"(analyst|operator)/[a-z0-9-]{1,63}")
 BAD_HOST = "{key} = {value!r} is neither a host name nor an IP address"
 DATABASE = KeyRule(
-    holds=lambda value: not value or value.startswith(("postgresql://", "postgres://")),
-    message="{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
+    lambda value: not value or value.startswith(("postgresql://", "postgres://")),
+    "{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
 )
-FROM_ZERO = KeyRule(holds=lambda value: value >= 0, message="{key} must be 0, a positive number, or inf")
-HOURS = KeyRule(holds=lambda x: 0 <= x <= MAX_HOURS, message=f"{{key}} must lie between 0 and {MAX_HOURS:g}")
-MINUTES = KeyRule(
-    holds=lambda x: 0 <= x <= MAX_MINUTES, message=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
-)
-LISTENER = KeyRule(
-    holds=lambda value: not value or bool(split_listen(value)), message=""
-)  # split_listen raises
-PORT = KeyRule(holds=lambda value: 0 <= value < 65536, message="{key} must lie between 0 and 65535")
+FROM_ZERO = KeyRule(lambda value: value >= 0, "{key} must be 0, a positive number, or inf")
+HOURS, MINUTES, PORT = between(0, 24 * 366), between(0, 7 * 24 * 60), between(0, 65535)
+LISTENER = KeyRule(lambda value: not value or bool(split_listen(value)), "")  # split_listen raises
 
 
 def at_most(most: int) -> KeyRule:
     """Return the rule: above 0, and at most `most`."""
-    return KeyRule(holds=lambda x: 0 < x <= most, message=f"{{key}} must lie above 0 and be at most {most}")
+    return KeyRule(lambda x: 0 < x <= most, f"{{key}} must lie above 0 and be at most {most}")
 
 
 def split_listen(address: str) -> tuple[str, int]:
@@ -94,9 +87,7 @@ class ConsoleConfig:
 
     listen: str = key("", LISTENER)
     hosts: tuple[str, ...] = ()
-    trusted_header: str = key(
-        "", KeyRule(holds=HEADER.fullmatch, message="{key} = {value!r} is no header name")
-    )
+    trusted_header: str = key("", KeyRule(HEADER.fullmatch, "{key} = {value!r} is no header name"))
     trusted_proxies: tuple[str, ...] = ()
     people: tuple[tuple[str, str], ...] = table(_people, ())
     max_watches: int = key(50, AT_LEAST_ONE)
@@ -127,8 +118,8 @@ class Config:
     """
 
     federation: str
-    host: str = key("127.0.0.1", KeyRule(holds=HOST.fullmatch, message=BAD_HOST))
-    listen: str = key("", KeyRule(holds=lambda value: not value or HOST.fullmatch(value), message=BAD_HOST))
+    host: str = key("127.0.0.1", KeyRule(HOST.fullmatch, BAD_HOST))
+    listen: str = key("", KeyRule(lambda value: not value or HOST.fullmatch(value), BAD_HOST))
     port: int = key(7443, PORT)
     enrol_port: int = key(7444, PORT)
     state: Path

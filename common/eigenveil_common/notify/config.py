@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eigenveil.study.study import NAME
-from eigenveil_common.config import KeyRule, check_rules, ensure, key, table
+from eigenveil_common.config import KeyRule, between, check_rules, ensure, key, table
 
 MOST_ADDRESS_CHARACTERS = 254  # characters of an address: RFC 5321
 # Without the quoted forms, comments and lists of the RFC, so no line break or second recipient can get in.
@@ -48,26 +48,22 @@ class Notify:
     """Keys of [notify], explained in deploy/config/*.example.toml. Without keys no notice is sent."""
 
     to: tuple[str, ...] = key(
-        (), KeyRule(holds=lambda value: all(map(is_address, value)), message="{key} must be mail addresses")
+        (), KeyRule(lambda value: all(map(is_address, value)), "{key} must be mail addresses")
     )
     mail_host: str = key(
-        "",
-        KeyRule(holds=lambda value: not value or HOST.fullmatch(value), message="{key} must be a host name"),
+        "", KeyRule(lambda value: not value or HOST.fullmatch(value), "{key} must be a host name")
     )
-    mail_port: int = key(
-        587, KeyRule(holds=lambda value: 0 < value < 65536, message="{key} must lie between 1 and 65535")
-    )
+    mail_port: int = key(587, between(1, 65535))
     mail_tls: Tls | None = None
     mail_from: str = key(
-        "",
-        KeyRule(holds=lambda value: not value or is_address(value), message="{key} must be a mail address"),
+        "", KeyRule(lambda value: not value or is_address(value), "{key} must be a mail address")
     )
     mail_user: str = ""
     mail_password: Path | None = None
     webhook: str = key(
         "",
         # The value may be a secret, so the message does not quote it.
-        KeyRule(holds=lambda value: not value or _is_webhook(value), message="{key} must be an https:// URL"),
+        KeyRule(lambda value: not value or _is_webhook(value), "{key} must be an https:// URL"),
     )
     webhook_header: Path | None = None
     authorities: Path | None = None

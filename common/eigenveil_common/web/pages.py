@@ -86,7 +86,6 @@ class Languages:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Codes of all languages."""
         return tuple(self._translators)
 
     def translator(self, name: str) -> Translator:

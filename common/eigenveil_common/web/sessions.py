@@ -59,7 +59,6 @@ class Sessions:
         return self.open(owner) if self._clock() < ends else None
 
     def open(self, owner: str) -> BrowserSession:
-        """Return a new session."""
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if self._in_time(one)}
         of_owner = [key for key, one in self._open.items() if one.owner == owner]

@@ -101,7 +101,6 @@ class Gateway:
 
     @property
     def grpc_address(self) -> str:
-        """Address on which gRPC listens."""
         return f"unix:{self._short}/grpc"
 
     async def open(self, host: str, port: int) -> int:

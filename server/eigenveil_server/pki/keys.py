@@ -8,7 +8,6 @@ import secrets
 import ssl
 import threading
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -145,8 +144,9 @@ class ServerCertificate:
 
     def renew(self) -> None:
         with self._lock:
-            old = self._issuer.certificate != self._keys.authority.certificate
-            if old or as_datetime(self._clock()) >= renewal_time(self._certificate):
+            begins, ends = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
+            due = as_datetime(self._clock()) >= begins + (ends - begins) * 2 / 3
+            if due or self._issuer.certificate != self._keys.authority.certificate:
                 self._certificate = self._issue()
                 log.event("certificate-renewed", federation=self._config.federation)
 
@@ -167,9 +167,3 @@ def _context(pair: bytes, authorities: bytes | None, alpn_protocol: str) -> ssl.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(cadata=authorities.decode())
     return context
-
-
-def renewal_time(certificate: x509.Certificate) -> datetime:
-    """Return the time when two thirds of a certificate's validity are over."""
-    life: timedelta = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    return certificate.not_valid_before_utc + life * 2 / 3

@@ -61,11 +61,6 @@ class LedgerDigests:
     spent: Cost = NO_COST
     reserved: dict[str, Cost] = field(default_factory=dict)  # of each open study, without what it has spent
 
-    @property
-    def is_current(self) -> bool:
-        """True if every row has been read."""
-        return self.rows() == self.totals.size
-
     def catch_up(self) -> None:
         with self.lock:
             rows = self.reader.rows(
@@ -116,7 +111,7 @@ class Checkpoints:
 
     async def refresh(self) -> None:
         """Read the rows charged since the last call; the methods below reflect that moment."""
-        if not self._chain.is_current:
+        if self._chain.rows() != self._chain.totals.size:
             await self._store.read(self._chain.catch_up)
 
     def is_unknown_digest(self, site_digest: bytes) -> bool:

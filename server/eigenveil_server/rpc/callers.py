@@ -119,7 +119,6 @@ class Watches:
     _of: Counter[str] = field(default_factory=Counter)
 
     def total(self) -> int:
-        """Return their number."""
         return self._of.total()
 
     @contextmanager
