@@ -38,6 +38,7 @@ def plain_fields(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    """Return a field as lists, texts and numbers."""
     match value:
         case np.ndarray():
             return value.tolist()
@@ -59,7 +60,7 @@ class MatrixNoise(PlainResult):
       `off_diagonal` [P3].
     - All entries are divided by one record count, with the relative error `count`.
     - The centre differs from the mean by about `centre`, squared.
-    - Clipping retained about the share `retained_share` of the records' squared norm; the matrix was divided by it.
+    - Clipping retained about `retained_share` of the records' squared norm; the matrix was divided by it.
     - `divisors`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
 
     Raises:

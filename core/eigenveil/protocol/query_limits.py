@@ -99,19 +99,13 @@ def check_affordable(
         RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
     if not (spent + round_query.cost).fits(plan.single_attempt_cost):
-        raise RequestError(
-            Code.BUDGET, f"{round_label(round_query.round)} would exceed the budget of the study"
-        )
+        raise _exhausted(round_query, "would exceed the budget of the study")
     check_composition(plan, round_query, round_query.cost, spent_pico)
     check_noise_scale(round_query.priced, plan.study)
     batch = batch_of(round_query.query)
     if batch is not None:
-        check_batch(
-            plan,
-            round_query.priced.cost,
-            batch,
-            round_query.cost if batch.index == 0 else _pass_cost(before, batch),
-        )
+        paid = round_query.cost if batch.index == 0 else _pass_cost(before, batch)
+        check_batch(plan, round_query.priced.cost, batch, paid)
 
 
 def check_composition(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: int) -> None:
@@ -141,32 +135,26 @@ def _check_gaussian(plan: Plan, round_query: RoundQuery) -> None:
         isinstance(round_query.query, kinds) and round_query.priced.distribution is NoiseDistribution.GAUSSIAN
     )
     if not added or round_query.priced.atto_delta != plan.masked_delta:
-        raise RequestError(
-            Code.BUDGET,
-            f"{round_label(round_query.round)} needs noise that is not Gaussian, and the study's guarantee "
-            "is in mu",
-        )
+        raise _exhausted(round_query, "needs noise that is not Gaussian, and the study's guarantee is in mu")
 
 
 def _check_epsilon(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: int) -> None:
-    query = round_query.query
+    query, distribution = round_query.query, round_query.priced.distribution
     if isinstance(query, AdditiveQuery | Spectrum):
         # Gaussian noise has no pure epsilon; several histograms in one query are charged as zCDP.
-        has_no_epsilon = round_query.priced.distribution is NoiseDistribution.GAUSSIAN or isinstance(
-            query, CoordinateHistograms
-        )
+        has_no_epsilon = distribution is NoiseDistribution.GAUSSIAN or isinstance(query, CoordinateHistograms)
     elif isinstance(query, MechanismNoiseQuery):
         has_no_epsilon = False
     else:
         assert_never(query)
-    if has_no_epsilon or (
-        plan.study.delta == 0 and round_query.priced.distribution is not NoiseDistribution.LAPLACE
-    ):
-        raise RequestError(
-            Code.BUDGET, f"{round_label(round_query.round)} needs noise that has no epsilon to add up"
-        )
+    if has_no_epsilon or (plan.study.delta == 0 and distribution is not NoiseDistribution.LAPLACE):
+        raise _exhausted(round_query, "needs noise that has no epsilon to add up")
     if spent_pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
-        raise RequestError(Code.BUDGET, f"{round_label(round_query.round)} would exceed the study's epsilon")
+        raise _exhausted(round_query, "would exceed the study's epsilon")
+
+
+def _exhausted(round_query: RoundQuery, why: str) -> RequestError:
+    return RequestError(Code.BUDGET, f"{round_label(round_query.round)} {why}")
 
 
 def attempt_cost(cost: Cost, attempt_number: int, paid: int = 0, first: Cost | None = None) -> Cost:

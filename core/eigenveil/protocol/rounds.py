@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError
@@ -60,18 +59,16 @@ class Release:
     def digest(self) -> str:
         """SHA-256 over all fields."""
         if not hasattr(self, "_digest"):
-            object.__setattr__(self, "_digest", digest("release", self._header(), (self.values,)))
+            header = {
+                "round": self.round,
+                "query": self.query,
+                "sigma": self.sigma,
+                "micro_rho": self.micro_rho,
+                "atto_delta": str(self.atto_delta),
+                "present": list(self.present),
+            }
+            object.__setattr__(self, "_digest", digest("release", header, (self.values,)))
         return self._digest
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "round": self.round,
-            "query": self.query,
-            "sigma": self.sigma,
-            "micro_rho": self.micro_rho,
-            "atto_delta": str(self.atto_delta),
-            "present": list(self.present),
-        }
 
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"
@@ -118,6 +115,7 @@ class SignedRound(SignedStatement[RoundStatement]):
     prefix, noun, most_bytes = ROUND_SIGNED, "the statement about a round", MOST_BYTES
 
     def read(self) -> RoundStatement:
+        """Return the statement without a check of its signature."""
         try:
             return RoundStatement(**parse_json(self.signed_json))
         except (ValueError, TypeError) as problem:

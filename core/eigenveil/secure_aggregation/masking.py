@@ -113,6 +113,7 @@ class SignedAttempt(SignedStatement[Attempt]):
     prefix, noun, most_bytes = ATTEMPT_SIGNED, "the attempt at a masked round", MOST_BYTES
 
     def read(self) -> Attempt:
+        """Return the attempt without a check of its signature."""
         return Attempt.read(self.signed_json)
 
 
