@@ -142,11 +142,8 @@ def check_study(study: Study, directory: Directory) -> None:
     """Check that the federation has the study's sites and columns, and that people have time to decide.
 
     Raises: RequestError, code `bad-study`, with all problems."""
-    problems = (
-        *_unknown_sites(study, directory),
-        *_columns(study, directory),
-        *_short_waits(study, directory),
-    )
+    checks = (_unknown_sites, _columns, _short_waits)
+    problems = [problem for check in checks for problem in check(study, directory)]
     need(not problems, "; ".join(problems))
 
 

@@ -44,9 +44,8 @@ class ForbiddenByRule(RequestError):
 
 def upper_limit_verdict(rule: str, name: str, requested: float, most: float) -> Verdict:
     """Return the verdict on a value with an upper limit of the site."""
-    return Verdict(
-        rule=rule, passed=requested <= most, text=f"{name} {shown(requested)}; at most {shown(most)}"
-    )
+    text = f"{name} {shown(requested)}; at most {shown(most)}"
+    return Verdict(rule=rule, passed=requested <= most, text=text)
 
 
 def lower_limit_verdict(rule: str, name: str, stated: int, least: int, *, lowering: bool = False) -> Verdict:
@@ -101,21 +100,13 @@ class StatedRules:
 
     def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
         """Return the verdicts of all stated rules on `plan`."""
-        study = plan.study
+        study, algorithm, epsilon = plan.study, plan.algorithm.value, f"{plan.study.neighbours.value} epsilon"
+        algorithms = f"{algorithm}; allowed: {', '.join(self.algorithms)}"
         return (
             self._about_analyst(plan.analyst),
-            Verdict(
-                rule="algorithms",
-                passed=plan.algorithm.value in self.algorithms,
-                text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
-            ),
+            Verdict(rule="algorithms", passed=algorithm in self.algorithms, text=algorithms),
             self._about_noise(plan),
-            upper_limit_verdict(
-                "max_epsilon_per_study",
-                f"{study.neighbours.value} epsilon",
-                study.epsilon,
-                self.max_epsilon_per_study,
-            ),
+            upper_limit_verdict("max_epsilon_per_study", epsilon, study.epsilon, self.max_epsilon_per_study),
             upper_limit_verdict("max_delta", "delta", study.delta, self.max_delta),
             *self._about_trust(study),
         )
@@ -132,10 +123,10 @@ class StatedRules:
     def _about_noise(self, plan: Plan) -> Verdict:
         """Return the verdict on the noise; a budget counted in mu covers Gaussian noise only."""
         passed = plan.gaussian or self.noise == NoiseRule.ANY.value
-        noise_text = (
+        text = (
             "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {shown(plan.study.delta)}"
         )
-        return Verdict(rule="noise", passed=passed, text=f"{noise_text}; allowed: {self.noise}")
+        return Verdict(rule="noise", passed=passed, text=f"{text}; allowed: {self.noise}")
 
     def _about_trust(self, study: Study) -> list[Verdict]:
         """Return the verdicts on trust; the rules on other sites apply under secure aggregation only."""
@@ -192,29 +183,23 @@ MAX_SIGNER_NAME_LENGTH = 100
 class DeclineReason(StrEnum):
     """Reason for which a person declines a study, from a fixed list, so that no reason names a patient.
 
-    A refusal because of records has no such reason: it is always `failure` to the outside."""
+    A refusal because of records has no such reason: it is always `failure` to the outside. `sentence` is for
+    the analyst, without its subject, the site.
+    """
 
-    PURPOSE = "purpose"
-    COLUMNS = "columns"
-    ANALYST = "analyst"
-    BUDGET = "budget"
-    TIMING = "timing"
-    UNSTATED = "unstated"
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """Sentence for the analyst, without its subject, the site."""
-        return SENTENCES[self]
+    def __new__(cls, value: str, sentence: str = "") -> DeclineReason:
+        member = str.__new__(cls, value)
+        member._value_, member.sentence = value, sentence
+        return member
 
-
-SENTENCES = {
-    DeclineReason.PURPOSE: "the purpose of the study is not covered there",
-    DeclineReason.COLUMNS: "a column of the study may not be used there",
-    DeclineReason.ANALYST: "the analyst is not known there",
-    DeclineReason.BUDGET: "the study would use too much of the privacy budget there",
-    DeclineReason.TIMING: "the study cannot run there at this time",
-    DeclineReason.UNSTATED: "no reason was stated",
-}
+    PURPOSE = "purpose", "the purpose of the study is not covered there"
+    COLUMNS = "columns", "a column of the study may not be used there"
+    ANALYST = "analyst", "the analyst is not known there"
+    BUDGET = "budget", "the study would use too much of the privacy budget there"
+    TIMING = "timing", "the study cannot run there at this time"
+    UNSTATED = "unstated", "no reason was stated"
 
 
 def checked_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
