@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
+
+from eigenveil_common.command import FOLDER
 
 VARIABLE = "EIGENVEIL_PROFILE"
 
 profile_option = click.option(
     "--profile",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil].",
 )
 dictionary_option = click.option(

@@ -14,7 +14,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.processes import EXTRAS
-from eigenveil_common.command import console, errors, print_result_as, require_extra
+from eigenveil_common.command import FOLDER, console, errors, print_result_as, require_extra
 from eigenveil_common.files import HAS_FILE_OWNERS
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ CHOICES = [name.value for name in Algorithm if name.properties.federated]
     type=click.Choice([one.value for one in Trust]),
     help="Trust model: central shows a site's totals to the coordinator.",
 )
-@click.option(
-    "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.option("--out", default=Path("demo-out"), show_default=True, type=FOLDER)
 @click.option(
     "--keep", is_flag=True, help="Leave the federation running for your own studies; Ctrl-C ends it."
 )

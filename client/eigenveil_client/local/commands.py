@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,14 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.options import json_option, profile_option
 from eigenveil_client.local.options import check_picture, epsilon_option, plot_option
-from eigenveil_common.command import FILE, FILE_OR_FOLDER, print_result, print_result_as, shell_command
+from eigenveil_common.command import (
+    FILE,
+    FILE_OR_FOLDER,
+    FOLDER,
+    print_result,
+    print_result_as,
+    shell_command,
+)
 from eigenveil_common.files import check_new, check_output, make_folder, write_durably
 from eigenveil_common.start import INTERRUPTED
 
@@ -98,9 +104,7 @@ def plan(
     type=FILE,
     help="Run the sites on a Dask cluster: TOML with scheduler, scheduler_ca, _cert and _key.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
-)
+@click.option("--out", type=FOLDER, help="Folder for the last run's results.")
 @plot_option
 @json_option
 def simulate(
@@ -134,7 +138,6 @@ def simulate(
     from eigenveil_client.connection.cluster import ClusterAddress
     from eigenveil_client.local import simulate as simulated
     from eigenveil_client.local.benchmark import exact_components
-    from eigenveil_client.local.simulate import on_cluster
     from eigenveil_client.records.isolated.reader import load
     from eigenveil_common import config
 
@@ -148,17 +151,15 @@ def simulate(
         make_folder(out)
         check_output(out / "simulation.json", study, data)
     rows = load(data, parsed_study)
-    parts = simulated.divide(rows, parsed_study, split)
-    missing = simulated.parse_drop_outs(drop_outs, parsed_study)
-    failing = simulated.parse_lost(lost, parsed_study)
+    run = partial(
+        simulate_study, parsed_study, simulated.divide(rows, parsed_study, split),
+        drop_outs=simulated.parse_drop_outs(drop_outs, parsed_study),
+        lost=simulated.parse_lost(lost, parsed_study), colluding=colluders,
+    )  # fmt: skip
     exact = exact_components(rows, parsed_study) if truth else None
-    where = nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress))
-    with where as sum_factory:
-        run = partial(
-            simulate_study, parsed_study, parts,
-            drop_outs=missing, lost=failing, colluding=colluders, sum_factory=sum_factory,
-        )  # fmt: skip
-        runs = simulated.repeat_study(run, repeat, seed, exact)
+    address = None if cluster is None else config.load(cluster, ClusterAddress)
+    with simulated.on_cluster(address) as sum_factory:
+        runs = simulated.repeat_study(partial(run, sum_factory=sum_factory), repeat, seed, exact)
     result = simulated.runs_summary(runs)
     if out is not None:
         result |= simulated.write_simulation(runs, out)
@@ -168,9 +169,7 @@ def simulate(
 
 
 @click.command("example")
-@click.option(
-    "--out", default=Path("example"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.option("--out", default=Path("example"), show_default=True, type=FOLDER)
 @json_option
 def write_example(out: Path, as_json: bool) -> None:
     """Write an example study with public records into a folder, for `plan` and `simulate`."""

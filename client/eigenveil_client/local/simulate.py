@@ -231,13 +231,16 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
 
 
 @contextmanager
-def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
-    """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster.
+def on_cluster(address: ClusterAddress | None) -> Iterator[SumFactory | None]:
+    """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster, if there is one.
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
         PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone.
     """
+    if address is None:
+        yield None
+        return
     with closing(Cluster(address)) as cluster:
         yield partial(_scatter_sites, cluster)
 

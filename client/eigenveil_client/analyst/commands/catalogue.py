@@ -82,7 +82,7 @@ def check(file: Path, as_json: bool) -> None:
 @click.option("--name", default="imported", show_default=True, help="Name of the dictionary.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default=Path("dictionary.toml"),
     show_default=True,
 )

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
-)
+@click.option("--join", "join", type=FILE, required=True, help="Your join file.")
 @profile_and_json_options
 def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
     """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
@@ -77,12 +75,8 @@ def identity() -> None:
 
 
 @identity.command()
-@click.option(
-    "--p12", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Where to write it."
-)
-@click.option(
-    "--ca", type=click.Path(path_type=Path, dir_okay=False), help="Also write the authorities here, as PEM."
-)
+@click.option("--p12", type=FILE, required=True, help="Where to write it.")
+@click.option("--ca", type=FILE, help="Also write the authorities here, as PEM.")
 @click.password_option(
     envvar="EIGENVEIL_P12_PASSWORD", prompt="A password for the file", help="Asked for if left out."
 )

@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from eigenveil_client.analyst.options import dictionary_option, profile_and_json_options
-from eigenveil_common.command import console, errors, print_result
+from eigenveil_common.command import FILE, FILE_OR_FOLDER, FOLDER, console, errors, print_result
 from eigenveil_common.examples import example
 from eigenveil_common.files import check_new, check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
 
 study_argument = click.argument("wanted", metavar="STUDY")
-file_argument = click.argument("file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
+file_argument = click.argument("file", metavar="STUDY.toml", type=FILE)
 out_option = click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path(),
+    "--out", type=FOLDER, default=Path(),
     help="Folder for release.json and report.html [default: here].",
 )  # fmt: skip
 
@@ -122,7 +122,7 @@ def submit(
     "--columns", default="", metavar="LIST", help="Names, separated by commas; see `eigenveil columns`."
 )
 @click.option(
-    "--from-genotypes", "variants", metavar="FILE", type=click.Path(path_type=Path),
+    "--from-genotypes", "variants", metavar="FILE", type=FILE_OR_FOLDER,
     help="Instead of --columns: all variants of a .bim or .zarr.",
 )  # fmt: skip
 @click.option(
@@ -135,9 +135,7 @@ def submit(
 @click.option("--name", help="The study's name [default: as its file].")
 @click.option("--purpose", default="", help="The purpose in a sentence, for those who must consent.")
 @dictionary_option
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("study.toml"), show_default=True
-)
+@click.option("--out", type=FILE, default=Path("study.toml"), show_default=True)
 @profile_and_json_options
 def new(out: Path, profile: Path | None, as_json: bool, variants: Path | None, **choice: Any) -> None:
     """Write a study file of chosen columns, with the dictionary's units and bounds.
@@ -260,9 +258,7 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @study_argument
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
-)
+@click.option("--out", type=FILE, default=Path("rounds.json"), show_default=True)
 @profile_and_json_options
 def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the signed rounds of STUDY, which determine its result, for `eigenveil verify --log`."""
