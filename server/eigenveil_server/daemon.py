@@ -79,7 +79,6 @@ class Daemon:
     Raises on construction:
         RequestError: another process serves this folder or this database, a file is damaged, or the
             budget is below the committed cost.
-        InternalError: code `storage`.
     """
 
     def __init__(

@@ -45,7 +45,6 @@ def create(folder: Path, csr: Path | None = None, **values: Any) -> Path:
 
     Raises:
         RequestError: a value is invalid, or the folder or the database is not empty.
-        InternalError: code `storage`.
     """
     stated = {key: values[key] for key in INITIAL_KEYS if values.get(key, "") != ""}
     config, path = Config(**stated, state=folder.resolve()), folder / CONFIG_NAME

@@ -29,12 +29,8 @@ ALL = 2**31
 
 
 def report(config: Config) -> dict[str, Any]:
-    """Return federation, budget, studies and identities as plain values. Reads only.
-
-    Raises:
-        RequestError: there is no federation here, or its keys cannot be read.
-        InternalError: code `storage`, also if the ledger's chain is broken.
-    """
+    """Return federation, budget, studies and identities as plain values. Reads only. Raises RequestError:
+    there is no federation here, or its keys cannot be read."""
     with closing(existing_store(config)) as store:
         ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
         listed = StudyLists(store.reader).list_after("", ALL)

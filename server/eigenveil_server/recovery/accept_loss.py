@@ -70,7 +70,6 @@ def accept_loss(config: Config) -> AcceptedLoss:
         RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not cover the
             loss.
         PeerError: the marker's checkpoint is not signed by this coordinator.
-        InternalError: code `storage`.
     """
     if not config.files.marker.exists():
         raise RequestError(

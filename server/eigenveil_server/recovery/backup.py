@@ -70,12 +70,8 @@ class Manifest:
 
 
 def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress) -> Manifest:
-    """Copy a coordinator, serving or not, into the new folder `out`, and check the copy's ledger.
-
-    Raises:
-        RequestError: `out` exists, there is no federation, or its database is on a server.
-        InternalError: code `storage`, also for a damaged ledger.
-    """
+    """Copy a coordinator, serving or not, into the new folder `out`, and check the copy's ledger. Raises
+    RequestError: `out` exists, there is no federation, or its database is on a server."""
     _check_source(config, config_path)
     with _new_folder(out) as here:
         copied = _copy_database(config, here)
@@ -102,11 +98,7 @@ def restore(
     source: Path, folder: Path, lost_sites: Collection[str], report: ReportProgress
 ) -> tuple[Manifest, list[str]]:
     """Make the new `folder` from a backup; return the manifest and the sites whose checkpoints are awaited.
-
-    Raises:
-        RequestError: `source` is not a complete backup, `folder` exists, or a lost site is unknown.
-        InternalError: code `storage`, the ledger is damaged.
-    """
+    Raises RequestError: `source` is not a complete backup, `folder` exists, or a lost site is unknown."""
     manifest = _manifest(source)
     with _new_folder(folder) as here:
         for name, expected in manifest.files.items():
@@ -128,11 +120,7 @@ def restore(
 
 def restored(config: Config, lost_sites: Collection[str]) -> tuple[Ledger, list[str]]:
     """Record that other tools than `restore` put the database back; return its ledger and the awaited sites.
-
-    Raises:
-        RequestError: the coordinator is serving, there is no federation, or a lost site is unknown.
-        InternalError: code `storage`, the ledger is damaged.
-    """
+    Raises RequestError: the coordinator is serving, there is no federation, or a lost site is unknown."""
     with lock_folder(config), closing(existing_store(config)) as store:
         store.acquire_server_lock()
         ledger = LedgerStore(store.reader, config.budget, unix_ms).ledger
@@ -210,12 +198,8 @@ def _manifest(source: Path) -> Manifest:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `folder` as a whole or not at all.
-
-    Raises:
-        RequestError: it exists and is not empty.
-        InternalError: code `storage`, it cannot be made.
-    """
+    """Yield a temporary folder that becomes `folder` as a whole or not at all. Raises RequestError: it exists
+    and is not empty."""
     if is_occupied(folder):
         raise RequestError(
             Code.CONFLICT, f"{folder} exists already; nothing was overwritten: name a new folder"
