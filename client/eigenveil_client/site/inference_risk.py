@@ -114,7 +114,6 @@ class InferenceRisk:
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
-        """All sentences, in order."""
         return *self.adversary, *self.success_rates, *self.limits
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,16 +26,8 @@ if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
 
 # The algorithms that `auto` chooses from, and `auto` itself, which may choose during a study.
-ALGORITHMS = tuple(
-    one.value
-    for one in (
-        Algorithm.REFINED_COV,
-        Algorithm.REFINED_PCA,
-        Algorithm.GAUSS_COV,
-        Algorithm.DP_PCA,
-        Algorithm.AUTO,
-    )
-)
+CHOSEN = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
+ALGORITHMS = tuple(one.value for one in (*CHOSEN, Algorithm.AUTO))
 
 ABOVE_ZERO = KeyRule(holds=lambda value: 0 < value < 1e6, message="{key} must be a number above 0")
 ABOVE_ZERO_OR_INF = KeyRule(
@@ -165,57 +157,36 @@ class Policy:
         return (datetime.combine(self.approval_ends, time(23, 59, 59), UTC).timestamp() + 1 - now) / 86_400
 
     def approval_verdict(self, now: int) -> Verdict:
-        """Return the verdict on the approval at the Unix time `now`."""
         passed = self.days_left(now) > 0
-        if self.approval_ends is None:
-            text = "no end date is stated"
-        else:
-            text = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
+        stated = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
+        text = "no end date is stated" if self.approval_ends is None else stated
         return Verdict(rule="approval_ends", passed=passed, text=text)
 
     def _column_verdict(self, study: Study) -> Verdict:
-        outside = [] if ANY in self.columns else sorted(
-            {column.name for column in study.columns} - set(self.columns)
-        )  # fmt: skip
-        return Verdict(
-            rule="columns",
-            passed=not outside,
-            text=f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed",
-        )
+        names = {column.name for column in study.columns}
+        outside = [] if ANY in self.columns else sorted(names - set(self.columns))
+        text = f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed"
+        return Verdict(rule="columns", passed=not outside, text=text)
 
     def _person_verdicts(self, study: Study) -> tuple[Verdict, ...]:
         """Return the verdicts on the person column and the sites per person, which the site defines."""
-        stated, sites = study.person_column or "", study.max_sites_per_person
-        matches_site = stated == self.person_column
+        stated, own, sites = study.person_column or "", self.person_column, study.max_sites_per_person
+        differ = f"in the study {_person(stated)}, at the site {_person(own)}; both must be equal"
+        text = _person(own) if stated == own else differ
         return (
-            Verdict(
-                rule="person_column",
-                passed=matches_site,
-                text=_person(stated)
-                if matches_site
-                else f"in the study {_person(stated)}, at the site {_person(self.person_column)}; "
-                "both must be equal",
-            ),
+            Verdict(rule="person_column", passed=stated == own, text=text),
             lower_limit_verdict("sites_per_person", "max_sites_per_person", sites, self.sites_per_person),
         )
 
     def _size_verdicts(self, study: Study) -> tuple[Verdict, ...]:
-        cohort, most = study.federation.minimum_cohort, study.max_records
-        acceptable = cohort <= self.minimum_records
-        max_dimension = self.max_columns_per_record * self.minimum_records
+        cohort, most, least = study.federation.minimum_cohort, study.max_records, self.minimum_records
+        wide, fits = self.max_columns_per_record, cohort <= least
+        advice = "" if fits else ": lower it in the study, or raise the site's minimum_records"
+        columns = f"{study.dimension} columns; at most {wide * least:g}: {wide:g} for each of {least} records"
+        records = f"the study's minimum_cohort {cohort}; at most {least}{advice}"
         return (
-            Verdict(
-                rule="max_columns_per_record",
-                passed=study.dimension <= max_dimension,
-                text=f"{study.dimension} columns; at most {max_dimension:g}: "
-                f"{self.max_columns_per_record:g} for each of {self.minimum_records} records",
-            ),
-            Verdict(
-                rule="minimum_records",
-                passed=acceptable,
-                text=f"the study's minimum_cohort {cohort}; at most {self.minimum_records}"
-                + ("" if acceptable else ": lower it in the study, or raise the site's minimum_records"),
-            ),
+            Verdict(rule="max_columns_per_record", passed=study.dimension <= wide * least, text=columns),
+            Verdict(rule="minimum_records", passed=fits, text=records),
             lower_limit_verdict("maximum_records", "max_records", most, self.maximum_records, lowering=True),
         )
 
@@ -223,14 +194,10 @@ class Policy:
         """Return the verdict on the records in each sum, for a file of the minimum size."""
         parts, least = plan.batches, self.minimum_records_per_batch
         passed = parts == 1 or self.minimum_records >= parts * least
-        text = f"{parts} batches of {self.minimum_records} records; at least {least} in each" + (
-            "" if passed else ": lower batches in the study, or raise the site's minimum_records"
-        )
-        return Verdict(
-            rule="minimum_records_per_batch",
-            passed=passed,
-            text="every sum is over all records" if parts == 1 else text,
-        )
+        advice = "" if passed else ": lower batches in the study, or raise the site's minimum_records"
+        in_batches = f"{parts} batches of {self.minimum_records} records; at least {least} in each{advice}"
+        text = "every sum is over all records" if parts == 1 else in_batches
+        return Verdict(rule="minimum_records_per_batch", passed=passed, text=text)
 
     def require(self, plan: Plan, now: int) -> None:
         """Require that `plan` passes every rule at the Unix time `now`. Raises ForbiddenByRule: naming the
@@ -244,16 +211,11 @@ class Policy:
         """Require a number of persons within the site's minimum and maximum. Raises RequestError: code
         `too-few-records` or `too-many-records`; the number is not in the message."""
         if persons < self.minimum_records:
-            raise RequestError(
-                Code.TOO_FEW_RECORDS,
-                f"fewer persons in the file than the site's minimum_records = {self.minimum_records}",
-            )
+            few = f"fewer persons in the file than the site's minimum_records = {self.minimum_records}"
+            raise RequestError(Code.TOO_FEW_RECORDS, few)
         if persons > self.maximum_records:
-            raise RequestError(
-                Code.TOO_MANY_RECORDS,
-                f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
-                "raise it in site.toml",
-            )
+            many = f"more persons in the file than the site's maximum_records = {self.maximum_records}"
+            raise RequestError(Code.TOO_MANY_RECORDS, f"{many}; raise it in site.toml")
 
 
 def _person(column: str) -> str:

@@ -84,7 +84,6 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
 
 
 def sets_text(view: list[dict[str, Any]]) -> str:
-    """Return a line for each of `sets`."""
     return "\n".join(
         f"{round_label(one['round'])}, attempt {one['attempt']}, "
         f"{'answered' if one['answered'] else 'REFUSED'}: {', '.join(one['sites'])}"

@@ -7,7 +7,7 @@ reveals no more than the refusal.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from eigenveil.aggregation import Contribution
@@ -33,14 +33,14 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 MAX_LOADED_STUDIES = 4  # studies with loaded records; one more unloads the oldest
 
 
+@dataclass(eq=False)
 class RecordAnswers:
     """Answers of one site, from the records that `engine` stores."""
 
-    def __init__(self, policy: Policy, store: SiteStore, engine: RecordEngine) -> None:
-        self._policy = policy
-        self._store = store
-        self._engine = engine
-        self._loaded_records: dict[str, LoadedRecords] = {}
+    _policy: Policy
+    _store: SiteStore
+    _engine: RecordEngine
+    _loaded_records: dict[str, LoadedRecords] = field(default_factory=dict, init=False)
 
     def values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
         """Return the answer; load and compute in any case, and only then raise an error of the records."""
@@ -148,7 +148,6 @@ class MaskedReplies:
         self._exact_answers: dict[str, tuple[str, IntArray]] = {}
 
     def retain(self, plans: Container[str]) -> None:
-        """Remove all exact answers except those of `plans`."""
         for plan in [stored for stored in self._exact_answers if stored not in plans]:
             self.forget(plan)
 

@@ -139,7 +139,6 @@ class PlanDecisions:
         return [*self._declined, *self._open_plans]
 
     def forget(self, digest: str) -> None:
-        """Remove a plan whose study has ended."""
         for known in (self._plans, self._open_plans, self._declined):
             known.pop(digest, None)
 

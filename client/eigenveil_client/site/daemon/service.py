@@ -198,7 +198,6 @@ def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
 
 
 def check_approval(policy: Policy, now: int) -> Check:
-    """Return the check of the approval at the Unix time `now`."""
     verdict, days = policy.approval_verdict(now), policy.days_left(now)
     if not verdict.passed:
         text = f"{verdict.text}; no study is answered"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce, wraps
 from operator import add
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -159,18 +159,16 @@ def _digest(records: Records) -> bytes:
     return found.digest()
 
 
+@dataclass(eq=False)
 class DaskEngine:
     """Engine that loads studies onto the cluster at `address`, and connects when it is needed."""
 
-    def __init__(
-        self, records_config: RecordsConfig, rules: Rules, plausible: PlausibleRanges, address: ClusterAddress
-    ) -> None:
-        self._records_config = records_config
-        self._rules = rules
-        self._plausible = plausible
-        self._address = address
-        self._connected: Cluster | None = None
-        self._warned: frozenset[str] = frozenset()
+    _records_config: RecordsConfig
+    _rules: Rules
+    _plausible: PlausibleRanges
+    _address: ClusterAddress
+    _connected: Cluster | None = field(default=None, init=False)
+    _warned: frozenset[str] = field(default=frozenset(), init=False)
 
     def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
         """See `RecordEngine.check`: each answer must be a sum over partitions."""

@@ -234,7 +234,6 @@ def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Pa
 
 
 def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
-    """Return a pin as plain values."""
     confirmed, conflict = pin.confirmed, pin.conflict
     return {
         kind.owner: pin.card.owner,

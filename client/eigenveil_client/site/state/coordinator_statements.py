@@ -80,6 +80,7 @@ class VerifiedAttempt(NamedTuple):
     signed: SignedAttempt
 
 
+@dataclass(eq=False)
 class Attempts:
     """Answered and refused attempts in `database` (whose schema includes `SCHEMA`).
 
@@ -88,8 +89,7 @@ class Attempts:
     different noise. They are deleted when a later attempt is answered or the study ends.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
     def answered(self, plan: str, round: int) -> dict[int, str]:
         """Return the digest of each answered attempt at a round, by its number."""
@@ -189,6 +189,7 @@ class VerifiedStatement:
     followed: bool
 
 
+@dataclass(eq=False)
 class Transcript:
     """Statements in `database` (whose schema includes `SCHEMA`).
 
@@ -198,8 +199,7 @@ class Transcript:
     any number of them.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
     def save(self, stated: Iterable[VerifiedStatement], change: Connection) -> None:
         """Store statements once each, within the transaction `change`. Contradicting statements are both

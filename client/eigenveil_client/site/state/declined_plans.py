@@ -9,6 +9,7 @@ that ended before a decision and without a message from this site is stored like
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -69,12 +70,12 @@ class DeclinedPlan(NamedTuple):
     ended: bool
 
 
+@dataclass(eq=False)
 class DeclinedPlans:
     """Declined plans in `database` (whose schema includes `SCHEMA`). `clock` returns Unix seconds."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
-        self._database = database
-        self._clock = clock
+    _database: Database
+    _clock: Callable[[], int]
 
     def get(self, digest: str) -> DeclinedPlan | None:
         """Return a declined plan if it is among the latest `MOST_DIGESTS`."""
@@ -127,6 +128,7 @@ class DeclinedPlans:
         return self._database.rows("SELECT * FROM decline_counts ORDER BY day, analyst, rule")
 
 
+@dataclass(eq=False)
 class DeclinedProofs:
     """Declined plans stored whole as proof, in `database` (whose schema includes `SCHEMA`): the coordinator
     signed them under an analyst's name, and the analyst's key did not.
@@ -135,8 +137,7 @@ class DeclinedProofs:
     person deletes them. A plan under a name known here displaces the latest under an unknown name, because
     names are easily invented. The bytes do not prove who made the plan."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
     def add(self, proof: ReceivedPlan, reason: Code, change: Connection, *, named: bool) -> None:
         """Store a plan within the transaction `change`, unless it is stored already or exceeds the limits.

@@ -104,12 +104,12 @@ class EgressRow(EgressMessage):
     digest: str
 
 
+@dataclass(eq=False)
 class EgressLedger:
     """Egress rows and their queries in `database` (whose schema includes `SCHEMA`)."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
-        self._database = database
-        self._clock = clock
+    _database: Database
+    _clock: Callable[[], int]
 
     def append(self, sent: EgressMessage, change: Connection) -> None:
         """Add a row within the transaction `change`."""
@@ -283,12 +283,12 @@ class Traffic:
         return [dict(row) for row in rows]
 
 
+@dataclass(eq=False)
 class CountedStub:
     """Coordinator's stub whose unary calls are counted, each retry separately."""
 
-    def __init__(self, stub: rpc.CoordinatorAsyncStub, traffic: Traffic) -> None:
-        self._stub = stub
-        self._traffic = traffic
+    _stub: rpc.CoordinatorAsyncStub
+    _traffic: Traffic
 
     def __getattr__(self, kind: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._stub, kind)

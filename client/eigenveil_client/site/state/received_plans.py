@@ -144,16 +144,14 @@ class ReceivedPlan:
             return False
 
 
+@dataclass(eq=False)
 class ReceivedPlans:
     """Received plans in `database` (whose schema includes `SCHEMA`). `declined` returns the digests of the
     declined plans with a prefix."""
 
-    def __init__(
-        self, database: Database, declined: Callable[[str], list[str]], clock: Callable[[], int]
-    ) -> None:
-        self._database = database
-        self._declined = declined
-        self._clock = clock
+    _database: Database
+    _declined: Callable[[str], list[str]]
+    _clock: Callable[[], int]
 
     def all(self) -> list[ReceivedPlan]:
         """Return every received plan, oldest first."""

@@ -75,7 +75,6 @@ class ConsentSummary:
 
     @property
     def signature(self) -> SignatureStatus:
-        """Status of the analyst's signature."""
         return SignatureStatus(self.told["analyst_signature"]["status"])
 
     @property
@@ -106,7 +105,6 @@ class ConsentSummary:
 
 
 def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
-    """Return the consent summary of a received study."""
     plan = seen.read_plan()
     told = consent.explain_plan(config, store, plan, seen.signed)
     # The federation's dictionary, or else this site's.
