@@ -129,11 +129,6 @@ def card_row(card: SiteKeyCard) -> dict[str, Any]:
     }
 
 
-def _header(folder: Path) -> dict[str, Any]:
-    own = own_card(folder)
-    return {"site_card": own and card_row(own)}
-
-
 def _heading(view: dict[str, Any]) -> str:
     own, todo = view["site_card"], "none yet; make it: eigenveil-site peers export"
     return f"this site's key card: {own['fingerprint'] + '  (' + own['site'] + ')' if own else todo}"
@@ -150,7 +145,7 @@ PEERS: RosterKind[SiteKeyCard] = RosterKind(
     duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: "
     "eigenveil-site peers export",
     own=own_card,
-    header=lambda folder: {"own": card_row(SiteKeys.read(folder).card) if has_keys(folder) else None},
+    header=lambda folder: {"site_card": card_row(SiteKeys.read(folder).card) if has_keys(folder) else None},
     heading=_heading,
     empty="no other site's key card is here: eigenveil-site peers import FILE",
     changed="changed: nothing is sent until a person decides; see eigenveil-site check",
