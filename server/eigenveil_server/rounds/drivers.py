@@ -43,8 +43,7 @@ class RoundDriver(ABC):
     make_event: Callable[[Round, int], pb.StudyEvent]
 
     def resume(self, session: StudySession) -> Round | None:
-        """Open the query at which this process resumes a study, after the stored release; None if there is
-        none. Raises as `dispatch`."""
+        """Open the query at which this process resumes a study, after the stored release; as `dispatch`."""
         query, studies = session.pending, self.repository.studies
         last = studies.released(query.plan_digest, query.round - 1) if query and query.round else None
         return self.dispatch(session, last, {})
@@ -85,23 +84,20 @@ class RoundDriver(ABC):
 
     @abstractmethod
     def _opened(self, round_query: RoundQuery, ready: Mapping[str, str]) -> tuple[Round, Cost | None]:
-        """Return the round of a query, and the cost of the attempt whose set of sites is fixed with it; None
-        without an attempt, or if an earlier process fixed it."""
+        """Return the round of a query, and the cost of an attempt whose set is fixed with it, if any."""
 
     @abstractmethod
     async def answered(self, opened: Round) -> Round:
         """Wait for all awaited answers or for the deadline; return the round in its latest attempt."""
 
     def _earlier_answers(self, round_query: RoundQuery, attempt: int = 0) -> RoundAnswers:
-        """Return the answers to this query, or to that attempt, from before this process, and the sites that
-        declined it or the whole study."""
+        """Return the answers from before this process, and who declined the query or the whole study."""
         studies, study = self.repository.studies, round_query.plan_digest
         earlier = studies.answers(study, round_query.round, attempt)
         return replace(earlier, declined=studies.declined(study) | earlier.declined)
 
     def _assign(self, opened: Round, message: pb.NextWorkResponse, at: int) -> None:
-        """Give a round that was opened `at` its message for sites: `message` with the deadline, and with the
-        members of its attempt, signed with the release key."""
+        """Set the message for sites: `message`, the deadline, and the signed members of the attempt."""
         opened.message.CopyFrom(message)
         if opened.attempt is not None:
             signed = opened.attempt.signed(self.sign)
@@ -176,8 +172,7 @@ class MaskedDriver(RoundDriver):
     on_next_attempt: Callable[[Round], None]
 
     def _opened(self, round_query: RoundQuery, ready: Mapping[str, str]) -> tuple[Round, Cost | None]:
-        """The first attempt is for the sites in `ready`, if they suffice: that saves a round trip. A stored
-        attempt is resumed."""
+        """As above; the first attempt is for the sites in `ready`, if they suffice."""
         attempts = self.repository.studies.attempts(round_query.plan_digest, round_query.round)
         earlier, due = self._earlier_answers(round_query, len(attempts)), None
         denied, federation = denied_sites(self.repository.store.reader), self.study.federation

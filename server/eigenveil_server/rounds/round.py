@@ -146,8 +146,7 @@ class Round:
         return self.number if site in self._members else 0
 
     def awaits(self, site: str) -> bool:
-        """True if `site` is invited, has not declined, and has to act: a member answers, another reports
-        ready."""
+        """True if `site` has to act: a member answers, another invited site reports ready."""
         acted = self._answered if site in self._members else self._key_cards
         return not self.frozen and site in self._sites and site not in self._declined and site not in acted
 
@@ -214,8 +213,7 @@ class Round:
             )
 
     def note_ready(self, site: str, query: str, key_card: str) -> bool:
-        """Note that `site`, with this key card digest, can answer; True if that is new. Members are ready
-        already.
+        """Note that `site`, with this key card digest, can answer; True if that is new.
 
         Raises:
             PeerError: code `protocol`, it is ready for another query.
@@ -251,8 +249,7 @@ class Round:
         self._key_cards.pop(site, None)
 
     def deny(self, sites: frozenset[str]) -> None:
-        """Stop waiting for the denied sites in a masked round. A central round goes on: their earlier answers
-        stay in, and they can send none."""
+        """Stop waiting for the denied sites in a masked round; in a central one their answers stay in."""
         if self.masked:
             self._denied = sites
             for site in sites & self._key_cards.keys():
@@ -325,8 +322,7 @@ class Round:
         return sorted(self._members - self._answered)
 
     def eligible(self, *, overdue: bool = False) -> dict[str, str]:
-        """Return the sites that the next set can have, with their key cards. These are the members, without
-        those whose answers are `overdue`, and other ready sites. Declined and denied sites are left out."""
+        """Return the key cards of the sites for a next set: members, but those `overdue`, and ready sites."""
         members = {} if self.attempt is None else self.attempt.members
         there = self._answered if overdue else members.keys()
         out = self._declined.keys() | self._denied
@@ -334,8 +330,7 @@ class Round:
         return {site: key_card for site, key_card in key_cards.items() if site not in out}
 
     def check_present(self, sites: Collection[str], waiting: Collection[str]) -> None:
-        """Raise RequestError, code `study-failed`, with the reasons, unless these sites suffice for the round
-        or for its next attempt."""
+        """Raise RequestError, code `study-failed`, unless these sites suffice for the round or attempt."""
         try:
             self._federation.check_present(sites, self.number)
         except RequestError as problem:
@@ -343,8 +338,7 @@ class Round:
             raise RequestError(problem.code, f"{label}: {problem} ({reasons})") from problem
 
     def _update_ready(self) -> None:
-        """Set `ready` when due. Runs after every message, so its cost must not grow with the number of
-        sites."""
+        """Set `ready` when due. Runs after every message, so its cost must not grow with the sites."""
         out = (self._declined.keys() & self._stored) | self._denied
         if self.attempt is not None:
             due = self.is_complete or not (out - self._answered).isdisjoint(self._members)

@@ -1,7 +1,4 @@
-"""Release of one round at the coordinator: noise drawn beforehand, and the durable journal of the barrier.
-
-Charge and release are one transaction, begun on a tick; nothing is seen of a draw before it [P27].
-"""
+"""Release of one round at the coordinator: prepared noise, and the durable journal of the barrier [P27]."""
 
 from __future__ import annotations
 
@@ -48,8 +45,7 @@ class PreparedNoise:
         self._prepared = spec, self._threads.submit(self._source.draw, spec)
 
     async def wait_until_drawn(self) -> None:
-        """Wait for the prepared vector without blocking a thread. A failure is raised by `draw`, behind the
-        barrier."""
+        """Wait for the prepared vector. A failure is raised by `draw`, behind the barrier."""
         if self._prepared is not None:
             await asyncio.wait([asyncio.wrap_future(self._prepared[1])])
 

@@ -1,11 +1,9 @@
-"""Session of a running study, which continues in a subprocess once a release is wide.
+"""Session of a running study, which continues in a subprocess once a release is wide: decomposing a matrix of
+5,000 columns takes many times its memory and a minute, while the coordinator serves all other studies.
 
-Decomposing a matrix of 5,000 columns takes many times its memory and a minute, while the coordinator serves
-all other studies.
-
-`python -m eigenveil_server.rounds.study_session` first reads a plan, then releases that are charged and
-stored [P27]; each gets an answer: the study's next query, or its result. It has no access to keys, ledger or
-database. Messages go over pipes: a JSON header, and raw bytes.
+`python -m eigenveil_server.rounds.study_session` reads a plan, then releases that are charged and stored
+[P27]; each gets an answer: the next query, or the result. It has no access to keys, ledger or database.
+Messages go over pipes: a JSON header, and raw bytes.
 """
 
 from __future__ import annotations
@@ -171,17 +169,14 @@ class StudySession:
             self._local_session.feed(release)
             self.pending = self._local_session.pending
         else:
-            self._store_answer(self._feed_subprocess(release))
+            header, data = self._feed_subprocess(release)
+            if "code" in header:
+                raise error(Code(header["code"]), header["why"])
+            self.pending = query_from_proto(pb.Query.FromString(data.tobytes())) if "asks" in header else None
+            if "result" in header:
+                self._result = Result.from_dict(header["result"])
         self.spent = self.spent + release.cost
         self.releases.append(release)
-
-    def _store_answer(self, answer: Message) -> None:
-        header, data = answer
-        if "code" in header:
-            raise error(Code(header["code"]), header["why"])
-        self.pending = query_from_proto(pb.Query.FromString(data.tobytes())) if "asks" in header else None
-        if "result" in header:
-            self._result = Result.from_dict(header["result"])
 
     def _feed_subprocess(self, release: Release) -> Message:
         """Return the subprocess's answer; a subprocess that was ended is started again, once."""

@@ -1,2 +1,1 @@
-"""Tables of the coordinator: one writer, one reader, every statement about studies and the ledger. Imports no
-other folder of the coordinator."""
+"""Tables of the coordinator: one writer, one reader, and every statement about studies and the ledger."""

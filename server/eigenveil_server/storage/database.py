@@ -1,8 +1,7 @@
 """Database of the coordinator: one connection writes, the others only read.
 
-Reads never wait for a write's sync, so reads of a few rows of a file may run on the event loop. A database
-server is read beside the loop. The statements are those that SQLite and PostgreSQL share; the tables are
-declared once for each, in tables.*.sql.
+Reads never wait for a write's sync, so a few rows of a file may be read on the event loop; a database server
+is read beside it. SQLite and PostgreSQL share all statements but the declarations in tables.*.sql.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Stored directory of a federation: the dictionaries that its operator published, and the statements of its
-sites."""
+"""Stored directory of a federation: published dictionaries, and the statements of sites."""
 
 from __future__ import annotations
 

@@ -245,10 +245,8 @@ class Studies:
 
     def declined(self, digest: str) -> dict[str, str]:
         """Return the sites that declined the whole study, and why."""
-        consents_by_site = consents(self._reader, digest)
-        return {
-            site: one.reason for site, one in consents_by_site.items() if one.state is ConsentState.DECLINED
-        }
+        stated = consents(self._reader, digest).items()
+        return {site: one.reason for site, one in stated if one.state is ConsentState.DECLINED}
 
     def records(self, digest: str) -> list[RoundRecord]:
         """Return what the release states of each round besides its numbers."""

@@ -59,9 +59,11 @@ def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     )
 
 
-def add_round_event(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
-    """Append an event of an open round, unless the round was closed or its next set of sites fixed meanwhile:
-    watchers see events in order."""
+def add_round_event(change: Connection, study: str, round: int, event: pb.StudyEvent | None) -> None:
+    """Append an event of an open round, if any, unless the round was closed or its next set of sites fixed
+    meanwhile: watchers see events in order."""
+    if event is None:
+        return
     now = (
         "SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?) AND "
         "(SELECT COUNT(*) FROM attempts WHERE (study, round) = (?, ?)) = ?"

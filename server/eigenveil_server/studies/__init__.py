@@ -1,2 +1,1 @@
-"""Running studies: one session each, its consents, rounds and contributions. Imports storage, planning, keys
-and recovery; no access to connections."""
+"""Running studies: one session each, its consents, rounds and contributions; no access to connections."""

@@ -187,8 +187,7 @@ class ConsentPhase:
         return pb.NextWorkResponse(consent=bytes.fromhex(study))
 
     def newly_stated(self, site: str, poll: Poll) -> SiteConsent | None:
-        """Return the consent that `site` states, if it is new. Only a site that stores the plan can state
-        one."""
+        """Return the consent that `site` states, if it is new; only a site with the plan can state one."""
         study = self._study.digest
         if site in self._last_calls:
             self._last_calls[site] = self._repository.clock()
@@ -202,16 +201,15 @@ class ConsentPhase:
         return new if new.follows(self._consents[site]) else None
 
     def _start_after_agreement(self) -> int:
-        """Return the start time if a person agreed now. It is a whole minute: analysts read it, and must not
-        learn when exactly a person was at work. 0, at once, if the operator wants no wait."""
+        """Return the start if a person agreed now: a whole minute, as analysts must not learn when a
+        person was at work; 0, at once, if the operator wants no wait."""
         start = self._repository.clock() + self._start_delay
         return -(-start // MINUTE_MS) * MINUTE_MS if self._start_delay else 0
 
     async def note(
         self, site: str, consent: SiteConsent, event_writer: Callable[[], Change] | None = None
     ) -> None:
-        """Store the consent of a site, and notify watchers. `event_writer` is called at once; what it returns
-        runs within the transaction."""
+        """Store the consent of a site; what `event_writer` returns at once runs within the transaction."""
         study, at = self._study.digest, self._repository.clock()
         self._consents[site] = consent
         also = None if event_writer is None else event_writer()
@@ -231,8 +229,7 @@ class ConsentPhase:
         self.wake()
 
     async def _write_shared(self, also: Change) -> None:
-        """Store a consent. Those of the same moment share one transaction and one event with the status of
-        every site."""
+        """Store a consent. Those of the same moment share one transaction and one event of all sites."""
         self._pending_changes.append(also)
         if self._writing is None:
             self._writing = self._repository.begin(self._write())

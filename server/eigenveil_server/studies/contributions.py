@@ -41,8 +41,6 @@ class Contributions:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
-        # The record count of each site in a running study, in memory only [0014].
-        self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
         # The task that will store a round's answers, and the sites not logged yet.
         self._gathering: WeakKeyDictionary[Round, tuple[asyncio.Task[None], UnloggedSites]] = (
             WeakKeyDictionary()
@@ -71,12 +69,10 @@ class Contributions:
         return run.opened
 
     def note_ready(self, run: StudyRun, site: str, round: int, query: str, key_card: str) -> None:
-        """Note that a site can answer a masked round, with the digests of the query and of its key card. In
-        memory only: the site repeats it if necessary.
+        """Note that a site can answer a masked round, in memory only; `query` and `key_card` are digests.
 
         Raises:
-            RequestError: its study is not masked, `site` is not invited, the round is not open, or the site
-                declined it.
+            RequestError: not masked, not open, or `site` is not invited or declined it.
             PeerError: it is ready for another query.
         """
         opened = self._find_open_round(run, site, round)
@@ -125,18 +121,17 @@ class Contributions:
         adding = opened.add_answer(site, mac, contribution.values, work)
         repeated = await (adding if small else self._repository.finish(adding))
         if isinstance(round_query.query, Count) and not attempt:
-            self._counted.setdefault(run, {})[site] = int(contribution.values[0])
+            run.record_counts[site] = int(contribution.values[0])
         return repeated
 
     def _records(self, run: StudyRun, round_query: RoundQuery, site: str) -> range:
         """Return the possible record counts of `site`: a study reads one file at each site."""
-        counted = None if isinstance(round_query.query, Count) else self._counted.get(run, {}).get(site)
+        counted = None if isinstance(round_query.query, Count) else run.record_counts.get(site)
         most = run.plan.study.max_records
         return range(most + 1) if counted is None else range(counted, counted + 1)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
-        """True if the answer is a repetition after the round or attempt ended: the site may have lost our
-        reply [R7]."""
+        """True if the answer is a repetition after its round ended, as our reply may be lost [R7]."""
         opened, attempt = run.opened, contribution.attempt
         if (
             opened is not None
@@ -181,8 +176,7 @@ class Contributions:
 
     @asynccontextmanager
     async def _refusals_audited(self, contribution: Contribution) -> AsyncIterator[None]:
-        """Audit why a contribution is refused, before its site hears of it; an operator hears of all but late
-        ones."""
+        """Audit a refused contribution before its site hears of it; report it unless it is late."""
         try:
             yield
         except LateAnswer:
@@ -199,10 +193,7 @@ class Contributions:
             raise
 
     async def _note_late(self, contribution: Contribution) -> None:
-        """Audit a late answer with its keyed digest; its values are dropped [R7].
-
-        There is one row for a site and a round, so that late answers cannot fill the disk.
-        """
+        """Audit a late answer with its keyed digest [R7]; one row for a round cannot fill the disk."""
         study, site, round = contribution.plan_digest, contribution.site, contribution.round
         about, mac = f"study {study} round {round} mac ", await self._mac(contribution)
         at, subject = self._repository.clock(), f"site/{site}"
@@ -219,8 +210,7 @@ class Contributions:
     def _stored(
         self, run: StudyRun, opened: Round, site: str, event_name: str = ANSWERED
     ) -> asyncio.Task[None]:
-        """Return the task that stores all answers received by now. They share one transaction, one event and
-        one log line."""
+        """Return the task that stores all answers by now, with one transaction, event and log line."""
         if opened not in self._gathering:
             sites: UnloggedSites = {}
             self._gathering[opened] = self._repository.begin(self._store(run, opened, sites)), sites
@@ -244,8 +234,7 @@ class Contributions:
 
         def change(connection: Connection) -> None:
             study_writes.add_answers(connection, study, round, opened.number, macs)
-            if event is not None:
-                study_writes.add_round_event(connection, study, round, event)
+            study_writes.add_round_event(connection, study, round, event)
             failpoint("answer-storing")
 
         await self._repository.writer.write(change)
@@ -254,15 +243,13 @@ class Contributions:
         self._runtime.change_events.news.notify()
 
     def _news(self, run: StudyRun, opened: Round) -> pb.StudyEvent | None:
-        """Return the event with every site's status; None once the round is closed, since its release reports
-        that [P27]."""
+        """Return the event of the round; None once that is frozen: its release reports that [P27]."""
         return None if opened.frozen else run.event(opened)
 
     async def decline(
         self, run: StudyRun, site: str, round: int, decline: SiteConsent, by_person: bool
     ) -> None:
-        """Note that a site will not answer a round; or the study, before the first round or if a person
-        declines.
+        """Note that a site declines a round; or the study, before the first or if a person declines.
 
         Raises:
             RequestError: the round is not open, or the site answered it.
@@ -284,8 +271,7 @@ class Contributions:
 
         def change(connection: Connection) -> None:
             study_writes.add_decline(connection, study, round, site, reason)
-            if event is not None:
-                study_writes.add_round_event(connection, study, round, event)
+            study_writes.add_round_event(connection, study, round, event)
             audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
             failpoint("decline-storing")
 

@@ -24,7 +24,7 @@ from eigenveil_server.recovery.checkpoints import awaited_sites
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import StudyState, denied_sites
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota, summary_of
+from eigenveil_server.storage.submissions import SubmissionQuota, summary_of
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.runtime import Poll, Runtime
 from eigenveil_server.studies.study_run import StudyRun
@@ -51,17 +51,14 @@ class StudyEngine:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
         self._states: dict[str, StudyState] = {}  # of every study
-        self._approvals = OperatorApprovals(
-            runtime.repository, runtime.compute, runtime.change_events, self._start_lock, self._launch
-        )
+        self._approvals = OperatorApprovals(runtime, self._start_lock, self._launch)
         self._background: list[asyncio.Task[None]] = []
         self._polls_to_end: set[str] = set()
         self._denied = denied_sites(runtime.repository.store.reader)
         self.closing = False
 
     async def start(self) -> None:
-        """Resume every study of the last process; after a restore, once every site has presented its
-        checkpoint [R20]."""
+        """Resume all studies; after a restore, once every site has presented its checkpoint [R20]."""
         self._states = await self._read(self._repository.studies.states)
         if await self._awaited():
             work = self._resume_when_complete()
@@ -180,24 +177,27 @@ class StudyEngine:
             if known is None:
                 await self._read(self.submissions.check_quota, wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
-                awaiting_approval, compute = wanted.state is StudyState.AWAITING, self._runtime.compute
-                summary = await compute.run(summary_of, wanted.plan_json)
-                if awaiting_approval:
-                    await compute.run(self._approvals.store_waiting, wanted, self._quota, summary)
-                else:
-                    await compute.run(self._reserve, wanted, plan, summary)
+                await self._runtime.compute.run(self._store, wanted, plan)
                 failpoint("study-reserved")
-                event = "study-awaits-approval" if awaiting_approval else "study-submitted"
+                awaits = wanted.state is StudyState.AWAITING
+                event = "study-awaits-approval" if awaits else "study-submitted"
                 log.event(event, study=wanted.digest, analyst=wanted.analyst)
             await self._launch(known or wanted, plan)
         return known or wanted
 
-    def _reserve(self, stored: StoredStudy, plan: Plan, summary: PlanSummary) -> None:
+    def _store(self, wanted: StoredStudy, plan: Plan) -> None:
+        """Store a study, with its reservation unless it waits for approval. Raises as `add_study`."""
+        summary = summary_of(wanted.plan_json)
+        if wanted.state is StudyState.AWAITING:
+            with self._repository.store.writer.transaction() as change:
+                study_writes.add_study(change, wanted, "awaiting", self._quota, summary)
+            return
+
         def insert(change: Connection) -> None:
-            study_writes.add_study(change, stored, "submitted", self._quota, summary)
+            study_writes.add_study(change, wanted, "submitted", self._quota, summary)
             failpoint("study-reserving")
 
-        self._repository.ledger.reserve(stored.digest, plan.cost, insert, gaussian=plan.gaussian)
+        self._repository.ledger.reserve(wanted.digest, plan.cost, insert, gaussian=plan.gaussian)
 
     async def cancel(self, digest: str, analyst: str) -> None:
         """Stop a study of this analyst; what it spent stays spent.

@@ -1,7 +1,7 @@
 """Studies that wait for the operator's approval, and the operator's decisions.
 
-A waiting study reserves nothing. `eigenveil-coordinator approve` and `refuse` run in their own processes and
-write one line of the audit log. The serving coordinator reads it there, also after a restart.
+A waiting study reserves nothing. `approve` and `refuse` run in their own processes and write one line of the
+audit log. The serving coordinator reads it there, also after a restart.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
 from eigenveil_common.storage.database import Database
 from eigenveil_server.config import Config
-from eigenveil_server.process import Compute, unix_ms
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit, existing_store
-from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
-from eigenveil_server.storage.submissions import ListedStudy, PlanSummary, StudyLists, SubmissionQuota
-from eigenveil_server.studies.runtime import ChangeEvents
+from eigenveil_server.storage.submissions import ListedStudy, StudyLists
+from eigenveil_server.studies.runtime import Runtime
 
 APPROVED, REFUSED = "study-approved", "study-refused"
 LOOK_SECONDS = 0.5
@@ -33,54 +32,44 @@ MIN_DIGEST_DIGITS = 6  # of a study's digest
 
 @dataclass(frozen=True, slots=True)
 class OperatorApprovals:
-    """Approvals in the serving coordinator. `launch` drives a study; the start lock is held while one
-    begins."""
+    """Approvals in the serving coordinator. `launch` drives a study; starts share the lock."""
 
-    _repository: Repository
-    _compute: Compute
-    _change_events: ChangeEvents
+    _runtime: Runtime
     _start_lock: asyncio.Lock
     _launch: Callable[[StoredStudy, Plan], Awaitable[None]]
-
-    def store_waiting(self, stored: StoredStudy, quota: SubmissionQuota, summary: PlanSummary) -> None:
-        """Store a study that waits for approval; nothing is reserved for it. It has a transaction of its own,
-        since it may be refused. Raises as `add_study`."""
-        with self._repository.store.writer.transaction() as change:
-            study_writes.add_study(change, stored, "awaiting", quota, summary)
 
     async def apply_decisions(self) -> None:
         """Begin or end the studies that the operator has decided on, in a loop."""
         while True:
-            store = self._repository.store
+            store = self._runtime.repository.store
             for stored, approved in await store.read(decided, store.reader):
                 act = self._begin(stored) if approved else self.end_waiting(stored, "refused by the operator")
-                await self._repository.finish(act)
+                await self._runtime.repository.finish(act)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _begin(self, stored: StoredStudy) -> None:
-        """Reserve the study's budget and start it. The study ends if the budget is gone, or if this version
-        cannot run its plan."""
+        """Reserve the budget and start the study; end it if the budget is gone or its version is another."""
         try:
-            plan = await self._compute.run(self._repository.studies.plan_of, stored)
+            plan = await self._runtime.plan(stored)
         except PeerError as problem:
             if problem.code is not Code.VERSION:
                 raise
             await self.end_waiting(stored, str(problem), StudyState.FAILED)
             return
-        begun = replace(stored, state=StudyState.RUNNING, started_at=self._repository.clock())
+        begun = replace(stored, state=StudyState.RUNNING, started_at=self._runtime.repository.clock())
         begin = partial(study_writes.begin_study, begun=begun)
         async with self._start_lock:
             if not await self._awaits(stored):
                 return  # cancelled meanwhile
             try:
-                reserve = partial(self._repository.ledger.reserve, gaussian=plan.gaussian)
-                await self._compute.run(reserve, stored.digest, plan.cost, begin)
+                reserve = partial(self._runtime.repository.ledger.reserve, gaussian=plan.gaussian)
+                await self._runtime.compute.run(reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
                 failure = str(problem)
             else:
                 await self._launch(begun, plan)
                 log.event(APPROVED, study=stored.digest, analyst=stored.analyst)
-                self._change_events.news.notify()
+                self._runtime.change_events.news.notify()
                 return
         await self.end_waiting(stored, failure, StudyState.FAILED)
 
@@ -91,15 +80,17 @@ class OperatorApprovals:
         async with self._start_lock:
             if not await self._awaits(stored):
                 return
-            at = self._repository.clock()
-            await self._repository.writer.write(
+            at = self._runtime.repository.clock()
+            await self._runtime.repository.writer.write(
                 lambda change: study_writes.end_unstarted(change, stored, state, at, why)
             )
         log.event(f"study-{state.value}", study=stored.digest, analyst=stored.analyst)
-        self._change_events.news.notify()
+        self._runtime.change_events.news.notify()
 
     async def _awaits(self, stored: StoredStudy) -> bool:
-        state = await self._repository.store.read(self._repository.studies.state, stored.digest)
+        state = await self._runtime.repository.store.read(
+            self._runtime.repository.studies.state, stored.digest
+        )
         return state is StudyState.AWAITING
 
 

@@ -1,7 +1,4 @@
-"""Runtime shared by the studies of one process, with events that wake waiting calls and the polls of sites.
-
-A poll is the state of a site, sent with every request for work [R5] [R24].
-"""
+"""Runtime shared by the studies of one process, events that wake calls, and polls of sites [R5] [R24]."""
 
 from __future__ import annotations
 
@@ -111,11 +108,7 @@ class Poll:
 
 
 def parse_poll(request: pb.NextWorkRequest) -> Poll:
-    """Return the poll in `request`.
-
-    Raises:
-        PeerError: code `protocol`: it names too much, or contradicts itself.
-    """
+    """Return the poll in `request`. Raises PeerError as `Poll`, and if it names too much."""
     listed = (
         request.known_plans,
         request.answered,

@@ -67,6 +67,7 @@ class StudyRun:
         self._runtime = runtime
         self._repository = runtime.repository
         self._noise = PreparedNoise(runtime.noise, runtime.compute.draws)
+        self.record_counts: dict[str, int] = {}  # of each site, in memory only [0014]
         self._cancelled = False
         self.consent = ConsentPhase(
             stored, plan.study.federation, runtime.repository, runtime.change_events.news, config
@@ -173,8 +174,7 @@ class StudyRun:
     def _follow(
         self, session: StudySession, release: Release, last: pb.SealedRound | None, ready: Mapping[str, str]
     ) -> Round | None:
-        """Feed a charged and stored release to the algorithm, and open the next query, for the members of the
-        last set and other ready sites. Off the event loop [P27]."""
+        """Feed a stored release to the algorithm, and open the next query, off the event loop [P27]."""
         session.feed(release)
         failpoint("round-followed")
         if session.pending is not None:
@@ -279,8 +279,7 @@ class StudyRun:
         state: StudyState = StudyState.RUNNING,
         failure: str = "",
     ) -> pb.StudyEvent:
-        """Return the event of a study and its round as it is, with the micro-rho `spent` by then; None: by
-        now."""
+        """Return the event of the study and its round with the micro-rho `spent` by then; None: by now."""
         event = pb.StudyEvent(
             state=state.proto,
             spent_micro_rho=self._repository.ledger.spent(self.digest) if spent is None else spent,
@@ -303,9 +302,8 @@ class StudyRun:
             self.opened.ready.set()
 
     def assignment(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
-        """Return the message that waits for `site`, else None. Before the first round it is the request for
-        consent, then the open round or attempt. None if the site is answering, or if a person there must
-        agree first."""
+        """Return the message for `site`: the request for consent, then the open round or attempt. None if
+        it is answering, or if a person there must agree first."""
         if self.consent.open:
             return self.consent.assignment(site, poll)
         opened = self.opened

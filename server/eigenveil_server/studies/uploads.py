@@ -1,7 +1,7 @@
 """Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8], and the queue for them.
 
-Chunks are written into one array, which is checked and added in place. A limited number of bytes may be on
-the way at a time, and sites wait for a slot in turn [0031].
+Chunks are written into one array, which is added in place. The bytes on the way are limited, and sites wait
+for a slot in turn [0031].
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class UploadQueue:
     async def wait(
         self, key: UploadKey, is_under_way: Callable[[], bool], has_slot: Callable[[], bool]
     ) -> None:
-        """Return once `key` is first in the queue and `has_slot`, or its upload is open. A repeated call
-        takes no second turn.
+        """Return once `key` is first and `has_slot`, or its upload is open; repeating takes no second turn.
 
         Raises:
             RequestError: code `not-ready`, not within `SLOT_WAIT_SECONDS`.
@@ -201,8 +200,7 @@ class Upload:
 
 
 class Uploads:
-    """Open uploads, at most `limit` that are not added yet. `is_open` is True for the current round and
-    attempt of a study."""
+    """Open uploads, at most `limit` not added yet. `is_open` is True for the current attempt of a study."""
 
     def __init__(self, limit: int, is_open: IsOpen, queue: UploadQueue | None = None) -> None:
         self._limit = limit
@@ -216,8 +214,7 @@ class Uploads:
 
         Raises:
             PeerError: not the length that the query requires.
-            RequestError: code `not-ready`: too many are open, or others are before it; the site stays in the
-                queue if it calls again soon.
+            RequestError: code `not-ready`: too many are open, or others are first; the site keeps its turn.
         """
         if wanted.total_bytes != due_bytes:
             raise PeerError(
@@ -275,11 +272,7 @@ class Uploads:
         return upload.deciding.locked() or self._queue.clock() - upload.moved_at < STALLED_SECONDS
 
     def get(self, id: bytes, site: str) -> Upload:
-        """Return an open upload of this site.
-
-        Raises:
-            RequestError: code `not-found`.
-        """
+        """Return an open upload of this site, or raise RequestError, code `not-found`."""
         upload = self._by_id.get(id)
         if upload is None or upload.site != site:
             raise RequestError(Code.NOT_FOUND, "this upload is not open; open it again if its round is open")
