@@ -54,7 +54,7 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[ListedStudy]) -> d
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
-        "but_for": conversion.failure_probability(ledger.limit),
+        "failure_probability": conversion.failure_probability(ledger.limit),
         "micro_rho": budget,
         "spent_micro_rho": spent,
         "reserved_micro_rho": committed - spent,
@@ -139,7 +139,7 @@ def _budget_text(budget: dict[str, Any]) -> str:
     for name, more in (budget["studies_left"] or {}).items():
         like = f", {more} {'study' if more == 1 else 'studies'} like {name}"
     return (
-        f"Budget     {conversion.spent(whole)}, but for {budget['but_for']}"
+        f"Budget     {conversion.spent(whole)}, except with probability {budget['failure_probability']}"
         + ("; all its noise is Gaussian\n" if budget["exact"] else "\n")
         + f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{like}\n"
         f"  spent: {spent.spent(budget['spent_micro_rho'])}; "

@@ -151,7 +151,7 @@ def amount(
         "epsilon_gaussian": exactly,
         "epsilon_replace_one": view.replaced(micro_rho),
         "of_micro_rho": of,
-        "but_for": view.failure_probability(whole),
+        "failure_probability": view.failure_probability(whole),
     }
 
 
@@ -160,7 +160,7 @@ def amount_text(amount: dict[str, Any], delta: float) -> str:
     view = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
     text = view.spent(micro_rho) if whole is None else view.left(micro_rho, whole)
-    return f"{text}, except with probability {amount['but_for']}"
+    return f"{text}, except with probability {amount['failure_probability']}"
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def show_transition(
     text = f"study {received.plan[:12]} is {status.value} (it was {received.status.value})"
     if cost.micro_rho:
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
-        text += f"; freed: {again}, except with probability {freed['but_for']}"
+        text += f"; freed: {again}, except with probability {freed['failure_probability']}"
     print_result(view, as_json, text)
 
 
