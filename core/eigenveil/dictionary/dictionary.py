@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 
@@ -81,10 +81,8 @@ class DictionaryColumn:
         )
         low, high = self.plausible_lower, self.plausible_upper
         need((low is None) == (high is None), f"{where}: state both plausible_lower and plausible_upper")
-        need(
-            low is None or high is None or low < high,
-            f"{where}: the plausible range {low} to {high} is empty",
-        )
+        rising = low is None or high is None or low < high
+        need(rising, f"{where}: the plausible range {low} to {high} is empty")
 
     def _check_levels(self, where: str) -> None:
         category = self.type is ColumnType.CATEGORY
@@ -103,10 +101,8 @@ class DictionaryColumn:
     def columns(self) -> tuple[Column, ...]:
         """Columns that studies may name: the column itself, or one for each level of a category."""
         names = [f"{self.name}{LEVEL_SEPARATOR}{level}" for level in self.levels] or [self.name]
-        return tuple(
-            Column(name=name, unit=self.unit, lower=self.lower, upper=self.upper, fill=self.fill)
-            for name in names
-        )
+        first = Column(name=names[0], unit=self.unit, lower=self.lower, upper=self.upper, fill=self.fill)
+        return tuple(replace(first, name=name) for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

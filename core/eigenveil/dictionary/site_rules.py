@@ -123,10 +123,9 @@ class StatedRules:
     def _about_noise(self, plan: Plan) -> Verdict:
         """Return the verdict on the noise; a budget counted in mu covers Gaussian noise only."""
         passed = plan.gaussian or self.noise == NoiseRule.ANY.value
-        text = (
-            "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {shown(plan.study.delta)}"
-        )
-        return Verdict(rule="noise", passed=passed, text=f"{text}; allowed: {self.noise}")
+        delta = shown(plan.study.delta)
+        noise = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {delta}"
+        return Verdict(rule="noise", passed=passed, text=f"{noise}; allowed: {self.noise}")
 
     def _about_trust(self, study: Study) -> list[Verdict]:
         """Return the verdicts on trust; the rules on other sites apply under secure aggregation only."""

@@ -31,10 +31,8 @@ class PublicNorm:
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(
-            math.isfinite(self.norm) and self.norm > 0,
-            f"radius: norm = {self.norm} must be a finite number above 0",
-        )
+        fits = math.isfinite(self.norm) and self.norm > 0
+        need(fits, f"radius: norm = {self.norm} must be a finite number above 0")
 
 
 # None: balance noise and clipping bias. A number: the quantile of the norms; 1.0 clips no record.
@@ -59,13 +57,12 @@ def stated_norm(radius: Radius) -> float:
 
 def unused_norm_warning(radius: Radius, reach: float) -> tuple[str, ...]:
     """Return a warning if no record within the public bounds can exceed the stated norm."""
-    if not reach <= stated_norm(radius) < math.inf:
-        return ()
+    norm = stated_norm(radius)
     sentence = (
         f"radius: no record within the public bounds has a norm above {reach:.4g} in scaled units, so norm = "
-        f'{stated_norm(radius):g} has no effect. State the norm in scaled units, or radius = "none"'
+        f'{norm:g} has no effect. State the norm in scaled units, or radius = "none"'
     )
-    return (sentence,)
+    return (sentence,) if reach <= norm < math.inf else ()
 
 
 def radius_from(value: Any) -> Radius:

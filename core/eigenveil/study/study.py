@@ -159,14 +159,10 @@ class Federation:
         need(len(invited) == many, "a site is invited twice")
         for name in self.required:
             need(name in invited, f"required site {name!r} is not among the invited sites")
-        need(
-            1 <= self.least <= many,
-            f"quorum {self.quorum} must lie between 1 and the {many} invited sites",
-        )
-        need(
-            math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
-            f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
-        )
+        quorum, seconds = self.quorum, self.deadline_seconds
+        need(1 <= self.least <= many, f"quorum {quorum} must lie between 1 and the {many} invited sites")
+        in_week = math.isfinite(seconds) and 0 < seconds <= 7 * 86400
+        need(in_week, f"deadline_seconds must lie between 0 and a week, got {seconds}")
         check_range(self, "minimum_cohort", MAX_RECORDS)
 
     @property
@@ -182,8 +178,7 @@ class Federation:
 
     def lacking(self, present: Collection[str]) -> str:
         """Return the reason why the sites `present` are too few for a round; empty if they suffice."""
-        missing = [name for name in self.required if name not in present]
-        if missing:
+        if missing := [name for name in self.required if name not in present]:
             return f"required sites did not answer: {', '.join(missing)}"
         few = len(present) < self.least
         return f"{len(present)} of the {self.least} sites needed answered" if few else ""
@@ -302,19 +297,15 @@ class Study:
         fits = 1 <= self.components <= d
         need(fits, f"components = {self.components} must lie between 1 and the {d} columns")
         for column in self.columns if self.missing is Missing.FILL else ():
-            need(
-                column.fill is not None, f'column {column.name!r}: missing = "fill" needs a public fill value'
-            )
+            filled = column.fill is not None
+            need(filled, f'column {column.name!r}: missing = "fill" needs a public fill value')
 
     def _check_privacy(self) -> None:
-        need(
-            0 < self.epsilon <= MAX_EPSILON,
-            f"epsilon must be a finite number above 0 and at most {shown(MAX_EPSILON)}, got {self.epsilon}",
-        )
-        need(
-            math.isfinite(self.delta) and 0 <= self.delta < 1,
-            f"delta must be 0 (pure differential privacy) or between 0 and 1, got {self.delta}",
-        )
+        epsilon, delta, most = self.epsilon, self.delta, shown(MAX_EPSILON)
+        fits = 0 < epsilon <= MAX_EPSILON
+        need(fits, f"epsilon must be a finite number above 0 and at most {most}, got {epsilon}")
+        fits = math.isfinite(delta) and 0 <= delta < 1
+        need(fits, f"delta must be 0 (pure differential privacy) or between 0 and 1, got {delta}")
 
     def _check_trust(self) -> None:
         if not self.masked:

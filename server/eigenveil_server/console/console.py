@@ -50,11 +50,8 @@ class ConsoleServer:
         """Start to serve. Return the port. Raises: RequestError, the address is taken."""
         serving, config = self._serving, self._serving.config
         port = await self._listener.open(*split_listen(self._console.listen))
-        data, hosts = (
-            ConsoleData.of(config, serving.runtime.repository),
-            host_names(config, self._console, port),
-        )
-        self._context = PageContext(serving, data, hosts, FORMATTERS)
+        data = ConsoleData.of(config, serving.runtime.repository)
+        self._context = PageContext(serving, data, host_names(config, self._console, port), FORMATTERS)
         await self._listener.serve(self._application())
         return port
 

@@ -112,9 +112,8 @@ def warnings(data: ConsoleData, overviews: tuple[SiteOverview, ...], now: int) -
         elif ends is not None and ends - now < SOON_DAYS * DAY_MS:
             yield f"The certificate of {one.name} expires in {SOON_DAYS:g} days or less and was not renewed."
     for study in data.lists.in_states(StudyState.AWAITING):
-        yield (
-            f"{study.name} by {study.analyst} waits for approval: eigenveil-coordinator approve, or refuse."
-        )
+        about = f"{study.name} by {study.analyst}"
+        yield f"{about} waits for approval: eigenveil-coordinator approve, or refuse."
     current = budget(data)
     if 1 - current.share_spent - current.share_reserved < LOW_BUDGET_SHARE:
         yield f"Less than {LOW_BUDGET_SHARE:.0%} of the budget is left: {current.left}."

@@ -128,9 +128,8 @@ class SubmissionPages:
     async def form(self, request: Request) -> Response:
         """Page with the form, empty or as sent: with search results, prediction or draft; or the file."""
         if request.method != "POST":
-            return await self._page(
-                request, submission.new_form(uuid.uuid4().hex, sorted((await self._current()).sites))
-            )
+            sites = sorted((await self._current()).sites)
+            return await self._page(request, submission.new_form(uuid.uuid4().hex, sites))
         form = await request.form()
         try:
             match form.get("do"):

@@ -127,9 +127,8 @@ def _largest(round_queries: Sequence[RoundQuery]) -> int:
     return max((query_to_proto(query).ByteSize() for query in round_queries), default=0)
 
 
-TASKS: Mapping[str, Callable[..., Any]] = {
-    work.__name__: work for work in (explained, predicted, planned, again, drawn)
-}
+WORKS: tuple[Callable[..., Any], ...] = (explained, predicted, planned, again, drawn)
+TASKS = {work.__name__: work for work in WORKS}
 
 
 def answer(task_name: str, inputs: TaskInputs) -> dict[str, Any]:

@@ -33,9 +33,8 @@ def check_cost_limits(plan: Plan, config: Config) -> None:
     """Check that one study does not reserve what all share. Raises: RequestError, code `budget-exhausted`."""
     study_delta, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
     if study_delta > most:
-        raise _over_limit(
-            f"adds {shown_up(study_delta, 3)} to delta", most, "max_delta_per_study", "a smaller delta"
-        )
+        adds = f"adds {shown_up(study_delta, 3)} to delta"
+        raise _over_limit(adds, most, "max_delta_per_study", "a smaller delta")
     allowed, delta = config.max_epsilon_per_study, config.budget_delta
     if not _fits_limit(plan, allowed, delta):
         cost = f"{shown_up(_epsilon(plan, delta))} ({plan.study.neighbours.value}) at delta {shown(delta)}"
@@ -105,9 +104,8 @@ def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[s
 def check_submission(id: str) -> None:
     """Check a submission id. Raises: RequestError, code `bad-argument`."""
     if SUBMISSION.fullmatch(id) is None:
-        raise RequestError(
-            Code.BAD_ARGUMENT, "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
-        )
+        message = "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
+        raise RequestError(Code.BAD_ARGUMENT, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +148,8 @@ class SubmissionPlanner:
         """
         repository, signed = self._repository, submission.authorization
         if signed is None:
-            raise RequestError(
-                Code.UNSIGNED,
-                "this study has no signature of its analyst; submit it with `eigenveil study submit`, which "
-                "signs the plan",
-            )
+            message = "this study has no signature of its analyst; `eigenveil study submit` signs its plan"
+            raise RequestError(Code.UNSIGNED, message)
         known = await self._known(submission)
         if known is not None:
             return await self._resubmitted(submission, known)
