@@ -41,7 +41,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of programs in this process, for what they say in words: their pictures take a second."""
-    monkeypatch.setattr("eigenveil.reporting.figures.captions.render_svg", lambda *drawn: "")
+    monkeypatch.setattr("eigenveil.reporting.figures.figure.render_svg", lambda *drawn: "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,32 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+LEFT = 'style="text-align:left"'
+
 
 def summary_html(title: str, rows: Iterable[tuple[str, str]], *, note: str = "", picture: str = "") -> str:
     """Return a title, named values and a note as HTML; `picture` is trusted HTML, the rest is escaped."""
     cells = "".join(
-        f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
-        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        f'<tr><th scope="row" {LEFT}>{escape(name)}</th><td {LEFT}>{escape(value)}</td></tr>'
         for name, value in rows
     )
     below = f"<p>{escape(note)}</p>" if note else ""
-    return (
-        f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
-        f"<tbody>{cells}</tbody></table>{picture}{below}</div>"
-    )
+    return _table(title, f"<tbody>{cells}</tbody>", picture + below)
 
 
 def table_html(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a title and a table with column headings as HTML; everything is escaped."""
-    top = "".join(f'<th scope="col" style="text-align:left">{escape(one)}</th>' for one in headings)
+    top = "".join(f'<th scope="col" {LEFT}>{escape(one)}</th>' for one in headings)
     body = "".join(
-        "<tr>" + "".join(f'<td style="text-align:left">{escape(one)}</td>' for one in row) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(f"<td {LEFT}>{escape(one)}</td>" for one in row) + "</tr>" for row in rows
     )
-    return (
-        f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return _table(title, f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>")
+
+
+def _table(title: str, content: str, below: str = "") -> str:
+    caption = f"<caption {LEFT}><b>{escape(title)}</b></caption>"
+    return f'<div class="eigenveil"><table>{caption}{content}</table>{below}</div>'
 
 
 def summary_text(title: str, rows: Iterable[tuple[str, str]], *, note: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -68,14 +67,13 @@ def _scree(document: Mapping[str, Any]) -> str:
     try:
         from eigenveil.reporting.figures.captions import scree_caption
         from eigenveil.reporting.figures.components import scree
-        from eigenveil.reporting.figures.figure import ReleaseFigureData, render_svg
+        from eigenveil.reporting.figures.figure import ReleaseFigureData, image_address
     except ModuleNotFoundError as lack:
         if lack.name != "matplotlib":
             raise
         return ""
 
     figure_data = ReleaseFigureData.of(document)
-    figure_svg = render_svg(WIDTH, HEIGHT, lambda axes: scree(axes, figure_data))
-    source = f"data:image/svg+xml;base64,{base64.b64encode(figure_svg.encode()).decode()}"
+    source = image_address(WIDTH, HEIGHT, lambda axes: scree(axes, figure_data))
     description = escape(scree_caption(figure_data))
     return f'<img src="{source}" alt="{description}" style="background:#fff;max-width:100%">'

@@ -5,8 +5,8 @@ Figures of a report, each for a wide and a narrow page, with alternative text.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from eigenveil.reporting.figures.components import (
     scree,
     strongest_columns,
 )
-from eigenveil.reporting.figures.figure import MOST_COLUMNS, ReleaseFigureData, render_svg, with_minus_sign
+from eigenveil.reporting.figures.figure import MOST_COLUMNS, ReleaseFigureData, image_address, with_minus_sign
 from eigenveil.reporting.figures.loadings import (
     PairMatrix,
     Projection,
@@ -116,48 +116,27 @@ def report_figures(document: Mapping[str, Any], projection: Projection | None) -
     data = ReleaseFigureData.of(document)
     columns = data.result.columns
     rows = 0.9 + 0.205 * len(strongest_columns(data))
-    found = {
-        "scree": _report_figure(lambda axes: scree(axes, data), (3.3, 2.8), scree_caption(data)),
-        "loadings": _report_figure(
-            lambda axes: loadings(axes, data), (rows + 0.4, rows + 0.6), loadings_caption(data)
-        ),
+    drawn: dict[str, tuple[Callable[[Axes], None], tuple[float, float], str]] = {
+        "scree": (lambda axes: scree(axes, data), (3.3, 2.8), scree_caption(data)),
+        "loadings": (lambda axes: loadings(axes, data), (rows + 0.4, rows + 0.6), loadings_caption(data)),
     }
     if data.k >= 2:
         arrows = arrows_of(data)
-        found["biplot"] = _report_figure(
-            lambda axes: biplot(axes, arrows, columns, projection),
-            (4.6, 3.2),
-            biplot_caption(arrows, columns),
-        )
+        words = biplot_caption(arrows, columns)
+        drawn["biplot"] = (lambda axes: biplot(axes, arrows, columns, projection), (4.6, 3.2), words)
     if data.result.noise is not None and 2 <= len(columns) <= MOST_COLUMNS:
-        both = pair_matrix(data, "correlation")
-        tall = min(8.2, 1.8 + 0.42 * len(columns))
-        found["correlations"] = _report_figure(
-            lambda axes: heatmap(axes, both, columns), (tall, min(tall, 4.2)), heatmap_caption(both, columns)
-        )
-    return found | _error(data)
-
-
-def _error(data: ReleaseFigureData) -> dict[str, ReportFigure]:
-    """Return the error figure; empty if the algorithm has no error model."""
-    try:
-        points = predicted_errors(data)
-    except RequestError:  # no error model: the page leaves the figure out
-        return {}
-    study_epsilon = data.study.epsilon
-    description = error_caption(points)
+        both, tall = pair_matrix(data, "correlation"), min(8.2, 1.8 + 0.42 * len(columns))
+        words = heatmap_caption(both, columns)
+        drawn["correlations"] = (lambda axes: heatmap(axes, both, columns), (tall, min(tall, 4.2)), words)
+    with suppress(RequestError):  # no error model: the page leaves the figure out
+        points, epsilon = predicted_errors(data), data.study.epsilon
+        words = error_caption(points)
+        drawn["error"] = (lambda axes: error_curve(axes, points, study_epsilon=epsilon), (3.3, 2.9), words)
     return {
-        "error": _report_figure(
-            lambda axes: error_curve(axes, points, study_epsilon=study_epsilon), (3.3, 2.9), description
+        name: ReportFigure(
+            wide=image_address(WIDTH, wide, paint),
+            narrow=image_address(PHONE, narrow, paint),
+            description=words,
         )
+        for name, (paint, (wide, narrow), words) in drawn.items()
     }
-
-
-def _report_figure(
-    paint: Callable[[Axes], None], heights: tuple[float, float], description: str
-) -> ReportFigure:
-    wide, phone = (
-        f"data:image/svg+xml;base64,{base64.b64encode(render_svg(width, height, paint).encode()).decode()}"
-        for width, height in zip((WIDTH, PHONE), heights, strict=True)
-    )
-    return ReportFigure(wide=wide, narrow=phone, description=description)

@@ -5,6 +5,7 @@ Style of the figures, and rendering to SVG without a window, a file or global pl
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import warnings
@@ -128,6 +129,11 @@ def render_svg(width: float, height: float, paint: Callable[[Axes], None]) -> st
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _with_reader_fonts(text.getvalue())
+
+
+def image_address(width: float, height: float, paint: Callable[[Axes], None]) -> str:
+    """Return the drawing of `paint` as the address of an image; width and height in inches."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(render_svg(width, height, paint).encode()).decode()}"
 
 
 def _with_reader_fonts(text: str) -> str:
