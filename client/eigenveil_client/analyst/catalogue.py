@@ -16,7 +16,7 @@ from rich.text import Text
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.formats import stated_fields
-from eigenveil.dictionary.study_files import check_names, complete, draft_from_fields, new_study_file
+from eigenveil.dictionary.study_files import ColumnIndex, complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
@@ -119,7 +119,7 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
         view = call_coordinator(profile, lambda analyst: analyst.federation())
     published = dictionary_of(view) if view is not None and named == FEDERATION else None
     dictionary = published or find_dictionary(named, out.parent, profile)
-    check_names(columns, dictionary)  # so that a typo is not reported as a column that no site offers
+    ColumnIndex(dictionary).check(columns)  # so that a typo is not reported as a column that no site offers
     sites = sites or offering_sites(view, columns)
     fields = {key: options[key] for key in ("components", "epsilon", "delta", "purpose", "person_column")}
     fields |= {"name": options["name"] or out.stem, "columns": columns, "sites": sites, "dictionary": named}

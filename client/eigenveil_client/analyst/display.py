@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -57,18 +58,14 @@ def time_of(milliseconds: int) -> datetime:
         raise PeerError(Code.PROTOCOL, why) from problem
 
 
-def moment(milliseconds: int) -> str:
-    """Return a time to the minute. Raises as `time_of`."""
-    return f"{time_of(milliseconds):%Y-%m-%d %H:%M} (UTC)"
-
-
 def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
     """Return the consent status of a study before its first query."""
     if message.consent_ends_unix_ms:
-        return f"waits for every site to agree, until {moment(message.consent_ends_unix_ms)}"
-    if message.starts_unix_ms:
-        return f"every site has decided; starts after {moment(message.starts_unix_ms)}"
-    return "every site has decided"
+        ends = time_of(message.consent_ends_unix_ms)
+        return f"waits for every site to agree, until {ends:%Y-%m-%d %H:%M} (UTC)"
+    starts = message.starts_unix_ms
+    after = f"; starts after {time_of(starts):%Y-%m-%d %H:%M} (UTC)" if starts else ""
+    return f"every site has decided{after}"
 
 
 def site_statuses(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
@@ -94,9 +91,8 @@ def rounds_line(event: pb.StudyEvent) -> str:
 def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     """Return the live view of one event."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column()
-    grid.add_column()
+    for style in ("dim", None, None):
+        grid.add_column(style=style)
     total = max(event.expected_rounds, event.round + 1)
     completed = total if event.state == pb.STUDY_STATE_RELEASED else event.round
     bar = ProgressBar(total=total, completed=completed, width=WIDTH, complete_style="cyan")
@@ -144,18 +140,14 @@ class Display:
         if isinstance(message, str):
             console = errors if self._live is None else self._console
             console.print(message, style="yellow", markup=False, soft_wrap=True)
-        elif message is not None:
-            self.show(message)
-
-    def show(self, event: pb.StudyEvent) -> None:
-        if self._live is not None:
-            self._live.update(panel(event, self._title))
-        elif not self._quiet:
+        elif message is not None and self._live is not None:
+            self._live.update(panel(message, self._title))
+        elif message is not None and not self._quiet:
             # one line for each state of a round, and for each answer while persons decide
-            waits = event.consent or any(site.status == "waiting for approval" for site in event.sites)
-            state = event_text(event) if waits else rounds_line(event)
+            waits = message.consent or any(site.status == "waiting for approval" for site in message.sites)
+            state = event_text(message) if waits else rounds_line(message)
             if state != self._last:
-                self._console.print(event_text(event), markup=False, soft_wrap=True)
+                self._console.print(event_text(message), markup=False, soft_wrap=True)
             self._last = state
 
 
@@ -168,7 +160,7 @@ def row_value(row: pb.StudyRow) -> dict[str, Any]:
         "rounds": row.rounds,
         "micro_rho": row.micro_rho,
         "spent_micro_rho": row.spent_micro_rho,
-        "submitted": _iso(row.submitted_unix_ms),
+        "submitted": time_of(row.submitted_unix_ms).isoformat(),
         "failure": row.failure,
     } | consent_value(row)
 
@@ -177,7 +169,7 @@ def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
     """Return the consent status of each site, and the times that a study waits for; empty if none."""
     times = {"consent_ends": message.consent_ends_unix_ms, "starts": message.starts_unix_ms}
     return {"consent": dict(site_statuses(message.consent))} | {
-        name: _iso(at) if at else "" for name, at in times.items()
+        name: time_of(at).isoformat() if at else "" for name, at in times.items()
     }
 
 
@@ -210,10 +202,6 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
     } | consent_value(event)
 
 
-def _iso(milliseconds: int) -> str:
-    return time_of(milliseconds).isoformat()
-
-
 def approval_text(approval: Mapping[str, Any], state: str) -> str:
     """Return who decides on a submitted study (`FederationView.asked`), and the time limit, as text."""
     if state == state_name(pb.STUDY_STATE_AWAITING_APPROVAL):
@@ -222,19 +210,19 @@ def approval_text(approval: Mapping[str, Any], state: str) -> str:
         return f"{first} Then {people} decides, within the time limit."
     if not approval["sites"]:
         return "No site states that a person decides. The study starts once every site has agreed."
-    until = f"{datetime.now(UTC) + timedelta(seconds=approval['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"
-    minutes = f"{approval['start_seconds'] / 60:g} minutes"
+    until = datetime.now(UTC) + timedelta(seconds=approval["approval_seconds"])
+    people = ", ".join(approval["sites"])
     return (
-        f"A person decides at {', '.join(approval['sites'])}, and has until {until}. The study starts "
-        f"{minutes} after the last one agreed."
+        f"A person decides at {people}, and has until {until:%Y-%m-%d %H:%M} (UTC). The study starts "
+        f"{approval['start_seconds'] / 60:g} minutes after the last one agreed."
     )
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:
     """Return an explanation (`eigenveil.reporting.explain.explain`) as text."""
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    kinds = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in value["rounds"]:
-        kinds.setdefault(entry["kind"], []).append(entry)
+        kinds[entry["kind"]].append(entry)
     size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
     masked = value["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     lines = [
@@ -248,11 +236,9 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     ]
     for kind, entries in kinds.items():
         share = percent_up(sum(entry["micro_rho"] for entry in entries), value["micro_rho"])
+        label = sent_kind_label(kind, masked=masked)
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
-        lines.append(
-            f"  {sent_kind_label(kind, masked=masked)}, {times}, {share} % of the cost: "
-            f"{entries[0]['meaning']}"
-        )
+        lines.append(f"  {label}, {times}, {share} % of the cost: {entries[0]['meaning']}")
     lines += [value["dependence"]] if value["dependence"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

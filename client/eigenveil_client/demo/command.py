@@ -87,7 +87,7 @@ def demo(
             study,
             out,
             log_step=lambda text: log_step(f"· {text}"),
-            on_event=display.show,
+            on_event=display.take,
             on_result=report_result if keep else None,
         )
     if not keep:

@@ -31,7 +31,7 @@ def lines(*events: pb.StudyEvent) -> list[str]:
     out = io.StringIO()
     with Display(Console(file=out, width=80), "a study") as display:
         for one in events:
-            display.show(one)
+            display.take(one)
     return out.getvalue().splitlines()
 
 
