@@ -1,7 +1,4 @@
-"""Data dictionary: the meaning, unit and public bounds of each column.
-
-Bounds are never taken from records; `source` states their origin.
-"""
+"""Data dictionary: the meaning, unit and public bounds of each column, and the origin of the bounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Public directory of a federation: sites, dictionary, sites' statements, and checks of a study against it.
 
-A statement is from its site's site.toml; nothing in it is computed from records. The analyst's command runs
-the checks before it sends a study, and the coordinator before it plans one.
+The analyst's command runs the checks before it sends a study, and the coordinator before it plans one.
 """
 
 from __future__ import annotations

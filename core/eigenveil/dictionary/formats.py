@@ -1,8 +1,6 @@
 """Forms of a dictionary: TOML, plain values, JSON Schema (docs/dictionary.schema.json), signed bytes [R22].
 
-Unknown keys and open values are errors. A federation's operator publishes signed dictionaries in increasing
-versions. The schema is made from the dataclasses and has keys, types and lengths. `eigenveil dictionary
-check` also checks the order of bounds, unique names and check digits.
+The schema has keys, types and lengths; parsing also checks the order of bounds, names and check digits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Stated rules of a site for its federation [R23], the verdict of each on a plan, and reasons to decline.
 
-Rules are about analysts, algorithms, noise, budget and trust. The site decides by them, and the coordinator
-predicts the decision with the same code. No rule depends on records or their number. A verdict is text for
-the site's people.
+The site decides by them, and the coordinator predicts the decision. No rule depends on records.
 """
 
 from __future__ import annotations

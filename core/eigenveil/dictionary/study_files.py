@@ -96,7 +96,7 @@ def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
     """Return the draft with the units and bounds of its columns from the dictionary.
 
     Raises: RequestError, code `bad-study`, a column is not in the dictionary, with similar names."""
-    known = _ColumnIndex(dictionary)
+    known = ColumnIndex(dictionary)
     rows = draft.given.get("columns", [])
     if not isinstance(rows, list):
         raise study_error('columns must be a list of names, such as columns = ["age", "bmi"]')
@@ -121,12 +121,7 @@ def _as_table(row: Any, place: int) -> dict[str, Any]:
     raise study_error(f"column {place} must be a name, or a table with a name")
 
 
-def check_names(names: Iterable[str], dictionary: Dictionary) -> None:
-    """Check that a dictionary has these columns. Raises as `complete`."""
-    _ColumnIndex(dictionary).check(names)
-
-
-class _ColumnIndex:
+class ColumnIndex:
     """Dictionary indexed by the names that studies may use."""
 
     def __init__(self, dictionary: Dictionary) -> None:
@@ -135,7 +130,7 @@ class _ColumnIndex:
         self._categories = {one.name: one for one in dictionary.columns if one.levels}
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise the error of unknown columns, with similar names."""
+        """Check that all are known. Raises: RequestError, code `bad-study`, with similar names."""
         unknown = [self._hint(name) for name in names if name not in self._columns]
         if unknown:
             raise study_error(f"not in the dictionary {self._name}: {', '.join(unknown)}")

@@ -1,7 +1,6 @@
 """Public integer grid of a study: its step, bounds and storage type.
 
-A row is imputed or dropped, clamped to the public bounds, scaled and rounded. Each step depends on one
-record only, so a record's integers do not depend on other records.
+A record's integers depend on no other record: each step of placing it uses public numbers only.
 """
 
 from __future__ import annotations

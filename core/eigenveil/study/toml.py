@@ -176,12 +176,13 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
         check_keys(table, SECTIONS[section], (), f"[{section}]", study_error)
         flat |= table
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", study_error)
-    radius = radius_from(flat.pop("radius", "balance"))
+    radius, federation = radius_from(flat.pop("radius", "balance")), _table(data, "federation")
+    check_keys(federation, field_types(Federation), required(Federation), "[federation]", study_error)
     return Study(
         **coerce_values(Study, flat, study_error),
         radius=radius,
         columns=_columns(data),
-        federation=_federation(data),
+        federation=Federation(**coerce_values(Federation, federation, study_error)),
     )
 
 
@@ -209,9 +210,3 @@ def _columns(data: Mapping[str, Any]) -> tuple[Column, ...]:
     tables = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     need(tables, f"columns must be an array of tables, [[columns]]; {RESOLVE_HINT}")
     return tuple(column for position, row in enumerate(rows, 1) for column in _table_columns(row, position))
-
-
-def _federation(data: Mapping[str, Any]) -> Federation:
-    table = _table(data, "federation")
-    check_keys(table, field_types(Federation), required(Federation), "[federation]", study_error)
-    return Federation(**coerce_values(Federation, table, study_error))

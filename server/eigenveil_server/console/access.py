@@ -1,7 +1,6 @@
 """Access to the console: identification of visitors, and one table of paths and roles.
 
-A visitor is identified by a certificate of the federation or by a trusted proxy, never by both. Admission is
-checked again before each request. A path that is not in the table is denied to all.
+A visitor has a certificate or comes through a trusted proxy. A path outside of the table is denied to all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Pages about the federation, and the form for the draft of a study.
-
-Without JavaScript the form's buttons search, predict and make the file; with it the prediction follows the
-input.
-"""
+"""Pages about the federation, and the form for a draft, which needs no JavaScript."""
 
 from __future__ import annotations
 

@@ -60,6 +60,8 @@ ROUND_ROWS = (
     "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round"
 )
 
+SiteLine = tuple[str, str, str, str]  # a site, its status as a text and a tone, and a message to the analyst
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyLine:
@@ -73,16 +75,6 @@ class StudyLine:
     @property
     def released(self) -> bool:
         return self.study.state is StudyState.RELEASED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteLine:
-    """Status of a site in a study; `text` is the message of a person at the site to the analyst."""
-
-    site: str
-    status_text: str
-    tone: str
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +200,11 @@ def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     """Return the row of a site, for the open or the last round."""
     head, _, reason = (part.strip() for part in status.status.partition(":"))
     if head != "declined":
-        words, tone = SITES.get(head, (status.status, ""))
-        return SiteLine(site=status.site, status_text=words, tone=tone)
+        return (status.site, *SITES.get(head, (status.status, "")), "")
     if reason in set(DeclineReason):  # a person's
         reason = DeclineReason(reason).sentence
-    words = f"declined: {reason}" if reason else "declined"
-    return SiteLine(site=status.site, status_text=words, tone=BAD, text=status.text if own else "")
+    declined = f"declined: {reason}" if reason else "declined"
+    return status.site, declined, BAD, status.text if own else ""
 
 
 FORMATTERS = {

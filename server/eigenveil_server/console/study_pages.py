@@ -1,7 +1,6 @@
 """Pages about studies: list, live progress, release, report and cancellation.
 
-Each watched study is read once, however many viewers it has. A viewer gets the latest fragment when it is
-ready, and skips those in between: a slow viewer needs no buffer.
+A watched study is read once for all viewers. A slow viewer skips fragments, so it needs no buffer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Form for the draft of a study: its inputs, the draft, and the prediction of its study.
 
-A coordinator that submitted a form itself would act in the analyst's name. So a draft is a file, which is
-signed and submitted on the analyst's machine.
+The coordinator would act in the analyst's name if it submitted a form. So a draft is a file for the analyst.
 """
 
 from __future__ import annotations

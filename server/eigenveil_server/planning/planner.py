@@ -1,8 +1,7 @@
-"""Planning tasks, run in an isolated process: parse, plan, rehearse.
+"""Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one.
 
-`python -m eigenveil_server.planning.planner` runs tasks from its standard input, one after the other. A task
-is eight bytes of length and a JSON object: the name of one of `TASKS`, its inputs, seconds of processor time
-and bytes of memory. A result has the same form. This module has no access to keys, ledger or database.
+A task is eight bytes of length and JSON: the name of one of `TASKS`, its inputs, seconds of processor time
+and bytes of memory; a result has the same form. Nothing here has access to keys, ledger or database.
 """
 
 from __future__ import annotations

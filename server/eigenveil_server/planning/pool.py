@@ -1,8 +1,7 @@
-"""Planning of studies in isolated processes, and a cache of recently explained plans.
+"""Planning of studies in isolated processes, with a small and a wide lane, and a cache of plans.
 
-One lane is for small studies, one for wide ones. An analyst plans one study at a time, so a second task does
-not delay another analyst's first. A study that exceeds the small lane goes on in the wide lane. So do all
-further tasks of the same analyst for a while, also when their callers are gone.
+An analyst plans one study at a time. One that exceeds the small lane goes on in the wide one, as do all
+further tasks of the analyst for a while, also when their callers are gone.
 """
 
 from __future__ import annotations
