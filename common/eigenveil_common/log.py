@@ -74,12 +74,12 @@ def frame_locations(trace: TracebackType | None) -> str:
 class _TextFormatter(logging.Formatter):
     """Formatter of `time level name key=value ...`, with an exception on the same line."""
 
-    def __init__(self) -> None:
-        super().__init__(datefmt="%Y-%m-%dT%H:%M:%S")
-        self.converter = time.gmtime
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%SZ"
+    default_msec_format = None
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {_message(record)}"
+        line = f"{self.formatTime(record)} {record.levelname} {_message(record)}"
         return " ".join([line, *(f"{key}={value!r}" for key, value in _exception_fields(record).items())])
 
 
@@ -90,7 +90,7 @@ class _JsonFormatter(_TextFormatter):
         name = getattr(record, "event_name", None)
         shown_fields: dict[str, Any] = getattr(record, "fields", {}) if name else {"detail": _message(record)}
         return json.dumps({
-            "time": f"{self.formatTime(record, self.datefmt)}Z",
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "event": name or "message",
             **shown_fields,

@@ -110,15 +110,15 @@ class Gateway:
     async def close(self) -> None:
         """Stop listening and close all connections."""
         self._pending_connections.close()
-        if not self._sockets:
-            self._empty.set()
         for task in self._handshake_tasks:
             task.cancel()
         await asyncio.gather(*self._handshake_tasks, return_exceptions=True)
         for connection in tuple(self._connections.values()):
             connection.end()
+        self._empty.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), CLOSE_SECONDS)
+            if self._sockets:
+                await asyncio.wait_for(self._empty.wait(), CLOSE_SECONDS)
         os.close(self._opened)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -180,7 +180,6 @@ class Gateway:
 
     def arrived(self, connection: GatewayConnection) -> None:
         self._sockets.add(connection)
-        self._empty.clear()
 
     async def _tls_handshake(
         self, pending: PendingConnection, connection: GatewayConnection

@@ -98,7 +98,7 @@ def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
     "change",
     [
         "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
-        "UPDATE questions SET message = x''",
+        "UPDATE queries SET message = x''",
         "DROP TRIGGER a_stated_round_never_changes; UPDATE rounds SET message = zeroblob(9)",
         "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'calls'",
     ],
