@@ -178,7 +178,7 @@ def noise_warnings(study: Study) -> tuple[str, ...]:
         return ()  # the others state their own needs
     if _error(one, spectrum) < MOSTLY_NOISE:
         return _too_many(study)
-    would_do = remedies_text(*remedies(one, spectrum))
+    would_do = remedies_text(one, spectrum)
     sentence = (
         f"with about {study.expected_records} records, {study.dimension} columns and epsilon = "
         f"{shown(study.epsilon)} the result is likely to be mostly noise"
@@ -214,11 +214,11 @@ def usable_components(study: Study, spectrum: AssumedSpectrum) -> int | None:
     return usable or None
 
 
-def remedies_text(records: int | None, epsilon: float | None) -> str:
+def remedies_text(study: Study, spectrum: AssumedSpectrum) -> str:
     """Return the remedies as text; empty if there are none."""
-    wanted = f"about {records} records" if records is not None else ""
-    larger_epsilon = f"an epsilon of {shown(epsilon)}" if epsilon is not None else ""
-    return " or ".join(remedy for remedy in (wanted, larger_epsilon) if remedy)
+    records, epsilon = remedies(study, spectrum)
+    more = [] if records is None else [f"about {records} records"]
+    return " or ".join(more if epsilon is None else [*more, f"an epsilon of {shown(epsilon)}"])
 
 
 def remedies(study: Study, spectrum: AssumedSpectrum) -> tuple[int | None, float | None]:

@@ -97,18 +97,16 @@ def predict(
     try:
         plan = make_plan(study.with_algorithm(algorithm))
         error = predict_plan_error(plan, assumed)
-        if algorithm.properties.single_records:
-            return _one_by_one(algorithm, study, error)
-        rehearsals = possible_rehearsals(plan)
+        if algorithm.properties.single_records:  # a rehearsal of a round per record would take minutes
+            rounds = study.expected_records
+            sent, time = 8 * study.dimension * study.components * rounds, ROUND_SECONDS * rounds
+        else:
+            rehearsals = possible_rehearsals(plan)
+            rounds, sent = max(map(len, rehearsals)), max(map(answer_bytes, rehearsals))
+            time = max(seconds(plan, rehearsal) for rehearsal in rehearsals)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
-    return Prediction(
-        algorithm=algorithm,
-        error=error,
-        rounds=max(map(len, rehearsals)),
-        bytes_per_site=max(map(answer_bytes, rehearsals)),
-        seconds=max(seconds(plan, rehearsal) for rehearsal in rehearsals),
-    )
+    return Prediction(algorithm=algorithm, error=error, rounds=rounds, bytes_per_site=sent, seconds=time)
 
 
 def to_assumed_spectrum(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:
@@ -118,18 +116,6 @@ def to_assumed_spectrum(study: Study, spectrum: AssumedSpectrum | Sequence[float
     if isinstance(spectrum, AssumedSpectrum):
         return spectrum
     return stated_spectrum(list(spectrum), study.dimension, study.components)
-
-
-def _one_by_one(algorithm: Algorithm, study: Study, error: PredictedError | None) -> Prediction:
-    """Return the prediction for a round per record, without a rehearsal, which would take minutes."""
-    rounds = study.expected_records
-    return Prediction(
-        algorithm=algorithm,
-        error=error,
-        rounds=rounds,
-        bytes_per_site=8 * study.dimension * study.components * rounds,
-        seconds=ROUND_SECONDS * rounds,
-    )
 
 
 def predict_all(study: Study, spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:

@@ -12,7 +12,6 @@ from eigenveil.planning.choose import (
     USABLE,
     best_candidate,
     least_factor,
-    remedies,
     remedies_text,
     usable_components,
 )
@@ -112,8 +111,6 @@ def _noise(study: Study, spectrum: AssumedSpectrum, best: Prediction) -> tuple[s
     what = "would be mostly noise" if best.raw >= MOSTLY_NOISE else "would be rough"
     named = study.with_algorithm(best.algorithm)
     few = usable_components(named, spectrum)
-    remedy_texts = [
-        text for text in (remedies_text(*remedies(named, spectrum)), few and f"components = {few}") if text
-    ]
-    remedy = " or ".join(remedy_texts) or "no number of records, no epsilon and no fewer components"
+    found = filter(None, (remedies_text(named, spectrum), f"components = {few}" if few else ""))
+    remedy = " or ".join(found) or "no number of records, no epsilon and no fewer components"
     return (f"the answer {what} on this spectrum; {remedy} would do",)

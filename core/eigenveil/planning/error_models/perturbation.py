@@ -36,20 +36,6 @@ class OutsideDirections:
     counts: FloatArray
 
 
-def outside_directions(values: FloatArray, k: int) -> OutsideDirections:
-    """Return the directions beyond the k-th of falling eigenvalues. Shape: values (d,)."""
-    beyond = values[k:]
-    if len(beyond) <= SINGLE + GROUPS:
-        return OutsideDirections(values=beyond, counts=np.ones(len(beyond)))
-    cuts = np.unique(np.geomspace(SINGLE, len(beyond), GROUPS + 1).astype(int))
-    sums = np.add.reduceat(beyond, cuts[:-1])
-    counts = np.diff(cuts).astype(np.float64)
-    return OutsideDirections(
-        values=np.concatenate([beyond[:SINGLE], sums / counts]),
-        counts=np.concatenate([np.ones(SINGLE), counts]),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedError:
     """Predicted sine of the largest principal angle: the median, and the range of 8 in 10 runs.
@@ -141,7 +127,15 @@ class AssumedRecords:
     @cached_property
     def beyond(self) -> OutsideDirections:
         """Return the directions outside. Shape: (g,)."""
-        return outside_directions(self.spectrum.values, self.k)
+        beyond = self.spectrum.values[self.k :]
+        if len(beyond) <= SINGLE + GROUPS:
+            return OutsideDirections(values=beyond, counts=np.ones(len(beyond)))
+        cuts = np.unique(np.geomspace(SINGLE, len(beyond), GROUPS + 1).astype(int))
+        counts = np.diff(cuts).astype(np.float64)
+        means = np.add.reduceat(beyond, cuts[:-1]) / counts
+        return OutsideDirections(
+            values=np.concatenate([beyond[:SINGLE], means]), counts=np.concatenate([np.ones(SINGLE), counts])
+        )
 
     @cached_property
     def squares(self) -> FloatArray:
