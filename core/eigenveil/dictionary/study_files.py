@@ -29,8 +29,7 @@ def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
     `columns` are Columns or names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
     Raises: RequestError, code `bad-study`, a name is unknown, or a value cannot be in a study file."""
     unknown = [name for name in values if name not in FIELDS]
-    if unknown:
-        raise study_error(f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
+    need(not unknown, f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
     rows = _column_rows(values.get("columns", ()), dict(values.get("bounds", {})))
     plain = {
         key: _plain(key, values[key])
@@ -39,10 +38,9 @@ def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
     }
     if all(map(is_whole_column, rows)):
         plain.pop(DICTIONARY, None)
-    given: dict[str, Any] = _selected((*SECTIONS[""], DICTIONARY), plain) | {"columns": rows}
-    for section in ("privacy", "records"):
-        given[section] = _selected(SECTIONS[section], plain)
-    given["federation"] = _selected(FEDERATION_KEYS, plain)
+    tables = SECTIONS | {"": (*SECTIONS[""], DICTIONARY), "federation": FEDERATION_KEYS}
+    sections = {table: {key: plain[key] for key in keys if key in plain} for table, keys in tables.items()}
+    given = {**sections.pop(""), "columns": rows, **sections}
     return StudyDraft(given=given, text=toml_text(given))
 
 
@@ -77,10 +75,6 @@ def _hinted(names: Iterable[str], known: Collection[str]) -> str:
     return ", ".join(f"{name!r}{suggestion(name, known)}" for name in names)
 
 
-def _selected(keys: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: values[key] for key in keys if key in values}
-
-
 def _plain(name: str, value: Any) -> Any:
     """Return a value of TOML; numpy's numbers become numbers."""
     if name == "radius" and not isinstance(value, str):
@@ -98,8 +92,7 @@ def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
     Raises: RequestError, code `bad-study`, a column is not in the dictionary, with similar names."""
     known = ColumnIndex(dictionary)
     rows = draft.given.get("columns", [])
-    if not isinstance(rows, list):
-        raise study_error('columns must be a list of names, such as columns = ["age", "bmi"]')
+    need(isinstance(rows, list), 'columns must be a list of names, such as columns = ["age", "bmi"]')
     named = [_as_table(row, place) for place, row in enumerate(single_tables(rows), 1)]
     known.check(row["name"] for row in named if not is_whole_column(row))
     given = {key: value for key, value in draft.given.items() if key not in (DICTIONARY, "columns")}
