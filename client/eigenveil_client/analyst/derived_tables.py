@@ -71,9 +71,8 @@ def read_rows(path: Path, names: Sequence[str]) -> FloatArray:
         try:
             rows.append([float(row[name]) for name in names])
         except (TypeError, ValueError) as problem:
-            raise RequestError(
-                Code.BAD_ARGUMENT, f"{path}, line {line}: {', '.join(names)} must be numbers"
-            ) from problem
+            why = f"{path}, line {line}: {', '.join(names)} must be numbers"
+            raise RequestError(Code.BAD_ARGUMENT, why) from problem
     return np.array(rows).reshape(len(rows), len(names))
 
 

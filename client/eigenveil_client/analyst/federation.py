@@ -51,16 +51,17 @@ class FederationView:
     start_seconds: float
 
     def approval(self, study: Study) -> dict[str, Any]:
-        """Return the sites of a study where a person decides, as they state, and the time limits in
-        seconds."""
-        asking = {
-            site.name for site in self.sites if site.statement is not None and site.statement.needs_approval
-        }
+        """Return the sites of a study where a person decides, as they state, and the limits in seconds."""
         return {
-            "sites": [name for name in study.federation.sites if name in asking],
+            "sites": self.deciding(study.federation.sites),
             "approval_seconds": max(self.approval_seconds, study.federation.deadline_seconds),
             "start_seconds": self.start_seconds,
         }
+
+    def deciding(self, sites: tuple[str, ...]) -> list[str]:
+        """Return those of `sites` that state that a person decides."""
+        stated = {one.name for one in self.sites if one.statement and one.statement.needs_approval}
+        return [name for name in sites if name in stated]
 
     @property
     def directory(self) -> Directory:
@@ -110,9 +111,7 @@ def approval_deadline(view: FederationView | None, sites: tuple[str, ...]) -> fl
     """Return the deadline in seconds for approval by persons; None if the coordinator waits long enough."""
     if view is None or view.approval_seconds >= PERSON_SECONDS:
         return None
-    stated = {one.name: one.statement for one in view.sites}
-    asking = (one for name in sites if (one := stated.get(name)) is not None)
-    return PERSON_SECONDS if any(one.needs_approval for one in asking) else None
+    return PERSON_SECONDS if view.deciding(sites) else None
 
 
 FEDERATION = "federation"

@@ -157,18 +157,13 @@ class Cluster:
         except (PeerError, RequestError):
             raise
         except KilledWorker:
-            todo = "check that each file fits into a worker's memory"
-            problem: PeerError | RequestError = RequestError(
-                Code.BAD_DATA, f"one task ended several workers of the cluster; {todo}"
-            )
+            why = "one task ended several workers of the cluster; check that each file fits into their memory"
+            raise RequestError(Code.BAD_DATA, why) from None
         except (CancelledError, OSError):
-            problem = unreachable_error("the connection to its scheduler was lost")
+            raise unreachable_error("the connection to its scheduler was lost") from None
         except Exception as unexpected:  # noqa: BLE001 - its text may quote a cell
             kind, at = type(unexpected).__qualname__, frame_locations(unexpected.__traceback__)
-            problem = unreachable_error(f"a worker could not do its task ({kind} at {at})")
-        else:
-            return
-        raise problem
+            raise unreachable_error(f"a worker could not do its task ({kind} at {at})") from None
 
     def close(self) -> None:
         """Release all submitted tasks; callers that wait for them get an error."""
