@@ -59,22 +59,13 @@ def validate(round_query: RoundQuery, contribution: Contribution, records: range
     Raises:
         PeerError: another plan, round, query or attempt; wrong length; a value that no honest site can have.
     """
-    wrong = _mismatch(round_query, contribution, attempt)
+    wrong = _mismatch(round_query, contribution, records, attempt)
     if wrong:
-        raise PeerError(
-            Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}; nothing was "
-            "added",
-        )
-    if not attempt and not round_query.query.is_plausible(contribution.values, records):
-        raise PeerError(
-            Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {round_label(round_query.round)} with values that "
-            "its number of clipped records cannot have; nothing was added",
-        )
+        what = f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}"
+        raise PeerError(Code.BAD_CONTRIBUTION, f"{what}; nothing was added")
 
 
-def _mismatch(round_query: RoundQuery, contribution: Contribution, attempt: str) -> str:
+def _mismatch(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str) -> str:
     if contribution.plan_digest != round_query.plan_digest:
         return "a contribution for another plan"
     if contribution.round != round_query.round:
@@ -85,6 +76,8 @@ def _mismatch(round_query: RoundQuery, contribution: Contribution, attempt: str)
         return "a contribution for another attempt, or for none"
     if contribution.values.shape != (round_query.query.length,):
         return f"{contribution.values.size} numbers instead of {round_query.query.length}"
+    if not attempt and not round_query.query.is_plausible(contribution.values, records):
+        return "values that its number of clipped records cannot have"
     return ""
 
 

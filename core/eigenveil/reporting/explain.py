@@ -179,9 +179,8 @@ def guarantee(plan: Plan) -> dict[str, Any]:
     study, cost = plan.study, plan.cost
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _epsilon_delta(plan, 1)
-    other_epsilon, other_delta = (
-        _epsilon_delta(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
-    )
+    chain = Neighbours.REPLACE_ONE.records
+    other_epsilon, other_delta = _epsilon_delta(plan, chain) if adds else (None, None)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,

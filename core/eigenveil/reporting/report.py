@@ -156,10 +156,8 @@ def _error(sine: float | None, every: bool) -> dict[str, Any] | None:
     elif sine <= SMALL_SINE:
         grade, reading = "good", "Noise changes the released directions little: read them as they are."
     elif sine <= USABLE:
-        grade, reading = (
-            "fair",
-            "Noise changes the released directions noticeably: trust the strong loadings only.",
-        )
+        grade = "fair"
+        reading = "Noise changes the released directions noticeably: trust the strong loadings only."
     else:
         grade, reading = "poor", "Noise dominates the released directions: their loadings mean little."
     return {"sine": sine, "degrees": degrees, "grade": grade, "text": reading}
