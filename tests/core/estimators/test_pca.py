@@ -20,7 +20,7 @@ from eigenveil.estimators import _base
 from eigenveil.estimators._base import lower_upper
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
-from eigenveil.reporting.figures import captions
+from eigenveil.reporting.figures import figure
 from eigenveil.reporting.report import render
 
 BOUNDS = (-40.0, 40.0)
@@ -127,7 +127,7 @@ def test_the_release_carries_the_guarantee() -> None:
 
 def test_replace_one_is_stated_and_nothing_about_one_record_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan holds the exact number of records, which one record more changes for certain."""
-    monkeypatch.setattr(captions, "render_svg", lambda *drawn: "")  # takes seconds
+    monkeypatch.setattr(figure, "render_svg", lambda *drawn: "")  # takes seconds
     fitted = PrivatePCA(2, bounds=BOUNDS, neighbours="replace-one").fit(records())
     text = fitted.release_["guarantee"]
     assert fitted.release_["plan"]["study"]["records"]["max_records"] == len(records())
