@@ -1,9 +1,6 @@
-"""Delivery queues from log events to people, with retry and backoff.
-
-A daemon logs each change of state with fields that never hold data (`eigenveil_common.log`), and notices are
-made from these events. So a notice holds no more than the log, and no round waits for one. A notice is sent
-at most once: notices still queued at exit are lost, and the commands that list studies show the state.
-"""
+"""Delivery queues from log events to people, with retry and backoff. A notice holds no more than the log, and
+no round waits for one. It is sent at most once: notices still queued at exit are lost, and the commands that
+list studies show the state."""
 
 from __future__ import annotations
 

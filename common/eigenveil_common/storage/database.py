@@ -1,9 +1,6 @@
 """Interface of the databases: transactions, rows by column name, schema versions and a pool of readers.
-
-Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share. All failures are one error.
-New tables are created at the newest schema version, old ones are migrated step by step. Read-only connections
-serve parallel threads.
-"""
+Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share. New tables are created at the
+newest schema version, and old ones are migrated step by step."""
 
 from __future__ import annotations
 

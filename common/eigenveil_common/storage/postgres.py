@@ -1,11 +1,6 @@
-"""PostgreSQL database with one writer at a time, and with synchronous_commit=on and fsync=on, checked.
-
-Every transaction starts with a lock, so it sees all that was committed before: at the default isolation each
-statement reads the newest state, and no other transaction of ours is active.
-
-Statements use the SQL that SQLite accepts too (upserts by ON CONFLICT, row values, quoted "index" and
-"values"). Only the parameters' syntax and the creation of tables differ.
-"""
+"""PostgreSQL database with one writer at a time, and with synchronous_commit=on and fsync=on, checked. Every
+transaction starts with a lock, so it sees all that was committed before. Statements use the SQL that SQLite
+accepts too; only the syntax of parameters and the creation of tables differ."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from eigenveil_common.web.sessions import (
 Endpoint = Callable[[Request], Awaitable[Response]]
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATUS = {"NOT_FOUND": 404, "ALREADY_EXISTS": 409, "FAILED_PRECONDITION": 409, "PERMISSION_DENIED": 403}
-# Title and advice of the error pages, by status.
+# Title and advice of the error pages, by status; others have those of 400 or 500.
 REFUSALS = {
     400: (mark("This could not be read"), mark("Go back, and send the form again.")),
     401: (
@@ -49,7 +49,6 @@ REFUSALS = {
     405: (mark("There is nothing here"), mark("Go to the start page, and choose from there.")),
     409: (mark("This cannot be done now"), mark("Open the page again to see how things stand.")),
     413: (mark("This is too long"), mark("Shorten the text, and send it again.")),
-    415: (mark("This could not be read"), mark("Go back, and send the form again.")),
     421: (mark("This address is not ours"), mark("Use the address that the command printed.")),
     429: (mark("Too many at once"), mark("Wait a moment, and open the page again.")),
     500: (

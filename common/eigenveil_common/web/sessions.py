@@ -1,12 +1,6 @@
-"""Sessions of people in a browser, one-time links that open them, and checks of every request.
-
-A session's token is in a cookie that scripts cannot read and other sites cannot send; the server stores its
-digest. A session ends after half an hour without a request, after eight hours, and with the process.
-
-Headers, host, origin and size are checked before a page handles a request. A page may load only its own
-style, script and images, cannot be framed, and is not cached. Unknown host names are refused, which prevents
-DNS rebinding.
-"""
+"""Sessions of people in a browser, one-time links that open them, and checks of every request. A session's
+token is in a cookie that scripts cannot read and other sites cannot send; the server stores its digest.
+Unknown host names are refused, which prevents DNS rebinding."""
 
 from __future__ import annotations
 

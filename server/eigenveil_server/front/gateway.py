@@ -1,10 +1,6 @@
-"""Gateway: TLS, connection quotas and handshake limits in front of gRPC.
-
-gRPC for Python hides connections from its server, so that none can be counted, closed or identified. The
-gateway accepts each connection, verifies its certificate and passes its bytes on to gRPC through a private
-Unix socket. gRPC reports the name of that socket's other end as the peer of a call. By this name a call is
-assigned to its connection and its certificate.
-"""
+"""Gateway: TLS, connection quotas and handshake limits in front of gRPC, which hides connections from its
+server. The bytes of each connection are passed on through a private Unix socket, whose name gRPC reports as
+the peer of a call. By this name a call is assigned to its connection and its certificate."""
 
 from __future__ import annotations
 

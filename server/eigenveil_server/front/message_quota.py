@@ -1,9 +1,6 @@
-"""Quotas of messages that gRPC buffers: requests without an answer, and replies that are not read yet.
-
-gRPC buffers a message of up to 4 MiB for every stream before a call is admitted. 100 streams on each of 16
-connections would take 6 GiB for one certificate. So bytes of requests are limited for each client of a
-gateway and for all together, and replies by their number and bytes.
-"""
+"""Quotas of messages that gRPC buffers: requests without an answer, and replies that are not read yet. gRPC
+buffers up to 4 MiB for every stream before a call is admitted; 100 streams on each of 16 connections would
+take 6 GiB for one certificate."""
 
 from __future__ import annotations
 

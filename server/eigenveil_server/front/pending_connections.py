@@ -1,10 +1,6 @@
-"""Pending connections by address: sockets whose TLS handshake has not begun.
-
-Each costs a descriptor and about 2 KiB. No TLS object is made before the first record, with the ClientHello,
-has come completely. Until then its bytes wait in the kernel, which wakes this process only for all of them
-(SO_RCVLOWAT). Of the record only the header is read: its type and length. A connection without a record is
-closed after a timeout. Beyond the limit, the oldest connection of the busiest address is closed.
-"""
+"""Pending connections by address: sockets whose TLS handshake has not begun, for a descriptor and 2 KiB each.
+No TLS object is made before the first record, with the ClientHello, has come completely. Until then its bytes
+wait in the kernel (SO_RCVLOWAT), and only its header is read: type and length."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
 def rotate(config: Config) -> bool:
     """Trust a new authority, its own root, from now on. Return False if the list waits for signatures."""
     with _locked_lists(config) as lists:
-        authorities = _unchanging_authorities(config)
+        authorities = _authorities(config, rotating=False)
         made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
         return _change(config, lists, _and_next(authorities, made.certificate))
 
@@ -76,7 +76,7 @@ def request(config: Config, out: Path) -> None:
     """Make the next authority's key, and write the request that an external authority signs."""
     with _locked_lists(config) as lists:
         if lists.current_list is not None:
-            _unchanging_authorities(config)
+            _authorities(config, rotating=False)
         check_new(out)  # before the key is made
         write_durably(out, Authority.request(config.federation, lists.add_key()))
 
@@ -97,7 +97,7 @@ def import_authority(config: Config, path: Path, signers: Signers) -> bool:
             return _change(config, lists, (_entry(certificate, signs=False),), signers)
         if certificate in lists.current_list.issuers:
             raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
-        return _change(config, lists, _and_next(_unchanging_authorities(config), certificate), signers)
+        return _change(config, lists, _and_next(_authorities(config, rotating=False), certificate), signers)
 
 
 def extend(config: Config, signers: Signers) -> bool:
@@ -132,7 +132,7 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
 def switch(config: Config, *, anyway: bool) -> None:
     """Issue with the new authority from now on."""
     with _locked_lists(config) as lists:
-        successor = _changing_authorities(config).trusted[1]
+        successor = _authorities(config, rotating=True).trusted[1]
         behind = ", ".join(rotation_status(config).without_current_list)
         if behind and not anyway:
             raise RequestError(
@@ -155,7 +155,7 @@ def retire(config: Config, *, anyway: bool) -> bool:
             lists.sync_files()
             if len(lists.in_force.issuers) < MOST_AUTHORITIES:
                 return True
-        authorities = _changing_authorities(config)
+        authorities = _authorities(config, rotating=True)
         behind = ", ".join(rotation_status(config).with_old_certificate)
         if behind and not anyway:
             raise RequestError(
@@ -174,20 +174,16 @@ def retire(config: Config, *, anyway: bool) -> bool:
         return _change(config, lists, left)
 
 
-def _unchanging_authorities(config: Config) -> Authorities:
+def _authorities(config: Config, *, rotating: bool) -> Authorities:
+    """Return the authorities, if a rotation is under way or not, as `rotating` states."""
     authorities = Authorities(config.files)
-    if len(authorities.trusted) >= MOST_AUTHORITIES:
-        raise RequestError(Code.CONFLICT, "a rotation is under way; complete it first: ca switch, ca retire")
-    return authorities
-
-
-def _changing_authorities(config: Config) -> Authorities:
-    authorities = Authorities(config.files)
-    if len(authorities.trusted) < MOST_AUTHORITIES:
+    if (len(authorities.trusted) >= MOST_AUTHORITIES) is rotating:
+        return authorities
+    if rotating:
         raise RequestError(
             Code.CONFLICT, "only one authority is trusted; make or import the next one: ca rotate, ca csr"
         )
-    return authorities
+    raise RequestError(Code.CONFLICT, "a rotation is under way; complete it first: ca switch, ca retire")
 
 
 def _check_authority(certificate: x509.Certificate) -> None:

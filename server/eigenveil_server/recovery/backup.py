@@ -1,9 +1,6 @@
-"""Backups of a serving coordinator, and a coordinator restored from one.
-
-A backup is a folder: the database as SQLite's online backup copies it, every other file of the state folder
-(the keys among them), the configuration, and a manifest. The manifest has the digest of each file and the
-head of the ledger. A backup can sign as this federation, so only its owner can read it.
-"""
+"""Backups of a serving coordinator, and a coordinator restored from one. A backup is a folder: a copy of the
+database, all other files of the state folder (the keys among them), the configuration, and a manifest with
+their digests and the head of the ledger. It can sign as this federation: only its owner can read it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Signed checkpoints of the ledger: sent to sites, and compared when a site presents one [R20].
-
-A presented checkpoint that is not in the ledger was signed by a later state of this coordinator. Going on
-would spend the same budget again. So the process writes a marker and ends. It starts again once the ledger
-has that checkpoint or the operator has accepted the loss.
-"""
+"""Signed checkpoints of the ledger: sent to sites, and compared when a site presents one [R20]. One that is
+not in the ledger is of a later state, and going on would spend the same budget again. So the process writes a
+marker and ends, until the ledger has that checkpoint or the operator has accepted the loss."""
 
 from __future__ import annotations
 

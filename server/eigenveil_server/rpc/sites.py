@@ -1,9 +1,6 @@
-"""Sites: the daemon of each by its generation and connection [R18], and their directory [R22] [R23].
-
-A site announces in each Hello the secret that its next Hello will show. Of two daemons with copies of one
-folder, the first to send Hello moves on. The other shows an old secret and is refused until the operator
-makes a new token. While a daemon works on one connection, Hello on another connection is refused too.
-"""
+"""Sites: the daemon of each by its generation and connection [R18], and their directory [R22] [R23]. A site
+announces in each Hello the secret that its next one will show. Of two daemons with copies of one folder, the
+first to send Hello moves on; the other is refused until the operator makes a new token."""
 
 from __future__ import annotations
 
