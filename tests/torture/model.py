@@ -67,7 +67,7 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
         sealed = books.execute("SELECT study, round, query, micro_rho, present, digest FROM releases")
         releases = {(row[0], row[1]): _sealed(*row[2:]) for row in sealed}
         charged, fixed = _charged(books, "the coordinator", doubled), _tried(books, "study")
-        last = books.execute("SELECT study, round, said FROM attempts ORDER BY number")
+        last = books.execute("SELECT study, round, signed_json FROM attempts ORDER BY number")
         members = {(row[0], row[1]): tuple(sorted(json.loads(row[2])["members"])) for row in last}
         studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
     return Snapshot(

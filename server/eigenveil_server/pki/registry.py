@@ -14,7 +14,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.signatures import key_print
 from eigenveil_common.files import failpoint
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_server.pki.authority import Authority, fingerprint, pem, requested_key
 from eigenveil_server.process import Clock, as_datetime
 from eigenveil_server.storage.database import Store, audit
@@ -214,9 +214,7 @@ class Registry:
             for row in live:
                 if row["key_print"] == new_key_print:
                     return IssuedCertificate(identity=caller, key=new_key_print, pem=row["certificate"])
-            # So that renewals cannot fill the disk. Clients wait for two thirds of the validity.
-            if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
-                raise RequestError(Code.NOT_READY, "too early: renew after two thirds of the validity")
+            self._check_due(shown)
             _check_new_key(change, new_key_print)
             # Issued and never used: the answer was lost together with its key.
             never_used = "(role, name) = (?, ?) AND renewal_unused = 1 AND fingerprint != ?"
@@ -228,6 +226,12 @@ class Registry:
             failpoint("renewal-issuing")
         failpoint("renewal-issued")
         return IssuedCertificate(identity=caller, key=new_key_print, pem=pem(issued))
+
+    def _check_due(self, shown: Row) -> None:
+        """Raise before half of the validity is over, so that renewals cannot fill the disk; clients wait for
+        two thirds."""
+        if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
+            raise RequestError(Code.NOT_READY, "too early: renew after two thirds of the validity")
 
     def _record(
         self, change: Connection, identity: Identity, issued: x509.Certificate, issuer: Authority, action: str

@@ -141,7 +141,7 @@ def hasten() -> None:
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
         (channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
         (contributions, "GATHER_SECONDS", 0.0), (session_start, "datetime", Early),
-        (session_start, "LONGEST_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),
+        (session_start, "MAX_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None), (answers, "OsNoise", KnownShare),
     )  # fmt: skip
     for where, name, value in smaller:

@@ -55,7 +55,7 @@ def _number(here: Federation, statement: str) -> int:
 
 async def waits(here: Federation) -> int:
     """For how many sites' checkpoints it waits."""
-    return await asyncio.to_thread(_number, here, "SELECT COUNT(*) FROM awaited")
+    return await asyncio.to_thread(_number, here, "SELECT COUNT(*) FROM awaited_checkpoints")
 
 
 async def back_up(here: Federation, name: str) -> str:

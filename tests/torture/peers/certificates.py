@@ -130,8 +130,8 @@ def register(rig: Rig, leaf: x509.Certificate) -> None:
     row = (unix_ms(), unix_ms() + 86_400_000, issuer, cached, pem(leaf))
     with rig.daemon.runtime.repository.store.writer.transaction() as change:
         change.execute(
-            "INSERT INTO certificates (fingerprint, role, name, unused, issued_at, expires_at, issuer, "
-            "key_print, certificate) VALUES (?, 'site', 'anna', 0, ?, ?, ?, ?, ?)",
+            "INSERT INTO certificates (fingerprint, role, name, renewal_unused, issued_at, expires_at, "
+            "issuer, key_print, certificate) VALUES (?, 'site', 'anna', 0, ?, ?, ?, ?, ?)",
             (fingerprint(leaf), *row),
         )
         audit(change, unix_ms(), "enrolled", "site/anna", "forged")  # as whatever changes who may call
