@@ -172,12 +172,10 @@ def simulate(
     - `seed` makes the noise reproducible; the release then states that it is not private.
     - `drop_outs` maps a round (from 0) to the sites that do not answer it. Under secure aggregation they are
       absent when the members of an attempt are fixed.
-    - `lost` maps a round to the sites lost after that, in its first attempt, its second and so on. Each
-      attempt is charged.
+    - `lost` maps a round to the sites lost after that, in each of its attempts. Each is charged.
     - `colluding` sites pool their knowledge with the coordinator; `Simulation.coalition_views` has their
       views.
-    - `algorithm` is a custom algorithm instead of the study's, which no federation runs
-      (docs/own-algorithm.md).
+    - `algorithm` is a custom algorithm, which no federation runs (docs/own-algorithm.md).
     - `apply` is `map` or that of an executor, for parallel work on large records.
     - `sum_factory` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does.
 
@@ -201,25 +199,28 @@ def simulate(
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    answering: SumFactory = partial(sites_in_process, apply=apply) if sum_factory is None else sum_factory
+    answering = sum_factory or partial(sites_in_process, apply=apply)
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
         plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
-    present = masked.present if study.masked else attendance
-    answering = masked.sum_factory if study.masked else answering
+    present, answering = (masked.present, masked.sum_factory) if study.masked else (attendance, answering)
     with single_blas_thread():  # the workers run in parallel, so BLAS uses one thread
         run_study(
             session, attendance.sites, journal=journal, noise=noise, present=present, sum_factory=answering
         )
-    result, rounds = result_of(plan, session.result), attendance.rounds
+    return _simulated(session, attendance, masked, noise.private)
+
+
+def _simulated(session: Session, attendance: Attendance, masked: MaskedRounds, private: bool) -> Simulation:
+    plan, rounds, result = session.plan, attendance.rounds, result_of(session.plan, session.result)
     return Simulation(
         plan=plan,
         estimate=session.result,
         result=result,
         queries=tuple(session.queries),
         releases=tuple(session.releases),
-        document=release_document(plan, result, session.releases, rounds=rounds, private=noise.private),
+        document=release_document(plan, result, session.releases, rounds=rounds, private=private),
         attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
         coalition_views=tuple(masked.coalition_views),
     )

@@ -134,7 +134,7 @@ class RoundState(Enum):
 
 
 class RoundEvent(Enum):
-    """What moves a round to its next state; `TRANSITIONS` has the order."""
+    """Event that moves a round to its next state; `TRANSITIONS` has the order."""
 
     DISPATCH = "query sent"
     FIX = "set fixed, attempt charged"
