@@ -140,7 +140,7 @@ SUBSPACES_PAPER = "Privately Learning Subspaces"
 SMOOTH_PAPER = "Smooth Sensitivity PCA"
 COVARIANCE_PAPER = "Covariance Revisited"
 EXACT, NEAR, AXES = (600, 20, 2), (100_000, 6, 2, 1e-7), (20_000, 500, 8)
-MANY, BALL = (150_000, 20), (16_000, 100)
+MANY, BALL = (150_000, 20), (16_000, 40)
 SUBSPACE: dict[str, Any] = {"centring": False}
 UNIT: dict[str, Any] = {"centring": False, "radius": PublicNorm(norm=1.0)}
 FOUND = "the subspace itself, from n of about k + ln(1 / delta) / epsilon records on"
@@ -234,6 +234,6 @@ SCHEMES = (
     Scheme(
         paper=COVARIANCE_PAPER, algorithm=A.ZERO,
         claim="the matrix 0, the best of all where n is small for d",
-        settings=UNIT, regime=partial(unit_ball, 500, 100, 1), bound=lambda: 1.0,
+        settings=UNIT, regime=partial(unit_ball, 300, 40, 1), bound=lambda: 1.0,
     ),
 )  # fmt: skip
