@@ -8,7 +8,6 @@ in [0, 1/2]. Ball arithmetic encloses the true value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,11 +24,11 @@ class GaussianQuantile:
         """q(tail)."""
         return arb(2).sqrt() * (2 * tail).erfcinv()
 
-    def taylor(self, tail: arb, orders: Iterable[int]) -> list[arb]:
-        """Return the Taylor coefficients of q at `tail`, of order n: (-1)^n P_n(q) / (n! phi(q)^n)."""
+    def taylor(self, tail: arb) -> list[arb]:
+        """Return the Taylor coefficients of q at `tail`, of ORDERS n: (-1)^n P_n(q) / (n! phi(q)^n)."""
         q = self.at(tail)
         slope = -(2 * arb.pi()).sqrt() * (q * q / 2).exp()
-        return [_numerator(n)(q) * slope**n / arb.fac_ui(n) for n in orders]
+        return [_numerator(n)(q) * slope**n / arb.fac_ui(n) for n in ORDERS]
 
     def shift(self, scale: float) -> arb:
         """Return 1/2, with which floor rounds to the nearest integer."""
@@ -55,9 +54,9 @@ class LaplaceQuantile:
         """q(tail)."""
         return -(2 * tail).log()
 
-    def taylor(self, tail: arb, orders: Iterable[int]) -> list[arb]:
-        """Return the Taylor coefficients of q at `tail`, of order n: (-1 / v)^n / n."""
-        return [(-1 / tail) ** n / n if n else self.at(tail) for n in orders]
+    def taylor(self, tail: arb) -> list[arb]:
+        """Return the Taylor coefficients of q at `tail`, of ORDERS n: (-1 / v)^n / n."""
+        return [(-1 / tail) ** n / n if n else self.at(tail) for n in ORDERS]
 
     def shift(self, scale: float) -> arb:
         """Return scale (ln 2 - ln(1 + r)), without cancellation where r is nearly 1."""
@@ -69,6 +68,7 @@ GAUSSIAN, LAPLACE = GaussianQuantile(), LaplaceQuantile()
 
 
 OCTAVES, PIECE_BITS, DEGREE = 20, 5, 8
+ORDERS = range(DEGREE + 2)  # the last one bounds the remainder
 PIECES = OCTAVES << PIECE_BITS
 TAIL_BITS = 63  # of the first word: v = tail / 2^64
 LOWEST = TAIL_BITS - OCTAVES  # the exponent of the lowest octave of a tail
@@ -115,12 +115,12 @@ def _build(quantile: Quantile) -> QuantileTable:
     coefficients, off = np.zeros((DEGREE + 1, PIECES)), np.zeros((DEGREE + 1, PIECES))
     slope, rest = np.zeros(PIECES), np.zeros(PIECES)
     with ctx.workprec(PRECISION):
-        before = quantile.taylor(centre(-1), range(DEGREE + 2))
+        before = quantile.taylor(centre(-1))
         for i in range(PIECES):
             one = unit(i)
-            units = [one**n for n in range(DEGREE + 2)]
+            units = [one**n for n in ORDERS]
             slope[i], rest[i] = (upper(before[n] * units[n]) for n in (1, DEGREE + 1))
-            before = quantile.taylor(centre(i), range(DEGREE + 2))
+            before = quantile.taylor(centre(i))
             for n in range(DEGREE + 1):
                 exact = before[n] * units[n]
                 coefficients[n, i] = float(exact)

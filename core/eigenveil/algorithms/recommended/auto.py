@@ -1,10 +1,9 @@
 """auto, where the first releases choose the first stage: a noised matrix or gradients; then refinement.
 
-The refinement has noise of order |z| |a|: a record's norm times that of its leading part. The first stage
-finds the leading directions: by a matrix with noise of order |z|^2, or by gradients with noise of order
-|z| |a| whose budget is divided among rounds. So gradients are better if the total variance is many times the
-wanted variances. A first part of the matrix shows this: a variance hidden by its noise is hardly larger than
-the noise. Two parts together are as exact as one matrix.
+The first stage finds the leading directions: by a matrix with noise of order |z|^2, or by gradients with
+noise of order |z| |a|, a record's norm times that of its leading part, but a budget divided among rounds. So
+gradients are better if the total variance is many times the wanted variances, which a first part of the
+matrix shows. Two parts together are as exact as one matrix.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Refinement of leading directions by their cross covariance with all others; last stage of refined-*.
 
-To first order only the cross covariance between the leading directions and the rest rotates the components. A
-whole matrix has d (d + 1) / 2 numbers at the sensitivity of |z|^2, a gradient d k at that of |z| |a|. The
-cross covariance has k (d - k) at that of |a| |b|, a record's leading part times its rest. Its mean is about 0
-for nearly right directions, so clipping affects the tails and hardly the signal. After a weak first stage it
-is queried several times: large rotations need steps.
+To first order nothing else rotates the components. It has k (d - k) numbers at the sensitivity of |a| |b|,
+a record's leading part times its rest, and a mean of about 0 for nearly right directions, so clipping affects
+the tails and hardly the signal. After a weak first stage it is queried several times, in small steps.
 """
 
 from __future__ import annotations
