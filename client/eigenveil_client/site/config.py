@@ -1,8 +1,6 @@
-"""Configuration of a site in site.toml, its plausible ranges, and its statement to its federation.
-
-A study has no influence on plausible ranges. Otherwise an analyst could learn from a series of declined
-studies how many values exceed a bound. The statement has no data of records [R23].
-"""
+"""Configuration of a site in site.toml, its plausible ranges, and its statement to its federation, without
+data of records [R23]. A study has no influence on the ranges: otherwise an analyst could learn from a series
+of declined studies how many values exceed a bound."""
 
 from __future__ import annotations
 
@@ -46,11 +44,8 @@ class EngineKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The keys of `[engine]`, which deploy/config/site.example.toml explains.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    """The keys of `[engine]`, which deploy/config/site.example.toml explains. Raises RequestError: code
+    `bad-config`."""
 
     kind: EngineKind = EngineKind.AUTO
     memory_mib: int = key(64, AT_LEAST_ONE)

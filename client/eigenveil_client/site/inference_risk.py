@@ -1,7 +1,5 @@
-"""Risk that the results of a study let an adversary infer a fact about one patient, with its assumptions.
-
-Every page, sheet and command shows these sentences, so their promises are equal.
-"""
+"""Risk that the results of a study let an adversary infer a fact about one patient, with its assumptions: the
+same sentences on every page, sheet and command."""
 
 from __future__ import annotations
 

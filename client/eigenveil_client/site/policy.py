@@ -1,10 +1,6 @@
-"""Policy of a site, fixed before any study: rules that a plan passes or fails.
-
-Every rule compares the plan with site.toml and the calendar only, so its verdict reveals nothing about a
-patient. The site's minimum and maximum are compared with the persons in the whole file. A study chooses
-neither the threshold nor the persons. Otherwise a series of studies could find that number, or one person's
-missing values, exactly and at no cost.
-"""
+"""Policy of a site, fixed before any study: rules that a plan passes or fails by site.toml and the calendar
+only. A study chooses neither the thresholds nor the persons that are counted. Otherwise a series of studies
+could find that number, or one person's missing values, exactly and at no cost."""
 
 from __future__ import annotations
 
@@ -62,11 +58,7 @@ class Policy:
     answered only if `minimum_records` leave `minimum_records_per_batch` in each: a study chooses its batches,
     so the actual number is not compared. `person_column` names the person of a row ("": every row is another
     person), and `sites_per_person` the number of sites that may have records of one person; a study must
-    state the same.
-
-    Raises:
-        RequestError: code `bad-config`, an invalid value; or as `budget_for`.
-    """
+    state the same. Raises RequestError: code `bad-config`, an invalid value; or as `budget_for`."""
 
     approval: Approval = Approval.MANUAL
     approval_ends: date | None = None

@@ -1,8 +1,5 @@
-"""Sections of a site's policy: quality of columns, trust models, and the budget limit for one year.
-
-A site answers no study about a column below the limits of quality. It accepts exact sums at the coordinator,
-or masked answers only [R29]. A year is measured by the times in the site's ledger.
-"""
+"""Sections of a site's policy: quality of columns, trust models [R29], and the budget limit for one year,
+which is measured by the times in the site's ledger."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ class QualityRules:
     """The site's quality thresholds for each column of a study; fields are keys of site.toml.
 
     They are shares of the persons in the whole file, and public. The compared numbers stay at the site.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
 
     max_missing: float = key(0.5, IS_SHARE, "Largest share of missing values in a column.")
     max_unreadable: float = key(0.01, IS_SHARE, "The same for cells that are not numbers.")
@@ -122,10 +116,7 @@ class TrustRules:
     Without `trust`, the site answers both kinds of studies until a key card of another site is confirmed,
     then masked studies only (`require_trust`). `colluding` and `minimum_sites` apply to secure aggregation:
     the least number of colluding sites that a study must tolerate, and the least number of sites in each sum.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
+    Raises RequestError: code `bad-config`."""
 
     trust: tuple[str, ...] = key((), KNOWN_MODELS_RULE)
     colluding: int = key(1, AT_LEAST_ONE)

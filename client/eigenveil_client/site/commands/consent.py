@@ -1,7 +1,5 @@
-"""Decisions of a person about a study, and the views shown before a decision.
-
-Every decision is one transaction in the site's database. It takes effect with the daemon's next answer, also
-if the daemon is stopped meanwhile, and independently of the coordinator."""
+"""Decisions of a person about a study, and the views before them. Every decision is one transaction in the
+site's database. It takes effect with the daemon's next answer, independently of the coordinator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Evidence of a site: both ledgers, signed statements, answers computed again, and installed software.
-
-A site stores no copy of an answer's numbers. Answers are exact, so the same records give the same bytes; the
-keyed digest in the egress ledger verifies a recomputation.
-"""
+Answers are exact, so the keyed digest in the egress ledger verifies a recomputation: no copy of the numbers
+is stored."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Answers of a site to queries, computed from the records: exact, or masked for each attempt [R29].
-
-An error of the records is raised only after the computation of an answer, so that the time of a refusal
-reveals no more than the refusal.
-"""
+"""Answers of a site to queries, computed from the records: exact, or masked for each attempt [R29]. An error
+of the records is raised only after the computation, so that the time of a refusal reveals no more than the
+refusal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Work of one connection: request work, answer it, send the answer, until the connection is lost or old.
-
-An answer and the request for the next round go in one call, so a round takes one round trip. A large answer
-has its own calls, and the request is sent before them.
-"""
+"""Work of one connection: request work, answer it, send the answer, until the connection is lost or old. An
+answer and the next request go in one call, so a round takes one round trip; a large answer has its own
+calls."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Decisions about plans at a site, by its rules or by a person, and refusals with a reason code.
-
-The reason code depends on no record. A refusal by policy, budget or protocol follows from plans and settings,
-and a person chooses the reason of a decline. All other causes have one common code: too few records, an
-unreadable file, a defect caused by a record.
-"""
+"""Decisions about plans at a site, by its rules or by a person, and refusals with a reason code, which
+depends on no record. All causes but policy, budget, protocol and a person's reason have one common code: too
+few records, an unreadable file, a defect caused by a record."""
 
 from __future__ import annotations
 

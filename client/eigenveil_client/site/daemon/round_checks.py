@@ -1,10 +1,6 @@
 """Checks of a round at a site: its query, by a replica of the study's session [P25], and its set of sites.
-
-The next query is a function of the plan and of the releases so far, which the coordinator signs. The site
-feeds them to its own session and answers no other query than the session's. So a coordinator can choose
-neither the centre, radius, edges or cost of a query, nor the number of queries. It can only state a release
-that was never drawn, under its signature.
-"""
+The next query follows from the plan and the releases, which the coordinator signs. So it can choose no query
+or cost, only state a release that was never drawn, under its signature."""
 
 from __future__ import annotations
 

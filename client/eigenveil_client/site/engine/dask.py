@@ -1,9 +1,6 @@
-"""Records of a study on the workers of a Dask cluster: the engine, and the tasks that its workers run.
-
-Answers are sums of integers, so they equal those of one machine bit by bit, wherever a partition is stored
-and however often it was loaded again. No task raises an error, because a worker would log it with any value
-that it quotes.
-"""
+"""Records of a study on the workers of a Dask cluster. Answers are sums of integers, so they equal those of
+one machine bit by bit, however often a partition was loaded again. No task raises an error, because a worker
+would log it with any value that it quotes."""
 
 from __future__ import annotations
 

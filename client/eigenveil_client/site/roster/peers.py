@@ -1,6 +1,5 @@
 """Key cards of this site and of other sites: private keys, and rules on invited sites [R28] and on who may
-see this site's numbers [R29].
-"""
+see this site's numbers [R29]."""
 
 from __future__ import annotations
 

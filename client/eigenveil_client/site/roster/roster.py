@@ -1,9 +1,6 @@
 """Roster of key card owners, one file of each kind beside this site's identity, and its views [R28] [R30].
-
-Commands write the file, also while the daemon runs; the daemon reads it at each use. Only a person replaces a
-confirmed card. Replaced and removed cards stay in the file as evidence. Views do not show the fingerprint of
-an unconfirmed card: its owner reads it out by telephone, and it must not be copied from the screen.
-"""
+Only a person replaces a confirmed card; removed cards stay in the file as evidence. The fingerprint of an
+unconfirmed card is not shown: its owner reads it out by telephone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Kinds of key cards ever confirmed at this site, and digests of removed confirmed cards [R30] [R31].
-
-The cards are in files beside the identity. Without them a site would accept unsigned and central studies
-again; with older ones, a removed, stolen key. So both facts are in the ledger's database, too.
-"""
+"""Kinds of key cards ever confirmed at this site, and digests of removed confirmed cards [R30] [R31]. Without
+their files a site would accept unsigned and central studies again; with older files, a stolen key. So both
+facts are in the ledger's database, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Coordinator's signed statements about each round, and the attempts that this site answered or refused.
-
-Both stay as evidence [R21] [R29]. The bytes sent are stored for the latest attempt.
-"""
+"""Coordinator's signed statements about each round, and the attempts that this site answered or refused:
+evidence [R21] [R29]. The bytes sent are stored for the latest attempt."""
 
 from __future__ import annotations
 

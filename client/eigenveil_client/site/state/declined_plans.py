@@ -1,10 +1,6 @@
-"""Digests and counts of plans that the site's rules declined, and the few stored whole as proof.
-
-Otherwise an analyst whom no rule allows could fill the disk with plans. The latest `MOST_DIGESTS` digests are
-stored, so that a decline is the same after a restart. The latest `MOST_COUNTS` counts are stored, one for
-each day (UTC), analyst and rule. The coordinator may invent names: at most `MOST_OF_A_DAY` rows of a day have
-a name, and the rest is counted by rule as `OTHERS`, so that few counts of other days are dropped. A study
-that ended before a decision and without a message from this site is stored likewise."""
+"""Digests and counts of plans that the site's rules declined, or that ended before a decision, and the few
+stored whole as proof. All are bounded, or an analyst whom no rule allows could fill the disk; and rows with a
+name, which the coordinator may invent, so that few counts of other days are dropped."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Egress ledger: one hash-chained row for every answer, refusal and readiness message that leaves a site.
-
-The row is written before the message is sent, so it may name a message that a crash stopped, and never misses
-one. `contribution` is a keyed digest of the query and the numbers: a plain hash would let a reader find a
-count by trying the likely values. The ledger may be shown to anyone. The query that a row answers is stored
-under its digest.
-"""
+"""Egress of a site: a hash-chained row for every answer, refusal and readiness message, written before it is
+sent, and counts of other calls. A row has a keyed digest of the query and the numbers: a plain hash would let
+a reader find a count by trying the likely values. The ledger may be shown to anyone."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """Messages about to leave a site, recorded before they are sent, the rounds answered, and the next cost.
-
-The charge, the query and the egress row of a message are one transaction, the one sync of a round [P27],
-durable before the message is sent. After a crash the same query gets the same answer at no further charge,
-and no other query is answered for that round. A central round is answered and charged once; a masked round
-once for each attempt.
-"""
+Charge, query and egress row are one transaction, the one sync of a round [P27]. So after a crash the same
+query gets the same answer at no further charge, and no other query is answered for that round."""
 
 from __future__ import annotations
 
@@ -128,12 +124,8 @@ class Outgoing:
 
     `stated` holds the coordinator's statements that led to a message; they and its last checkpoint are stored
     with it. `require` checks within the transaction of an answer that the study is still answered: a key may
-    have been removed meanwhile.
-
-    Raises:
-        EigenveilError: as `Ledger.charge`, `AnsweredRounds.charge_pass` and `require`, or code `site-policy`,
-            the study was withdrawn meanwhile; then nothing may be sent.
-    """
+    have been removed meanwhile. Raises EigenveilError: as `Ledger.charge`, `AnsweredRounds.charge_pass` and
+    `require`, or code `site-policy`, the study was withdrawn meanwhile; then nothing may be sent."""
 
     database: Database
     ledger: LedgerStore

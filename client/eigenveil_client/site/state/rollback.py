@@ -1,8 +1,6 @@
-"""Rollback detection by the coordinator's latest checkpoint and this site's noted ledger position [R20].
-
-A coordinator restored to an older state must not continue as if nothing had been spent since. A site's ledger
-that is lost or restored from an old copy must not start with a spent budget.
-"""
+"""Rollback detection by the coordinator's latest checkpoint and this site's noted ledger position [R20]. A
+restored coordinator must not continue as if nothing had been spent since, nor a site with a lost or old
+ledger start with a spent budget."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Store of a site: its budget, the received plans, and one row for every message that left.
-
-Messages are recorded before they leave (`outgoing`). Related changes are one transaction: all is in one
-file."""
+"""Store of a site: its budget, the received plans, and one row for every message that left. All is in one
+file, so that related changes are one transaction."""
 
 from __future__ import annotations
 

@@ -59,18 +59,15 @@ ANSWER_LABELS = {
     "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
     "spectrum": mark(
         "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only "
-        "how strong each direction is is ever published, with noise"
+        "which only how strong each direction is is ever published, with noise"
     ),
     "eigenvectors": mark(
         "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only "
-        "directions are ever published, with noise"
+        "which only directions are ever published, with noise"
     ),
     "subspace": mark(
         "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only "
-        "directions taken together are ever published, with noise"
+        "which only directions taken together are ever published, with noise"
     ),
     "radius-search": mark(
         "how many patients lie how far from the middle, of which one distance is published"

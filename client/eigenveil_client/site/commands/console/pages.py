@@ -1,8 +1,5 @@
-"""Console pages of a site: studies, decisions, messages sent, columns, budget, connection.
-
-Decisions use the functions of the commands. The plan's whole digest is in the path, so a decision is about
-the plan that was shown.
-"""
+"""Console pages of a site. Decisions use the functions of the commands, about the plan whose whole digest is
+in the path: the one that was shown."""
 
 from __future__ import annotations
 
