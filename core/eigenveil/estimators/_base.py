@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from traceback import walk_stack
 from typing import Any
 
@@ -28,11 +28,25 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.reporting.result import Result
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.radius import radius_from
+from eigenveil.study.radius import PublicNorm, radius_from
 from eigenveil.study.study import Column, Federation, Study
 
 # (lower, upper), a pair for each column, or a pair for each name.
 Bounds = tuple[ArrayLike, ArrayLike] | Sequence[ArrayLike] | Mapping[str, ArrayLike]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class PrivateEstimator:
+    """Parameters of every estimator."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    bounds: Bounds | None = None
+    algorithm: str = "auto"
+    neighbours: str = "add-remove"
+    radius: str | float | PublicNorm | dict[str, float] = "balance"
+    scaling: str = "none"
+    random_state: Any = None
 
 
 def lower_upper(bounds: Any, names: Sequence[str], *, named: bool) -> tuple[list[float], list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +12,10 @@ from sklearn.covariance import EmpiricalCovariance
 from eigenveil.algorithms.shared.standardised import remaining_plan
 from eigenveil.algorithms.shared.stated_error import predicted_frobenius_error, shrunk_eigenvalues
 from eigenveil.errors import RequestError
-from eigenveil.estimators._base import Bounds, records_of, run, study_of
+from eigenveil.estimators._base import PrivateEstimator, records_of, run, study_of
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Scaling, Study
 
 # They release a matrix with noise of known scale.
@@ -32,7 +31,7 @@ CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.SEPARATE_COV, Algorithm.ZERO)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PrivateCovariance(EmpiricalCovariance):
+class PrivateCovariance(PrivateEstimator, EmpiricalCovariance):
     """Differentially private covariance matrix of the records in one process.
 
     Parameters
@@ -105,15 +104,7 @@ default="auto"
     store_precision = True
     assume_centered = False
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    bounds: Bounds | None = None
-    algorithm: str = "auto"
-    neighbours: str = "add-remove"
-    radius: str | float | PublicNorm | dict[str, float] = "balance"
-    scaling: str = "none"
     shrink: bool = True
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Spend (epsilon, delta) on the records X. Shape: (n_samples, n_features).

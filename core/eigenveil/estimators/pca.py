@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from eigenveil.estimators._base import (
-    Bounds,
+    PrivateEstimator,
     component_count,
     records_of,
     run,
@@ -23,12 +23,11 @@ from eigenveil.estimators._base import (
 )
 from eigenveil.numerics.encoding import FloatArray, select_columns
 from eigenveil.reporting.result import Result
-from eigenveil.study.radius import PublicNorm
 from eigenveil.study.toml import single_tables
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Differentially private principal components of the records in one process.
 
     Parameters
@@ -109,16 +108,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     n_components: int | float = field(default=2, kw_only=False)
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    bounds: Bounds | None = None
-    algorithm: str = "auto"
     choose: str = "before"
-    neighbours: str = "add-remove"
-    radius: str | float | PublicNorm | dict[str, float] = "balance"
-    scaling: str = "none"
     whiten: bool = False
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Spend (epsilon, delta) on the records X. Shape: (n_samples, n_features).
