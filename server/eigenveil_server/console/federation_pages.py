@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from eigenveil.dictionary.dictionary import range_text
 from eigenveil.dictionary.directory import Directory
 from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, RequestError
@@ -209,7 +208,6 @@ class SubmissionPages:
             many=0 if dictionary is None else len(dictionary.usable()),
             sites=directory.sites,
             missing="" if dictionary is not None else NO_DICTIONARY,
-            range_text=range_text,
             **submission.TEMPLATE_VALUES,
             **values,
         )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from starlette.datastructures import FormData
 
 from eigenveil.accounting.budget import studies_left
-from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.directory import Directory
 from eigenveil.dictionary.study_files import draft_from_fields
 from eigenveil.study.checks import Readers, coerce_values, need, study_error
@@ -58,7 +58,7 @@ MORE_INPUTS = (
         attributes=WHOLE,
     ),
 )  # fmt: skip
-TEMPLATE_VALUES = {"inputs": INPUTS, "more_inputs": MORE_INPUTS}
+TEMPLATE_VALUES = {"inputs": INPUTS, "more_inputs": MORE_INPUTS, "range_text": range_text}
 
 
 def _reader(kind: Callable[[str], Any], form: str) -> Callable[[str], Any]:
@@ -106,8 +106,7 @@ def draft_of(form: FormData) -> StudyDraft:
 
 def submit_command(study: Study, submission: str) -> str:
     """Return the command that signs and submits a study's file, as one study however often it is run."""
-    name = f"{study.name}.toml"
-    return as_typed("eigenveil", "study", "submit", name, "--submission", submission)
+    return as_typed("eigenveil", "study", "submit", f"{study.name}.toml", "--submission", submission)
 
 
 def study_file(study: Study, submission: str) -> str:
