@@ -1,9 +1,8 @@
 """Repository of everything durable: studies, ledger, changes that share a sync, and integrity checks.
 
-Changes that arrive while a transaction is being synced share the next one (group commit). Checks of the
-database are of pages and indexes, then of every record with its own digest; the ledger's chain is replayed
-separately, wherever it is opened. Records of studies are checked also when they are read. So a coordinator
-starts once the unfinished studies are checked; many others may have ended.
+Changes that arrive while a transaction is being synced share the next one (group commit). Checks are of pages
+and indexes, then of every record with its own digest; the ledger's chain is replayed wherever it is opened.
+Records are checked also when they are read, so a coordinator starts once unfinished studies are checked.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class GroupCommit:
                 problem = known
             except Exception as unexpected:  # noqa: BLE001 - raised for the callers; the next change may work
                 problem = InternalError(Code.BUG, f"a change failed: {type(unexpected).__name__}")
-            for _, done in batch:
-                if done.done():  # its caller was cancelled
-                    continue
+            for done in (done for _, done in batch if not done.done()):  # or its caller was cancelled
                 if problem is None:
                     done.set_result(None)
                 else:
@@ -81,8 +78,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """Durable state of the coordinator. `clock` stamps the rows; `fatal` ends the process when the disk
-    fails."""
+    """Durable state of the coordinator. `clock` stamps rows; `fatal` ends the process when the disk fails."""
 
     store: Store
     studies: Studies

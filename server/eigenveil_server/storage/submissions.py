@@ -47,17 +47,8 @@ def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary
     """Store the submission of a study, within the study's transaction."""
     signed = stored.authorization
     signer = "" if signed is None else signed.card.check().fingerprint
-    content, delta = summary.content.hex(), str(summary.atto_delta)
-    row = (
-        stored.digest,
-        stored.analyst,
-        stored.submitted_at,
-        stored.size,
-        content,
-        delta,
-        summary.epsilon,
-        signer,
-    )
+    columns = summary.content.hex(), str(summary.atto_delta), summary.epsilon
+    row = (stored.digest, stored.analyst, stored.submitted_at, stored.size, *columns, signer)
     change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 

@@ -61,8 +61,8 @@ class OperatorApprovals:
         async with self._start_lock:
             if not await self._awaits(stored):
                 return  # cancelled meanwhile
+            reserve = partial(self._runtime.repository.ledger.reserve, gaussian=plan.gaussian)
             try:
-                reserve = partial(self._runtime.repository.ledger.reserve, gaussian=plan.gaussian)
                 await self._runtime.compute.run(reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
                 failure = str(problem)
