@@ -152,9 +152,8 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
 
 def record_reader(config: SiteConfig) -> Reader:
     """Return the reader of this site's records for studies. Raises as `site_dictionary`."""
-    known = plausible_ranges(site_dictionary(config.dictionary))
     return Reader(
-        config.records, config.column, known, config.scratch, config.engine.reading,
+        config.records, config.column, plausible_ranges(config), config.scratch, config.engine.reading,
         config.policy.maximum_records,
     )  # fmt: skip
 
@@ -165,15 +164,15 @@ def site_dictionary(path: Path | None) -> Dictionary:
     return parse_dictionary(example("dictionary") if path is None else read_text(path))
 
 
-def plausible_ranges(known: Dictionary) -> PlausibleRanges:
-    """Return the plausible range of each column, or else its bounds."""
+def plausible_ranges(config: SiteConfig) -> PlausibleRanges:
+    """Return the plausible range of each column, or else its bounds, by the site's dictionary."""
     return {
         column.name: PlausibleRange(
             lower=one.lower if one.plausible_lower is None else one.plausible_lower,
             upper=one.upper if one.plausible_upper is None else one.plausible_upper,
             unit=one.unit,
         )
-        for one in known.columns
+        for one in site_dictionary(config.dictionary).columns
         for column in one.columns
     }
 

@@ -21,7 +21,7 @@ from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.config import plausible_ranges, site_dictionary
+from eigenveil_client.site.config import plausible_ranges
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -159,7 +159,7 @@ def test_no_unit_of_a_study_keeps_anybody_from_looking(unit: str, stage: Stage) 
             assert reason_of(ask(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_POLICY
     spelled = of_columns(total_cholesterol=(0, 1000, "MG/dl"))
     (found,) = records.read(
-        RecordsConfig(source=stage.records), spelled, plausible=plausible_ranges(site_dictionary(None))
+        RecordsConfig(source=stage.records), spelled, plausible=plausible_ranges(stage.config)
     ).quality
     assert found.implausible == 0
 

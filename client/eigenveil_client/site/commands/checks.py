@@ -22,7 +22,7 @@ from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges, site_dictionary
+from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
 from eigenveil_client.site.roster import peers
 from eigenveil_client.site.roster.analysts import ANALYSTS, check_analyst_keys
@@ -233,7 +233,7 @@ def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
-    plausible = plausible_ranges(site_dictionary(config.dictionary))
+    plausible = plausible_ranges(config)
     usable = ConstantColumns(plan.study)
     found = reader.stream(
         config.records, plan.study, usable, rules=config.column, plausible=plausible,

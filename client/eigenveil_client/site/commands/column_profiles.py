@@ -11,7 +11,7 @@ from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.tables.source import name_and_unit
 from eigenveil_client.site.commands.terminal import show_table
-from eigenveil_client.site.config import SiteConfig, plausible_ranges, site_dictionary
+from eigenveil_client.site.config import SiteConfig, plausible_ranges
 from eigenveil_client.site.policy_sections import TOLERATED_PERSONS
 from eigenveil_common.command import console
 from eigenveil_common.doctor import Check, ok, warn
@@ -46,7 +46,7 @@ class ColumnFindings:
 def profile_columns(config: SiteConfig) -> list[ColumnFindings]:
     """Return every column that studies may use, in the order of the records, then of the rules. Raises
     RequestError: the records or the dictionary cannot be read."""
-    limits, known = config.engine.reading, plausible_ranges(site_dictionary(config.dictionary))
+    limits, known = config.engine.reading, plausible_ranges(config)
     raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
     raw |= {rule.header for rule in config.column if rule.levels}
     headers = [

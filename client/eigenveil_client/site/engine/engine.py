@@ -30,7 +30,6 @@ from eigenveil_client.site.config import (
     SiteConfig,
     plausible_ranges,
     record_reader,
-    site_dictionary,
 )
 from eigenveil_client.site.engine.dask import DaskEngine
 from eigenveil_common.concurrency import CORES
@@ -164,6 +163,5 @@ def zeros(records: int, study: Study) -> LocalRecords:
 def make_engine(config: SiteConfig) -> RecordEngine:
     """Return the engine for the records of this site's studies. Raises as `site_dictionary`."""
     if config.engine.kind is EngineKind.DASK:
-        known = plausible_ranges(site_dictionary(config.dictionary))
-        return DaskEngine(config.records, config.column, known, config.engine.cluster)
+        return DaskEngine(config.records, config.column, plausible_ranges(config), config.engine.cluster)
     return LocalEngine(record_reader(config), config.engine, config.scratch, config.policy.maximum_records)
