@@ -67,11 +67,8 @@ class Plan:
         )
         named = not self.analyst or NAME.fullmatch(self.analyst) is not None
         need(named, f"analyst {self.analyst!r} is not a valid name")
-        chosen_during = self.algorithm is Algorithm.AUTO
-        allowed = not chosen_during or (self.study.algorithm, self.study.choose) == (
-            Algorithm.AUTO,
-            Choose.DURING,
-        )
+        during = (self.study.algorithm, self.study.choose) == (Algorithm.AUTO, Choose.DURING)
+        allowed = self.algorithm is not Algorithm.AUTO or during
         need(allowed, 'a plan must name its algorithm; `auto` is allowed with choose = "during" only')
         if isinstance(self.algorithm, CustomAlgorithm):
             what = f"{self.algorithm.name} is a custom algorithm, which runs in simulations only"
