@@ -85,6 +85,7 @@ DATACLASSES: dict[tuple[str, str], type] = {
 }
 Option = tuple[str, str]  # names with the metavar, and the text of the help
 SHORT = 4  # words of a first sentence that says too little
+LONG = 36  # words of a command's help of which only the first paragraph is shown
 COMMON = 2  # an option of so many commands of a program is explained once
 OPTION_NAMES = re.compile(r"(?:-[a-z], )?--[^ ]+")
 SENTENCE_END = re.compile(r"(?<=[a-z)\]\"`0-9][.!?]) +(?=[A-Z\"`])")
@@ -112,20 +113,26 @@ def commands() -> str:
         found = [(path, one, options_of(one, context)) for path, one, context in walk(program, command, None)]
         times = Counter(option for _, _, options in found for option in options)
         common = [option for option in times if times[option] >= COMMON]
+        leaves = {path: options for path, one, options in found if not isinstance(one, click.Group)}
+        general = {option: exceptions(option, leaves) for option in common if 2 * times[option] > len(leaves)}
         for path, one, options in found:
+            lines += ["", f"{'##' if path == program else '###'} {path}", "", summary(one)]
             if path == program:
-                lines += ["", f"## {path}", "", one_line(one)]
-                lines += [
-                    "",
-                    "Its option, and those of several commands:",
-                    *option_table([*options, *common]),
-                ]
+                lines += option_table([*options, *((names, about + general.get((names, about), ""))
+                                                   for names, about in common)])  # fmt: skip
                 continue
-            lines += ["", f"### {path}", "", one_line(one)]
             lines += option_table(option for option in options if option not in common)
-            also = [f"`{names_of(option)}`" for option in options if option in common]
+            also = [
+                f"`{names_of(option)}`" for option in options if option in common and option not in general
+            ]
             lines += ["", f"Also {', '.join(also)}."] if also else []
     return "\n".join(lines) + "\n"
+
+
+def exceptions(option: Option, leaves: dict[str, list[Option]]) -> str:
+    """The sentence that an option belongs to every command but some."""
+    without = [f"`{path.split(' ', 1)[1]}`" for path, options in leaves.items() if option not in options]
+    return f" Every command has it, but {', '.join(without)}."
 
 
 def walk(
@@ -153,12 +160,14 @@ def names_of(option: Option) -> str:
     return found[0] if found else option[0]
 
 
-def one_line(command: click.Command) -> str:
-    """The arguments of a command, and the first paragraph of its help."""
+def summary(command: click.Command) -> str:
+    """The arguments of a command, and its help: of a long one the first paragraph."""
     context = click.Context(command)
     names = [one.make_metavar(context) for one in command.params if isinstance(one, click.Argument)]
     arguments = f"`{' '.join(names)}`: " if names else ""
-    return arguments + plain(" ".join((command.help or "").split("\n\n")[0].split()))
+    text = (command.help or "").replace("\b\n", "")
+    whole = text if len(text.split()) <= LONG else text.split("\n\n")[0]
+    return arguments + plain(" ".join(whole.split()))
 
 
 def option_table(options: Iterable[Option]) -> list[str]:

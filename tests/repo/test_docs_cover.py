@@ -64,7 +64,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     sections = {part.partition("\n")[0]: part for part in parts}
     wanted = [pair for program, group in GROUPS.items() for pair in options(group, program)]
     assert len(wanted) > 200
-    missed = [(path, name) for path, name in wanted if name not in sections[path]]
+    missed = [(path, name) for path, name in wanted if name not in sections[path] + sections[path.split()[0]]]
     assert [one for one in missed if one[1] != "--help"] == []
 
 
