@@ -83,7 +83,7 @@ def error_of(result: Mapping[str, Any], regime: Regime, scheme: Scheme) -> float
 
 def _low_rank(result: Mapping[str, Any]) -> FloatArray:
     components, variances = np.array(result["components"]), np.array(result["explained_variance"])
-    return (components.T * variances) @ components
+    return np.asarray((components.T * variances) @ components)
 
 
 def _second_moment(records: FloatArray, scheme: Scheme) -> FloatArray:
