@@ -160,9 +160,9 @@ async def test_the_same_request_gets_the_same_certificate_and_one_without_answer
             ]
         assert first == again != second
         rows = rig.daemon.runtime.repository.store.reader.rows(
-            "SELECT unused FROM certificates ORDER BY unused"
+            "SELECT renewal_unused FROM certificates ORDER BY renewal_unused"
         )
-        assert [row["unused"] for row in rows] == [0, 1]
+        assert [row["renewal_unused"] for row in rows] == [0, 1]
 
 
 async def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
