@@ -80,28 +80,7 @@ def _add_commands(group: click.Group, *, confirm_help: str, list_help: str, remo
     )
     @JSON
     def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
-        from eigenveil.errors import PeerError
-        from eigenveil.key_cards import cards_from_file
-        from eigenveil_client.site import config as site_config
-        from eigenveil_client.site.roster import roster
-        from eigenveil_client.site.roster.peers import PEERS, SiteKeys, site_identity
-
-        config, kind = site_config.load(config_file), _kind(group)
-        this_site = SiteKeys.make(config.identity).card if kind is PEERS else None
-        cards: list[SignedKeyCard[Any]] = []
-        for path in files:
-            try:
-                cards += cards_from_file(read(path), kind.read)
-            except PeerError as problem:
-                raise PeerError(problem.code, f"{path}: {problem}") from problem
-        federation, key_roster = (
-            site_identity(config.identity).federation,
-            roster.Roster(kind, config.identity),
-        )
-        outcomes = key_roster.import_cards(cards, federation, this_site, replacing=replacing)
-        _note_cards(config)
-        view = roster.import_outcomes(outcomes, key_roster.content())
-        print_result(view, as_json, roster.import_text(kind, view, config_file))
+        _import_cards(_kind(group), config_file, files, replacing=replacing, as_json=as_json)
 
     @group.command("confirm", help=confirm_help)
     @CONFIG
@@ -112,26 +91,7 @@ def _add_commands(group: click.Group, *, confirm_help: str, list_help: str, remo
     def confirm_card(
         config: SiteConfig, name: str, digits: str | None, by: str | None, as_json: bool
     ) -> None:
-        from eigenveil_client.site.roster.roster import Roster, pin_row
-        from eigenveil_client.site.state.store_access import has_state, open_site_store
-
-        kind = _kind(group)
-        key_roster, reader = Roster(kind, config.identity), kind.reader.format(name)
-        before = key_roster.content().of(name)
-        if digits is None and not is_interactive(as_json):
-            raise click.UsageError(
-                "there is no prompt (no terminal, or --json); add --fingerprint 'DIGITS', as heard from "
-                f"{reader}"
-            )
-        decider = decider_name(by, ask=not as_json)
-        if digits is None:
-            digits = click.prompt(f"The 40 digits that {reader} read to you", value_proc=_parse_fingerprint)
-        pin = key_roster.confirm(name, digits, decider)
-        if has_state(config):  # else the daemon does it when it starts
-            with open_site_store(config) as store:
-                store.confirmed.note(kind)
-        note = kind.confirmed if before.conflict is None else kind.resolved
-        print_result(pin_row(kind, pin), as_json, f"The digits agree: {name} is confirmed.{note}")
+        _confirm_card(_kind(group), config, name, digits, by, as_json=as_json)
 
     @group.command("list", help=list_help)
     @CONFIG
@@ -153,6 +113,52 @@ def _add_commands(group: click.Group, *, confirm_help: str, list_help: str, remo
         Roster(kind, config.identity).remove(name)
         _note_cards(config)
         print_result({kind.owner: name, "removed": True}, as_json, f"{name} is removed")
+
+
+def _import_cards(
+    kind: RosterKind[Any], config_file: Path, files: tuple[Path, ...], *, replacing: bool, as_json: bool
+) -> None:
+    from eigenveil.errors import PeerError
+    from eigenveil.key_cards import cards_from_file
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.roster import roster
+    from eigenveil_client.site.roster.peers import PEERS, SiteKeys, site_identity
+
+    config = site_config.load(config_file)
+    this_site = SiteKeys.make(config.identity).card if kind is PEERS else None
+    cards: list[SignedKeyCard[Any]] = []
+    for path in files:
+        try:
+            cards += cards_from_file(read(path), kind.read)
+        except PeerError as problem:
+            raise PeerError(problem.code, f"{path}: {problem}") from problem
+    federation, key_roster = site_identity(config.identity).federation, roster.Roster(kind, config.identity)
+    outcomes = key_roster.import_cards(cards, federation, this_site, replacing=replacing)
+    _note_cards(config)
+    view = roster.import_outcomes(outcomes, key_roster.content())
+    print_result(view, as_json, roster.import_text(kind, view, config_file))
+
+
+def _confirm_card(
+    kind: RosterKind[Any], config: SiteConfig, name: str, digits: str | None, by: str | None, *, as_json: bool
+) -> None:
+    from eigenveil_client.site.roster.roster import Roster, pin_row
+    from eigenveil_client.site.state.store_access import has_state, open_site_store
+
+    key_roster, reader = Roster(kind, config.identity), kind.reader.format(name)
+    before = key_roster.content().of(name)
+    if digits is None and not is_interactive(as_json):
+        no_prompt = "there is no prompt (no terminal, or --json); add --fingerprint 'DIGITS', as heard from"
+        raise click.UsageError(f"{no_prompt} {reader}")
+    decider = decider_name(by, ask=not as_json)
+    if digits is None:
+        digits = click.prompt(f"The 40 digits that {reader} read to you", value_proc=_parse_fingerprint)
+    pin = key_roster.confirm(name, digits, decider)
+    if has_state(config):  # else the daemon does it when it starts
+        with open_site_store(config) as store:
+            store.confirmed.note(kind)
+    note = kind.confirmed if before.conflict is None else kind.resolved
+    print_result(pin_row(kind, pin), as_json, f"The digits agree: {name} is confirmed.{note}")
 
 
 def _kind(group: click.Group) -> RosterKind[Any]:
