@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from tests.torture import preflight
-from tests.torture.checks import CHECKS
+from tests.torture.checks import CHECKS, lacking
 
 MINUTES = 60  # a row that takes longer has failed
 
@@ -47,15 +47,14 @@ def _engine() -> str:
 
 
 def _torture() -> Iterator[Row]:
-    """Return a row for each room of checks, so that a stopped run does not begin the whole torture again."""
-    rooms = list(dict.fromkeys(CHECKS.values()))
-    combined = [space for space in rooms if list(CHECKS.values()).count(space) == 1]
-    for space in (*(space for space in rooms if space not in combined), "others"):
-        names = tuple(
-            name for name, at in CHECKS.items() if at == space or (space == "others" and at in combined)
-        )
+    """Return a row for each folder of checks, so that a stopped run goes on after the last whole one."""
+    folders = Counter(check.folder for check in CHECKS.values())
+    rows: dict[str, list[str]] = {folder: [] for folder, count in folders.items() if count > 1}
+    for name, check in CHECKS.items():
+        rows.setdefault(check.folder if check.folder in rows else "others", []).append(name)
+    for folder, names in rows.items():
         yield Row(
-            name=f"torture-{space}",
+            name=f"torture-{folder}",
             command=("make", "torture", f"ARGS=--only {' '.join(names)}"),
             promise=f"what daemons must survive, at full scale: {', '.join(names)}",
             lacking=partial(_lacking, names),
@@ -63,8 +62,8 @@ def _torture() -> Iterator[Row]:
         )
 
 
-def _lacking(checks: tuple[str, ...]) -> str:
-    return "; ".join(preflight.lacking(checks))
+def _lacking(checks: list[str]) -> str:
+    return "; ".join(lacking(checks))
 
 
 ROWS = (

@@ -4,194 +4,147 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, of
 
+DIGITS = "tests/core/accounting/test_digits.py"
+CONVERSION = "tests/core/accounting/test_conversion.py"
+CHECKPOINTS = "server/eigenveil_server/recovery/checkpoints.py"
+DRIVERS = "server/eigenveil_server/rounds/drivers.py"
+SEALING = "server/eigenveil_server/rounds/sealing.py"
+TEST_ROLLBACK_GUARD = "tests/client/site/state/test_rollback_guard.py"
+TEST_LEDGER = "tests/core/accounting/test_ledger.py"
+TEST_PRICE = "tests/core/study/test_price.py"
+TEST_BARRIER = "tests/core/test_barrier.py"
+TEST_NEXT_QUERY = "tests/server/studies/test_next_query.py"
+TEST_ONE_SYNC = "tests/server/studies/test_one_sync.py"
+TEST_CHECKPOINTS = "tests/server/recovery/test_checkpoints.py"
 COSTS = (
     "tests/core/mechanisms/test_drawn.py"
     "::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
 )
 ONE_SYNC = (
-    "tests/server/studies/test_one_sync.py"
-    "::test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one"
+    f"{TEST_ONE_SYNC}::test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one"
 )
 FED = (
-    "tests/server/studies/test_next_query.py"
-    "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since"
+    f"{TEST_NEXT_QUERY}::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since"
 )
-DIGITS, CONVERSION = "tests/core/accounting/test_digits.py", "tests/core/accounting/test_conversion.py"
 TREE = "tests/repo/test_amounts_of_privacy_are_rounded_to_one_side.py::test_python_rounds_no_amount_by_itself"
-LOST_OF_ANY = (
-    "tests/server/recovery/test_checkpoints.py"
-    "::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
-)
+LOST_OF_ANY = f"{TEST_CHECKPOINTS}::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
 SET_ASIDE = (
-    "tests/server/recovery/test_checkpoints.py"
-    "::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"
+    f"{TEST_CHECKPOINTS}::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"
 )
-COMMITTED = (
-    "tests/server/recovery/test_checkpoints.py"
-    "::test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside"
-)
-WITH_WORK = "tests/server/recovery/test_checkpoints.py::test_sites_are_given_the_head_with_their_work"
-UNTIL_CHARGED = (
-    "tests/server/recovery/test_checkpoints.py"
-    "::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"
-)
+COMMITTED = f"{TEST_CHECKPOINTS}::test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside"
+WITH_WORK = f"{TEST_CHECKPOINTS}::test_sites_are_given_the_head_with_their_work"
+UNTIL_CHARGED = f"{TEST_CHECKPOINTS}::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"
 
 OF_LEDGERS: tuple[Mutant, ...] = (
-    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.priced.cost",
-       "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost',
-       COSTS),
-    of("P4", "common/eigenveil_common/storage/ledger_store.py",
-       ("round_query.digest, round_query.cost, at=self._clock()"),
-       ("round_query.digest, Cost(micro_rho=0) if \"SquaredNormSum\" in "
-       "str(type(round_query.query)) else round_query.cost, at=self._clock()"),
+    of("P4", "protocol/query.py", "self.priced.cost",
+       'Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost', COSTS),
+    of("P4", "common/eigenveil_common/storage/ledger_store.py", "round_query.cost",
+       'Cost(micro_rho=0) if "SquaredNormSum" in str(type(round_query.query)) else round_query.cost',
        "tests/server/storage/test_ledger.py"),
-    of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
-       "self._check_fits(entry.cost,",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P4", "protocol/query_limits.py",
-       ("if not (spent + round_query.cost).fits(plan.single_attempt_cost):"),
-       "if not round_query.cost.fits(plan.single_attempt_cost):",
-       "tests/core/study/test_price.py::test_own_deltas_add_up"),
-    of("P4", "protocol/query_limits.py", "if spent_pico + pico_epsilon(cost.micro_rho) >",
-       "if pico_epsilon(cost.micro_rho) >",
-       "tests/core/study/test_price.py::test_epsilons_add_up_as_they_are"),
-    of("P5", "accounting/zcdp.py", "- t * math.log1p(1 / t) - math.log1p(t)",
-       "- t * math.log1p(1 / t) - 2 * math.log1p(t)",
+    of("P4", "accounting/ledger.py", "self.committed() + entry", "entry",
+       f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
+    of("P4", "protocol/query_limits.py", "(spent + round_query.cost)", "round_query.cost",
+       f"{TEST_PRICE}::test_own_deltas_add_up"),
+    of("P4", "protocol/query_limits.py", "spent_pico + pico_epsilon", "pico_epsilon",
+       f"{TEST_PRICE}::test_epsilons_add_up_as_they_are"),
+    of("P5", "accounting/zcdp.py", "- math.log1p", "- 2 * math.log1p",
        "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
-    of("P4", "protocol/query_limits.py", "            _check_gaussian(plan, round_query)\n",
-       "            pass\n",
-       "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
+    of("P4", "protocol/query_limits.py", "_check_gaussian(plan, round_query)", "pass",
+       f"{TEST_PRICE}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "protocol/query_limits.py", " or round_query.priced.atto_delta != plan.masked_delta:", ":",
-       "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
+       f"{TEST_PRICE}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "client/eigenveil_client/site/state/outgoing.py",
-       ("            check_composition(plan, round_query, cost, "
-       "ledger.pico_by_study[round_query.plan_digest])\n"),
-       "            pass\n", "tests/client/site/test_prices.py"),
-    of("P4", "accounting/ledger.py", "return self.gaussian and reserving.kind", "return reserving.kind",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "accounting/ledger.py", "if not gaussian and self.budget.gaussian is not None:", "if False:",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "accounting/checkpoint.py", "gaussian=data.get(\"gaussian\") is True,", "gaussian=True,",
+       "check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])", "pass",
+       "tests/client/site/test_prices.py"),
+    of("P4", "accounting/ledger.py", "self.gaussian and reserving", "reserving", TEST_LEDGER),
+    of("P4", "accounting/ledger.py", "not gaussian and self.budget.gaussian is not None", "False",
+       TEST_LEDGER),
+    of("P4", "accounting/checkpoint.py", 'data.get("gaussian") is True', "True",
        "tests/core/accounting/test_checkpoint.py"),
-    of("P4", "client/eigenveil_client/site/state/rollback.py",
-       "gaussian=stored.get(\"gaussian\") is True,", "gaussian=True,",
-       "tests/client/site/state/test_rollback_guard.py"),
-    of("P4", "client/eigenveil_client/site/state/store.py",
-       "gaussian=plan.gaussian and ledger.gaussian", "gaussian=plan.gaussian",
+    of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
+       TEST_ROLLBACK_GUARD),
+    of("P4", "client/eigenveil_client/site/state/store.py", "gaussian and ledger.gaussian", "gaussian",
        "tests/client/site/commands/test_consent.py"),
-    of("P4", "accounting/ledger.py", "gaussian=self.budget.gaussian is not None)", "gaussian=gaussian)",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "server/eigenveil_server/recovery/checkpoints.py",
-       'gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value', "gaussian = True",
-       LOST_OF_ANY),
-    of("R20", "server/eigenveil_server/recovery/accept_loss.py", "        await_checkpoints(change, waiting)",
-       "        pass", UNTIL_CHARGED),
+    of("P4", "accounting/ledger.py", "self.budget.gaussian is not None)", "gaussian)", TEST_LEDGER),
+    of("P4", CHECKPOINTS, 'gaussian and row["kind"] != EntryKind.RESERVE.value', "True", LOST_OF_ANY),
+    of("R20", "server/eigenveil_server/recovery/accept_loss.py", "await_checkpoints(change, waiting)", "pass",
+       UNTIL_CHARGED),
     of("R20", "server/eigenveil_server/recovery/accept_loss.py",
        "max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known))",
        "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", SET_ASIDE),
-    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
-       "sum(self.reserved.values(), self.spent)", "self.spent", WITH_WORK),
-    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
-       "            self.reserved[study] -= cost\n", "", COMMITTED),
-    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
-       "            self.reserved.pop(study, None)\n", "            pass\n", COMMITTED),
-    of("P4", "server/eigenveil_server/recovery/accept_loss.py",
-       "gaussian=checkpoint.gaussian", "gaussian=True", LOST_OF_ANY),
+    of("R20", CHECKPOINTS, "sum(self.reserved.values(), self.spent)", "self.spent", WITH_WORK),
+    of("R20", CHECKPOINTS, "            self.reserved[study] -= cost\n", "", COMMITTED),
+    of("R20", CHECKPOINTS, "self.reserved.pop(study, None)", "pass", COMMITTED),
+    of("P4", "server/eigenveil_server/recovery/accept_loss.py", "gaussian=checkpoint.gaussian",
+       "gaussian=True", LOST_OF_ANY),
     of("P4", "client/eigenveil_client/site/state/store.py", "also=also, gaussian=plan.gaussian",
-       "also=also, gaussian=True", "tests/client/site/state/test_rollback_guard.py"),
-    of("P4", "client/eigenveil_client/site/state/rollback.py",
-       "gaussian=ledger.gaussian", "gaussian=True",
-       "tests/client/site/state/test_rollback_guard.py"),
-    of("P5", "accounting/formatting.py", "return _text(_rounded(value, digits, ROUND_CEILING))",
-       "return _text(_rounded(value, digits, ROUND_FLOOR))", DIGITS),
-    of("P5", "accounting/formatting.py", "return _text(_rounded(value, digits, ROUND_FLOOR))",
-       "return _text(_rounded(value, digits, ROUND_CEILING))", DIGITS),
+       "also=also, gaussian=True", TEST_ROLLBACK_GUARD),
+    of("P4", "client/eigenveil_client/site/state/rollback.py", "gaussian=ledger.gaussian", "gaussian=True",
+       TEST_ROLLBACK_GUARD),
+    of("P5", "accounting/formatting.py", "_text(_rounded(value, digits, ROUND_CEILING))",
+       "_text(_rounded(value, digits, ROUND_FLOOR))", DIGITS),
+    of("P5", "accounting/formatting.py", "digits, ROUND_FLOOR", "digits, ROUND_CEILING", DIGITS),
     of("P5", "accounting/formatting.py", "Decimal(repr(float(value)))", "Decimal(float(value))", DIGITS),
     of("P5", "accounting/formatting.py", "math.ceil(_parts(part, whole, places))",
        "round(_parts(part, whole, places))", DIGITS),
-    of("P5", "client/eigenveil_client/local/tables.py", "shown_up(row.epsilon)",
-       'f"{row.epsilon:.3g}"', TREE),
-    of("P4", "accounting/budget.py", "Neighbours.REPLACE_ONE.records**2 * micro_rho",
-       "Neighbours.REPLACE_ONE.records * micro_rho", CONVERSION),
+    of("P5", "client/eigenveil_client/local/tables.py", "shown_up(row.epsilon)", 'f"{row.epsilon:.3g}"',
+       TREE),
+    of("P4", "accounting/budget.py", "records**2 *", "records *", CONVERSION),
     of("P5", "accounting/budget.py", "shown_down(one * BELOW, digits)", "shown_up(one, digits)", CONVERSION),
-    of("P4", "accounting/budget.py", "for one in (mechanism_delta, mechanism_delta * chain)",
-       ("for one in (0 * mechanism_delta, mechanism_delta * chain)"),
-       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_t"
-       f"heir_own"),
-    of("P4", "accounting/budget.py", "(mechanism_delta, mechanism_delta * chain)",
-       "(mechanism_delta, mechanism_delta)",
-       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_t"
-       f"heir_own"),
-    of("P5", "accounting/formatting.py", "prec=FRACTION_DIGITS, rounding=rounding", "prec=3",
-       "tests/core/accounting/test_digits.py::test_a_fraction_is_rounded_to_the_requested_side"),
+    of("P4", "accounting/budget.py", "mechanism_delta,", "0 * mechanism_delta,", f"{CONVERSION}"
+       "::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
+    of("P4", "accounting/budget.py", "mechanism_delta * chain", "mechanism_delta", f"{CONVERSION}"
+       "::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
+    of("P5", "accounting/formatting.py", "FRACTION_DIGITS, rounding=rounding", "3",
+       f"{DIGITS}::test_a_fraction_is_rounded_to_the_requested_side"),
     of("P4", "client/eigenveil_client/site/state/store.py",
-       "return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))",
-       "return self._of_year(yearly, self.ledger.ledger)",
-       "tests/client/site/state/test_store.py"
-       "::test_yearly_use_is_read_under_the_ledger_s_lock"),
-    of("P33", "server/eigenveil_server/studies/study_run.py",
-       "            self._stop_if_cancelled()  # an attempt at a masked",
-       "            pass  # an attempt at a masked",
-       "tests/server/studies/test_next_query.py"
-       "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
+       "ledger.read(lambda ledger: self._of_year(yearly, ledger))", "_of_year(yearly, self.ledger.ledger)",
+       "tests/client/site/state/test_store.py::test_yearly_use_is_read_under_the_ledger_s_lock"),
+    of("P33", "server/eigenveil_server/studies/study_run.py", "self._stop_if_cancelled()  #", "pass  #",
+       f"{TEST_NEXT_QUERY}::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
     of("P27", "common/eigenveil_common/storage/database.py",
-       "                change.execute(statements)\n                self.set_version(change, after)\n",
-       "                self.set_version(change, after)\n        with self.transaction() as change:\n"
-       "            change.execute(statements)\n",
+       "change.execute(statements)\n                self.set_version(change, after)",
+       "self.set_version(change, after)\n        with self.transaction() as change:"
+       "\n            change.execute(statements)",
        "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),
-    of("P5", "study/algorithm.py", "ADAPTIVE_COV = \"adaptive-cov\", AlgorithmProperties(",
-       "ADAPTIVE_COV = \"adaptive-cov\", AlgorithmProperties(gaussian=True, ",
-       "tests/core/study/test_price.py::test_a_guarantee_claims_what_its_costs_add_up_to"),
-    of("P5", "study/composition.py",
-       "Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
-       "Composition.GAUSSIAN",
-       "tests/core/study/test_price.py::test_the_affordable_cost_satisfies_epsilon_and_delta"),
+    of("P5", "study/algorithm.py", 'adaptive-cov", AlgorithmProperties(',
+       'adaptive-cov", AlgorithmProperties(gaussian=True, ',
+       f"{TEST_PRICE}::test_a_guarantee_claims_what_its_costs_add_up_to"),
+    of("P5", "study/composition.py", "GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
+       "GAUSSIAN", f"{TEST_PRICE}::test_the_affordable_cost_satisfies_epsilon_and_delta"),
     of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
        "tests/core/accounting/test_gaussian.py"),
     of("P5", "accounting/budget.py", "mixed=Cost(micro_rho=zcdp.", "mixed=Cost(micro_rho=gaussian.",
        "tests/client/site/test_policy.py"),
     of("P5", "reporting/explain.py", "changes**2 * cost.micro_rho", "changes * cost.micro_rho",
-       "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),
+       f"{TEST_PRICE}::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
        "        journal.charge(round_query)  # the failure may reveal the draw or the sum\n", "",
-       "tests/core/test_barrier.py::test_noise_of_another_type_or_length_reaches_no_release"),
+       f"{TEST_BARRIER}::test_noise_of_another_type_or_length_reaches_no_release"),
     of("P6", "barrier.py", "    journal.seal(round_query, sealed)\n", "",
-       "tests/core/test_barrier.py::test_one_charged_answer_is_published_for_any_sequence_of_crashes"),
+       f"{TEST_BARRIER}::test_one_charged_answer_is_published_for_any_sequence_of_crashes"),
     of("P6", "barrier.py", "if stored is not None:", "if stored is not None and stored.round < 0:",
-       "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
-    of("P6", "server/eigenveil_server/rounds/sealing.py",
-       "prepared, self._prepared = self._prepared, None",
-       "prepared = self._prepared",
-       "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_speci"
-       "fied"),
-    of("P6", "server/eigenveil_server/rounds/sealing.py", "        wait_for_tick()\n", "",
+       f"{TEST_BARRIER}::test_a_different_sum_after_the_seal_changes_nothing"),
+    of("P6", SEALING, ", self._prepared = self._prepared, None", " = self._prepared",
+       "tests/server/studies/test_study_run.py"
+       "::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
+    of("P6", SEALING, "        wait_for_tick()\n", "",
        "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
-    of("P27", "server/eigenveil_server/rounds/sealing.py",
-       "        wait_for_tick()\n        self._book(round_query, write)\n",
-       "        wait_for_tick()\n        with self.repository.store.writer.transaction() as change:\n"
-       "            write(change, self.repository.ledger.ledger_position)\n"
-       "        self.charge(round_query)\n",
-       ONE_SYNC),
-    of("P27", "server/eigenveil_server/rounds/sealing.py",
-       "        wait_for_tick()\n        self._book(round_query, write)\n",
-       "        __import__('threading').Timer(0.3, self._book, (round_query, write)).start()\n",
-       f"{FED}[central]"),
-    of("P27", "server/eigenveil_server/rounds/sealing.py",
-       "            ledger.charge_round(round_query, also)\n",
-       "            ledger.write_alongside(also)\n", f"{FED}[central]"),
-    of("P27", "server/eigenveil_server/rounds/drivers.py",
-       "        study_writes.open_round(change, opened.round_query, query.SerializeToString(), at)\n",
-       "        pass\n", ONE_SYNC),
-    of("P27", "server/eigenveil_server/rounds/drivers.py",
-       "            ledger.write_alongside(write)\n",
-       ("            __import__('threading').Timer(0.3, ledger.write_alongside, "
-       "(write,)).start()\n"), ONE_SYNC),
-    of("P27", "server/eigenveil_server/rounds/drivers.py",
-       "if before not in (None, round_query.digest):", "if False:",
-       "tests/server/studies/test_next_query.py::test_a_round_is_never_opened_in_other_words"),
+    of("P27", SEALING, ")\n        self._book(round_query, write",
+       ")\n        with self.repository.store.writer.transaction() as change:"
+       "\n            write(change, self.repository.ledger.ledger_position)"
+       "\n        self.charge(round_query", ONE_SYNC),
+    of("P27", SEALING, "wait_for_tick()\n        self._book(round_query, write)",
+       "__import__('threading').Timer(0.3, self._book, (round_query, write)).start()", f"{FED}[central]"),
+    of("P27", SEALING, "charge_round(round_query, also)", "write_alongside(also)", f"{FED}[central]"),
+    of("P27", DRIVERS, "study_writes.open_round(change, opened.round_query, query.SerializeToString(), at)",
+       "pass", ONE_SYNC),
+    of("P27", DRIVERS, "ledger.write_alongside(write)",
+       "__import__('threading').Timer(0.3, ledger.write_alongside, (write,)).start()", ONE_SYNC),
+    of("P27", DRIVERS, "before not in (None, round_query.digest)", "False",
+       f"{TEST_NEXT_QUERY}::test_a_round_is_never_opened_in_other_words"),
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(gather)", "False",
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py",
@@ -200,52 +153,37 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/server/studies/test_rounds.py"
        "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
     of("P27", "server/eigenveil_server/studies/study_run.py",
-       "            release = await run(self._release, opened, present, journal, noise)\n",
-       ("            early = type('Early', (), {'sealed': journal.sealed, 'charge': "
-       "journal.charge, 'seal':\n"
-       "                lambda _, round_query, one: (session.feed(one), "
-       "journal.seal(round_query, one))})()\n"
-       "            release = await run(self._release, opened, present, early, noise)\n"
-       "            session.feed = lambda one: session.__dict__.pop('feed')\n"),
+       "release = await run(self._release, opened, present, journal, noise)",
+       "early = type('Early', (), {'sealed': journal.sealed, 'charge': journal.charge, 'seal':"
+       "\n                lambda _, round_query, one: (session.feed(one), journal.seal(round_query,"
+       " one))})()\n            release = await run(self._release, opened, present, early, noise)"
+       "\n            session.feed = lambda one: session.__dict__.pop('feed')",
        "tests/server/recovery/test_lost_draws.py"
        "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_no_draw"),
-    of("P27", "server/eigenveil_server/rounds/drivers.py",
-       "if (round_query.plan_digest, round_query.round) in self.repository.ledger.ledger.charged:",
-       "if False:",
+    of("P27", DRIVERS,
+       "(round_query.plan_digest, round_query.round) in self.repository.ledger.ledger.charged", "False",
        "tests/server/recovery/test_lost_draws.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
-    of("P27", "server/eigenveil_server/rounds/sealing.py",
-       "await asyncio.wait([asyncio.wrap_future(self._prepared[1])])",
-       "await asyncio.wrap_future(self._prepared[1])",
-       "tests/server/studies/test_one_sync.py"
+    of("P27", SEALING, "wait([asyncio.wrap_future(self._prepared[1])])", "wrap_future(self._prepared[1])",
+       f"{TEST_ONE_SYNC}"
        "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
     of("P27", "client/eigenveil_client/site/state/outgoing.py",
-       "        self.checkpoints.save(checkpoint, change)\n        self.transcript",
-       "        self.transcript",
-       "tests/client/site/state/test_store.py"
+       "checkpoints.save(checkpoint, change)\n        self.", "", "tests/client/site/state/test_store.py"
        "::test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it"),
-    of("P7", "algorithms/recommended/gauss_cov.py", "from __future__ import annotations\n",
-       "from __future__ import annotations\n\nfrom eigenveil.site.site import Site as Site\n",
-       "lint-imports"),
-    of("P7", "session.py", ("(\n"
-                           "            round_query.round,\n"
-                           "            round_query.digest,\n"
-                           "            round_query.cost,\n"
-                           "        )"),
-       "(round_query.round, round_query.digest, release.cost)",
+    of("P7", "algorithms/recommended/gauss_cov.py", "import annotations",
+       "import annotations\n\nfrom eigenveil.site.site import Site as Site", "lint-imports"),
+    of("P7", "session.py", "\n            round_query.round,\n            round_query.digest,"
+       "\n            round_query.cost,\n        ", "round_query.round, round_query.digest, release.cost",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
-    of("P8", "accounting/ledger.py", "        self._check_query(study, round, query)\n        if (",
-       "        if (",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
+    of("P8", "accounting/ledger.py", "self._check_query(study, round, query)\n        if", "if",
+       f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
     of("P8", "accounting/ledger.py", "ledger.budget = budget\n",
        "ledger.budget = ledger.committed() + budget\n",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P9", "protocol/query.py", "if batch is not None and batch.index > 0:", "if batch is not None:",
-       COSTS),
-    of("P9", "protocol/query_limits.py", "if not cost.fits(first):", ("if first == NO_COST != cost:"),
+       f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
+    of("P9", "protocol/query.py", "None and batch.index > 0", "None", COSTS),
+    of("P9", "protocol/query_limits.py", "if not cost.fits(first):", "if first == NO_COST != cost:",
        "tests/core/protocol/test_budget.py"),
     of("P9", "protocol/query_limits.py", "cost if same else NO_COST", "cost",
        "tests/core/protocol/test_budget.py"),
-    of("P9", "site/batches.py", "np.arange(len(rows)) - np.repeat(",
-       "np.arange(len(rows)) - 0 * np.repeat(",
+    of("P9", "site/batches.py", "np.arange(len(rows)) - np.repeat(", "np.arange(len(rows)) - 0 * np.repeat(",
        "tests/core/queries/test_single_pass.py::test_one_record_more_changes_one_part_wherever_it_stands"),
 )  # fmt: skip

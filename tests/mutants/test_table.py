@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import report, thirds
+from tests.mutants.__main__ import report
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.table import MUTANTS
-from tests.mutants.trees import LINT, ROOT, copied, missing, with_fault
+from tests.mutants.trees import LINT, ROOT, missing
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.claim}-{m.file}")
@@ -55,13 +55,6 @@ def test_every_row_names_a_function_that_is_there() -> None:
     assert {test for test in named | STALE if unknown(test)} == {test for test in STALE if "[" not in test}
 
 
-def test_every_row_is_in_one_third_and_trees_choose_other_thirds() -> None:
-    parts = thirds(MUTANTS, "a tree")
-    assert sorted(map(repr, MUTANTS)) == sorted(repr(one) for part in parts for one in part)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert parts == thirds(MUTANTS, "a tree") != thirds(MUTANTS, "another tree")
-
-
 # Where the ids that a row may name are defined: claims of privacy, rules of the protocol, threats.
 IDS = {
     "core/PRIVACY.md": r"^## \[(P\d+)\]",
@@ -80,19 +73,6 @@ def test_every_privacy_claim_has_a_planted_fault_and_every_fault_names_a_defined
     assert all(ids_in(page) for page in IDS)
     assert ids_in("core/PRIVACY.md") <= named
     assert named <= set().union(*map(ids_in, IDS))
-
-
-def test_a_fault_reaches_its_own_copy_alone_and_nothing_compiled_without_it(tmp_path: Path) -> None:
-    mutant = MUTANTS[0]
-    plain = copied(tmp_path)
-    compiled = (plain / mutant.file).parent / "__pycache__" / f"{Path(mutant.file).stem}.cpython-311.pyc"
-    compiled.parent.mkdir()
-    compiled.write_bytes(b"of the plain file")
-    with_fault(mutant, plain, tmp_path / "tree")
-    assert mutant.old in (plain / mutant.file).read_text()
-    assert mutant.old not in (tmp_path / "tree" / mutant.file).read_text()
-    assert compiled.exists()
-    assert not list((tmp_path / "tree" / mutant.file).parent.glob("__pycache__/*"))
 
 
 @pytest.mark.slow

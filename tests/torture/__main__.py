@@ -6,8 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.torture import preflight
-from tests.torture.checks import CHECKS, run
+from tests.torture.checks import CHECKS, lacking, run
 
 UNFIT = 2  # the exit code of a machine on which a check cannot run
 
@@ -24,8 +23,8 @@ def main() -> int:
     if chosen.jobs < 1:
         parser.error(f"--jobs {chosen.jobs}: give 1 or more")
     wanted = list(chosen.only)
-    problems = preflight.lacking(wanted)
-    left_out = [name for name in wanted if preflight.lacking([name])] if chosen.possible else []
+    problems = lacking(wanted)
+    left_out = [name for name in wanted if lacking([name])] if chosen.possible else []
     for reason in problems if chosen.possible else ():
         print(f"not run: {reason}", flush=True)
     if problems and not chosen.possible:
@@ -35,9 +34,9 @@ def main() -> int:
         return 0
     passed, began = True, time.monotonic()
     names = [name for name in wanted if name not in left_out]
-    for line, seconds in run(names, chosen.scale, chosen.jobs):
+    for line, good, seconds in run(names, chosen.scale, chosen.jobs):
         print(f"{line}  [{seconds:.0f} s]", flush=True)
-        passed = passed and line.passed
+        passed = passed and good
     but = f", but for what was not run: {', '.join(left_out)}" if left_out else ""
     print(f"all checks passed: {'yes' if passed else 'NO'}{but}  [{time.monotonic() - began:.0f} s]")
     return 0 if passed else 1

@@ -12,13 +12,11 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from functools import partial
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
@@ -26,13 +24,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-from eigenveil.protocol.query import RoundQuery
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client.connection import channel, session_start
 from eigenveil_client.site.commands import main as site_cli
 from eigenveil_client.site.daemon import answers, connection
 from eigenveil_common.files import arm
-from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
@@ -48,7 +44,6 @@ PR_SET_PDEATHSIG = 1
 SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
 SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
 AHEAD, RENEWS_EVERY = timedelta(days=6), 3.0  # seconds
-LATE = 0.05  # seconds after which the planted fault charges
 KILLED = -signal.SIGKILL
 
 
@@ -71,19 +66,13 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One of our commands, what shall end it, and which failpoints to write down when they are passed.
-
-    `planted` builds in the fault that the checks must find.
-    """
+    """One of our commands, and what shall end it. `renews`: its certificates, every few seconds."""
 
     program: str
     arguments: tuple[str, ...]
     out: Path
     log: Path
     kill: Kill | None = None
-    noted: tuple[str, ...] = ()
-    notes: Path | None = None
-    planted: bool = False
     renews: bool = True
 
     def start(self) -> ForkServerProcess:
@@ -113,24 +102,12 @@ def main(command: Command) -> None:
     hasten()
     if not command.renews:
         Early.next_ahead = math.inf
-    if command.planted:
-        publish_before_charging()
-    if command.notes is not None:
-        for name in command.noted:
-            arm(name, partial(_note, name, command.notes, []))
     if command.kill is not None:
         command.kill.arm()
     sys.argv = [command.program, *command.arguments]
     code = PROGRAMS[command.program]()
     sys.stdout.flush()
     os._exit(code)  # not by way of multiprocessing, which waits for what a command never would
-
-
-def _note(name: str, notes: Path, done: list[str]) -> None:
-    if not done:
-        done.append(name)
-        with notes.open("a") as file:
-            file.write(f"{name}\n")
 
 
 def hasten() -> None:
@@ -160,23 +137,6 @@ class Early(datetime):
             return datetime.now(tz)
         cls.next_ahead = time.monotonic() + RENEWS_EVERY
         return datetime.now(tz) + AHEAD
-
-
-def publish_before_charging() -> None:
-    """The planted fault: a round is sealed, published and followed by the next, and charged only a little
-    later."""
-    honest = LedgerStore.charge_round
-
-    def charge(self: LedgerStore, round_query: RoundQuery, also: PositionedWrite) -> None:
-        with self._database.transaction() as change:
-            also(change, self.ledger_position)
-        threading.Timer(LATE, late, (self, round_query)).start()
-
-    def late(ledger: LedgerStore, requested: RoundQuery) -> None:
-        with suppress(Exception):  # the study may have been settled
-            honest(ledger, requested, lambda change, ledger_position: None)
-
-    LedgerStore.charge_round = charge  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

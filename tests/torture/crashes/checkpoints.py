@@ -24,9 +24,7 @@ from eigenveil_server.storage.database import open_store
 from tests.server.rig import study_toml
 from tests.torture.crashes.armed import SHORT_PAUSE
 from tests.torture.crashes.forked import COORDINATOR, GLANCE, SITES, Federation
-from tests.torture.line import Line
 
-NUMBER, TITLE = 2, "restored coordinator"
 END_SECONDS = 60.0
 STUDY = study_toml(sites=SITES, deadline_seconds=20.0)
 
@@ -172,15 +170,9 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
         here.stop()
 
 
-def faults(*, by_hand: Sequence[bool] = (False, True)) -> list[str]:
-    """What is wrong with how restored coordinators behave, restored by the command or by hand."""
+def run(scale: float) -> tuple[list[str], str]:
+    """All of it; at a small scale only what the restore command makes."""
     quick = mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-checkpoints-") as folder, quick:
-        return asyncio.run(_all(Path(folder), by_hand))
-
-
-def run(scale: float) -> Line:
-    """All of it; at a small scale only what the restore command makes."""
-    found = faults(by_hand=(False, True) if scale >= 1 else (False,))
-    detail = "older ones stop before a round, refuse to start, and charge the loss; a whole one goes on"
-    return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found) or detail)
+        found = asyncio.run(_all(Path(folder), (False, True) if scale >= 1 else (False,)))
+    return found, "older ones stop before a round, refuse to start, and charge the loss; a whole one goes on"

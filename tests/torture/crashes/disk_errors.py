@@ -34,11 +34,9 @@ from tests.client.site import support as sites
 from tests.client.site.command_line import written
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.torture.crashes.armed import Command
-from tests.torture.crashes.vfs_faulty import Fault, Kind, Planted, Stricken
+from tests.torture.crashes.vfs_faulty import Fault, Kind, Stricken
 from tests.torture.front.besieged import channel_of
-from tests.torture.line import Line
 
-NUMBER, TITLE = 2, "disk errors"
 MOST = 150
 AT_ONCE = 3
 STUDIES = 60
@@ -50,12 +48,11 @@ CONFIG = "coordinator.toml"
 
 
 class Choice(NamedTuple):
-    """Whose disk fails, how, and at which call; and a defect of the process that the check must find."""
+    """Whose disk fails, how, and at which call."""
 
     who: str
     kind: Kind
     at: int
-    planted: Planted | None = None
 
 
 @dataclass(slots=True)
@@ -165,13 +162,13 @@ def _connect(port: int, stored: Credentials) -> Client:
     return Client(name=stored.name, stub=CoordinatorStub(channel), channel=channel)
 
 
-async def coordinator(made: Template, folder: Path, fault: Fault, planted: Planted | None) -> list[str]:
+async def coordinator(made: Template, folder: Path, fault: Fault) -> list[str]:
     """Let a coordinator's disk fail; what is wrong with how it ended."""
     shutil.copytree(made.folder, folder)
     out, log = folder / "out", folder / "log"
     arguments = ("serve", "--config", str(folder / CONFIG))
     command = Command(program="eigenveil-coordinator", arguments=arguments, out=out, log=log)
-    process, result = Stricken(command=command, fault=fault, planted=planted).start(), Told()
+    process, result = Stricken(command=command, fault=fault).start(), Told()
     ended = asyncio.create_task(_ended(process, fault))
     try:
         async with asyncio.timeout(END_SECONDS):
@@ -212,7 +209,7 @@ class Sink(sites.Coordinator):
         ]
 
 
-async def site(folder: Path, fault: Fault, planted: Planted | None) -> list[str]:
+async def site(folder: Path, fault: Fault) -> list[str]:
     """Let a site's disk fail; what is wrong with how it ended. Its database is there already: what fails
     while tables are made fails before anything is sent."""
     folder.mkdir()
@@ -227,7 +224,7 @@ async def site(folder: Path, fault: Fault, planted: Planted | None) -> list[str]
         log=folder / "log",
     )
     async with stage.serving(sink):
-        process = Stricken(command=command, fault=fault, planted=planted).start()
+        process = Stricken(command=command, fault=fault).start()
         try:
             async with asyncio.timeout(END_SECONDS):
                 await _ended(process, fault)
@@ -244,7 +241,7 @@ def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str
     return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
 
 
-async def _all(chosen: Sequence[Choice]) -> list[str]:
+async def faults(chosen: Sequence[Choice]) -> list[str]:
     """Every fault, a few at once; what is wrong."""
     attempts = asyncio.Semaphore(AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
@@ -256,9 +253,9 @@ async def _all(chosen: Sequence[Choice]) -> list[str]:
             fault = Fault(choice.kind, choice.at, folder.with_suffix(".met"))
             async with attempts:
                 if choice.who == "site":
-                    found = await site(folder, fault, choice.planted)
+                    found = await site(folder, fault)
                 else:
-                    found = await coordinator(made, folder, fault, choice.planted)
+                    found = await coordinator(made, folder, fault)
                 shutil.rmtree(folder)
                 return found
 
@@ -282,14 +279,8 @@ def planned(scale: float) -> list[Choice]:
     ]
 
 
-def faults(chosen: Sequence[Choice]) -> list[str]:
-    """What is wrong with how processes end whose disk fails."""
-    return asyncio.run(_all(chosen))
-
-
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every fault; none may leave a process that goes on, or a charge that is lost."""
     chosen = planned(scale)
-    found = faults(chosen)
     detail = f"{len(chosen)} failing calls, each ended its process, nothing released or sent after"
-    return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found[:5]) or detail)
+    return asyncio.run(faults(chosen)), detail

@@ -44,9 +44,7 @@ class Federation:
     """Everything in one folder. `renews`: its certificates, every few seconds."""
 
     folder: Path
-    planted: bool = False
     renews: bool = True
-    noted: tuple[str, ...] = ()
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     serial: int = 0
 
@@ -54,11 +52,6 @@ class Federation:
     def books(self) -> Path:
         """The coordinator's database."""
         return self.folder / COORDINATOR / "state.db"
-
-    @property
-    def notes(self) -> Path:
-        """Where processes write down which failpoints they passed."""
-        return self.folder / "passed"
 
     @property
     def sites(self) -> dict[str, Path]:
@@ -93,9 +86,6 @@ class Federation:
             out=self.folder / f"{name}-{self.serial}.out",
             log=self.folder / f"{name}.log",
             kill=kill,
-            noted=self.noted,
-            notes=self.notes if self.noted else None,
-            planted=self.planted and name == COORDINATOR,
             renews=self.renews,
         )
         self.processes[name] = command.start()

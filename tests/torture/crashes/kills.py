@@ -27,11 +27,9 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.crashes.armed import KILLED, SHORT_PAUSE, Kill
 from tests.torture.crashes.forked import COORDINATOR, OPERATOR, SITES, STUDIES, Federation
-from tests.torture.line import Line
 from tests.torture.masked.known import wrong_round
 from tests.torture.model import Witness, read
 
-NUMBER, TITLE = 1, "kill -9 at failpoints"
 EACH, RARE = 8, 2  # kills at each core failpoint, and at each of the others
 FEDERATIONS = 2
 VICTIM, NEWCOMER = SITES[0], "carl"
@@ -252,9 +250,9 @@ async def undisturbed(here: Federation, toll: Toll) -> None:
         await one_study(here, toll, kind)
 
 
-async def federation(folder: Path, due: dict[str, list[Kill]], *, planted: bool = False) -> Toll:
+async def federation(folder: Path, due: dict[str, list[Kill]]) -> Toll:
     """Set one up, run it undisturbed, then kill until nothing is due."""
-    here, toll = Federation(folder, planted=planted), Toll(due=due)
+    here, toll = Federation(folder), Toll(due=due)
     try:
         await here.set_up()
         await here.make_site(NEWCOMER, len(SITES))
@@ -302,30 +300,25 @@ def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
     return plans
 
 
-async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: bool = False) -> list[Toll]:
+async def kill_all(root: Path, plans: list[dict[str, list[Kill]]]) -> list[Toll]:
     work = []
     for index, due in enumerate(plans):
         folder = root / str(index)
         folder.mkdir()
-        work.append(federation(folder, due, planted=planted))
+        work.append(federation(folder, due))
     with mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE):
         return await asyncio.gather(*work)
 
 
-def verdict(tolls: list[Toll]) -> Line:
-    done = sum((toll.done for toll in tolls), Counter())
-    faults = [fault for toll in tolls for fault in toll.faults]
-    open_most = max(toll.witness.most_open for toll in tolls)
-    sealed = sum(len(toll.witness.digests) for toll in tolls)
-    response = (
-        f"{done.total()} kills at {len(done)} failpoints in {sum(toll.studies for toll in tolls)} studies, "
-        f"{sealed} releases: 0 under-charges, {open_most} unsealed charges, one digest a release"
-    )
-    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or response)
-
-
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """More than 200 kills at scale 1; at least one at each core failpoint."""
     plans = plan(max(1, round(EACH * scale)), round(RARE * scale), seed=1)
     with tempfile.TemporaryDirectory(prefix="eigenveil-kills-") as root:
-        return verdict(asyncio.run(kill_all(Path(root), plans)))
+        tolls = asyncio.run(kill_all(Path(root), plans))
+    done = sum((toll.done for toll in tolls), Counter())
+    open_most = max(toll.witness.most_open for toll in tolls)
+    sealed = sum(len(toll.witness.digests) for toll in tolls)
+    return [fault for toll in tolls for fault in toll.faults], (
+        f"{done.total()} kills at {len(done)} failpoints in {sum(toll.studies for toll in tolls)} studies, "
+        f"{sealed} releases: 0 under-charges, {open_most} unsealed charges, one digest a release"
+    )

@@ -47,10 +47,8 @@ from eigenveil_server.storage.submissions import StudyLists
 from tests.fuzz.hunt import memory_folder
 from tests.server.rig import SUMMARY, UNLIMITED
 from tests.torture.crashes.vfs import Disk, powered
-from tests.torture.line import Line
 from tests.torture.masked import site_power
 
-NUMBER, TITLE = 2, "power cuts"
 CUTS, CONTROL_CUTS = 2000, 400
 SITE_CUTS, SITE_CONTROL_CUTS = 1000, 100
 LIVES = 25  # in one chain; then a new coordinator begins
@@ -342,13 +340,8 @@ def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
     return (not lost) is mode.safe, result + more
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """All modes: the product's loses nothing, and the two unsafe ones must lose something."""
     judged = [judge(mode, scale) for mode in MODES]
     judged += [judge_site(mode, scale) for mode in (MODES[0], MODES[2])]
-    return Line(
-        number=NUMBER,
-        title=TITLE,
-        passed=all(good for good, _ in judged),
-        detail=", ".join(text for _, text in judged),
-    )
+    return [text for good, text in judged if not good], ", ".join(text for _, text in judged)

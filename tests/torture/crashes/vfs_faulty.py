@@ -6,25 +6,19 @@ failing files, which a test passes in here and nothing else can.
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import apsw
 
-from eigenveil.errors import InternalError
 from eigenveil_client.site.state import store
 from eigenveil_common.storage import sqlite
-from eigenveil_common.storage.database import VersionedDatabase
-from eigenveil_server import process
 from tests.torture.crashes import armed
 from tests.torture.crashes.armed import Command
 
@@ -37,14 +31,6 @@ class Kind(Enum):
     SYNC = apsw.SQLITE_IOERR_FSYNC
     WRITE = apsw.SQLITE_IOERR_WRITE
     FULL = apsw.SQLITE_FULL
-
-
-class Planted(Enum):
-    """A daemon's defect that the check must find."""
-
-    FAILED_COMMIT_TAKEN_FOR_GOOD = "failed commit"
-    NO_EXIT = "no exit"  # the coordinator logs that it ends, and goes on
-    EXIT_CODE_0 = "exit code 0"  # the coordinator ends as one that was asked to
 
 
 @dataclass(slots=True)
@@ -95,11 +81,10 @@ class FaultyFile(apsw.VFSFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stricken:
-    """A command on a disk with a fault, and with a defect if one is planted."""
+    """A command on a disk with a fault."""
 
     command: Command
     fault: Fault
-    planted: Planted | None = None
 
     def start(self) -> ForkServerProcess:
         context = get_context("forkserver")
@@ -117,26 +102,5 @@ def _main(stricken: Stricken) -> None:
         patches.enter_context(mock.patch.object(sqlite, "SqliteDatabase", opened))
         patches.enter_context(mock.patch.object(store, "SqliteDatabase", opened))
         patches.enter_context(mock.patch.object(armed, "hasten"))  # the usual limits
-        if stricken.planted is not None:
-            patches.enter_context(_defect(stricken.planted))
         armed.main(stricken.command)
     files.unregister()
-
-
-def _defect(planted: Planted) -> Any:
-    match planted:
-        case Planted.FAILED_COMMIT_TAKEN_FOR_GOOD:
-            return mock.patch.object(VersionedDatabase, "_commit", _resume_passing)
-        case Planted.NO_EXIT:
-            return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: None))
-        case Planted.EXIT_CODE_0:
-            return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: os._exit(0)))
-
-
-_commit = VersionedDatabase._commit
-
-
-def _resume_passing(self: VersionedDatabase) -> None:
-    with suppress(InternalError):
-        _commit(self)
-    self._in_doubt = None

@@ -9,7 +9,6 @@ within a second.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,12 +28,21 @@ from eigenveil_server.planning.pool import SMALL_BYTES
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Client, Credentials, study_toml
 from tests.torture.front import declined_floods, denial, half_sent, unread_replies
-from tests.torture.front.besieged import HELLO, apart, attackers_tls, besieged, channel_of, client_hello
-from tests.torture.front.denial import Attack, Federation
-from tests.torture.front.frames import HELLO as OPENING
-from tests.torture.line import Line
+from tests.torture.front import frames as h2
+from tests.torture.front.besieged import (
+    HELLO,
+    MIB,
+    Attack,
+    apart,
+    attack,
+    attackers_tls,
+    besieged,
+    channel_of,
+    client_hello,
+    say,
+)
 
-MOST_BYTES = 2 * 2**30
+MOST_BYTES = 2048 * MIB
 SECONDS, LEAST_SECONDS = 90.0, 30.0
 LOOK_SECONDS = 0.02
 STRANGERS, CROWD = 1200, 96  # sockets; certificates with 16 connections each fill the listener
@@ -58,29 +66,16 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-async def _stay(seconds: float, acts: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def _stay(acts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     """Act over and over, all of them at once."""
 
-    async def again(act: Callable[[], Awaitable[None]]) -> None:
+    async def again(act: Callable[[], Awaitable[object]]) -> None:
         while True:
             with _quiet():
                 await act()
             await asyncio.sleep(0.05)
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*map(again, acts))
-
-
-async def _sit(port: int, message: bytes, address: str, tls: ssl.SSLContext | None) -> None:
-    """Connect from an address, say it, and stay until the other end has had enough."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, local_addr=(address, 0))
-    try:
-        writer.write(message)
-        while await reader.read(65_536):
-            pass
-    finally:
-        writer.transport.abort()
+    await asyncio.gather(*map(again, acts))
 
 
 @asynccontextmanager
@@ -94,8 +89,10 @@ async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, 
     hello = client_hello()
     message, count = (b"", hello[:100], hello), STRANGERS
     await _stay(
-        seconds,
-        [partial(_sit, port, message[n % 3], f"127.0.1.{1 + n % 200}", None) for n in range(count)],
+        [
+            partial(say, port, message[n % 3], HELD_SECONDS, None, f"127.0.1.{1 + n % 200}")
+            for n in range(count)
+        ],
     )
 
 
@@ -104,8 +101,8 @@ async def connections(port: int, stored: Mapping[str, Credentials], folder: Path
     acts = []
     for place, one in enumerate(crowd(stored)):
         tls, address = attackers_tls(one, folder), f"127.0.2.{1 + place % 200}"
-        acts += [partial(_sit, port, OPENING, address, tls)] * 12
-    await _stay(seconds, acts)
+        acts += [partial(say, port, h2.HELLO, HELD_SECONDS, tls, address)] * 12
+    await _stay(acts)
 
 
 async def requests(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -114,7 +111,7 @@ async def requests(port: int, stored: Mapping[str, Credentials], folder: Path, s
         partial(half_sent.hold, port, attackers_tls(one, folder), HALF_SENT, HELD_SECONDS)
         for one in crowd(stored)
     ]
-    await _stay(seconds, acts)
+    await _stay(acts)
 
 
 async def large(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -125,7 +122,7 @@ async def large(port: int, stored: Mapping[str, Credentials], folder: Path, seco
         async def send() -> None:
             await trudy.stub.SubmitStudy(message)
 
-        await _stay(seconds, [send] * LARGE)
+        await _stay([send] * LARGE)
 
 
 async def plans(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -142,12 +139,12 @@ async def plans(port: int, stored: Mapping[str, Credentials], folder: Path, seco
             await analyst.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml))
 
         acts = [(eve, wide), (mallory, small), (mallory, deep), (eve, deep)]
-        await _stay(seconds, [partial(explain, *act) for act in acts])
+        await _stay([partial(explain, *act) for act in acts])
 
 
 async def uploads(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Answers of 16 MB of as many sites as there are places, all but the last chunk of each."""
-    await _stay(seconds, [partial(_upload, port, stored[name]) for name in UPLOADERS])
+    await _stay([partial(_upload, port, stored[name]) for name in UPLOADERS])
 
 
 async def invite(port: int, stored: Mapping[str, Credentials]) -> None:
@@ -186,7 +183,7 @@ async def polls(port: int, stored: Mapping[str, Credentials], folder: Path, seco
             round_query = [site.stub.NextWork(pb.NextWorkRequest()) for _ in range(POLLS)]
             await asyncio.gather(*round_query, return_exceptions=True)
 
-    await _stay(seconds, [partial(wait, one) for one in crowd(stored)])
+    await _stay([partial(wait, one) for one in crowd(stored)])
 
 
 async def readers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -204,14 +201,12 @@ async def readers(port: int, stored: Mapping[str, Credentials], folder: Path, se
     async with _stub(port, stored["eve"]) as eve, _stub(port, stored["trudy"]) as trudy:
         acts = [partial(look, one) for one in (eve, trudy) for _ in range(LISTS)]
         acts += [partial(watch, one) for one in (eve, trudy) for _ in range(WATCHES // 2)]
-        await _stay(seconds, acts)
+        await _stay(acts)
 
 
 async def unread(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Dictionaries that are asked for and not read, on the connections of three certificates."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await unread_replies.hold("no window", port, stored, folder)
+    await unread_replies.hold("no window", port, stored, folder, seconds)
 
 
 async def submissions(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -266,69 +261,39 @@ def started_by(pid: int) -> list[int]:
     return found + [inner for child in found for inner in started_by(child)]
 
 
-def attack(
-    port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float, names: Sequence[str]
-) -> None:
-    """Run the named attacks at once, to their end."""
-    os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
-
-    async def all_of_them() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
-        await asyncio.gather(*(ATTACKS[name](port, stored, folder, seconds) for name in names))
-
-    asyncio.run(all_of_them())
+async def all_of_them(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    await asyncio.gather(*(act(port, stored, folder, seconds) for act in ATTACKS.values()))
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every attack at once on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), tuple(ATTACKS), scale))
+        return asyncio.run(besiege(Path(folder), scale))
 
 
-@asynccontextmanager
-async def federation(folder: Path, scale: float) -> AsyncIterator[Federation]:
-    """As of `denial`, with everybody who attacks."""
+async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
+    seconds, memory = max(LEAST_SECONDS, SECONDS * scale), Memory()
     many = [f"crowd-{n}" for n in range(max(3, int(CROWD * scale)))]
     members = dict(denial.MEMBERS)
     members |= dict.fromkeys((*many, *UPLOADERS), Role.SITE) | dict.fromkeys(ANALYSTS, Role.ANALYST)
     async with (
-        besieged(folder, members=members, prepare=unread_replies.publish) as siege,
+        besieged(folder, members, unread_replies.publish) as siege,
         denial.beside(siege, repeats=True) as here,
     ):
-        yield here
-
-
-async def besiege(folder: Path, names: Sequence[str], scale: float) -> Line:
-    seconds, memory = max(LEAST_SECONDS, SECONDS * scale), Memory()
-    async with federation(folder, scale) as here:
         await here.study()  # what is loaded once is loaded by then
-        if "uploads" in names:
-            await invite(here.siege.port, here.held)
-        watching = asyncio.create_task(memory.watch(here.siege.process.pid))
+        await invite(siege.port, siege.held)
+        watching = asyncio.create_task(memory.watch(siege.process.pid))
         with apart() as begin:
-            honest = await here.under(begin(attack, here.siege.port, here.held, folder, seconds, names))
+            honest = await here.under(begin(attack, all_of_them, *siege.attacked, seconds))
         watching.cancel()
-        found = faults(memory, honest, here.siege.fate)
-    result = (
-        f"the coordinator at most {memory.daemon / 2**20:.0f} MiB, its processes "
-        f"{memory.children / 2**20:.0f}, together {memory.group / 2**20:.0f} of {MOST_BYTES / 2**20:.0f}; "
-        f"{len(honest.waits)} honest calls, p99 {1000 * honest.p99:.0f} ms, {len(honest.studies)} studies"
-    )
-    detail = "; ".join([*found, result])
-    return Line(
-        number=6, title="all limits at once", passed=not found, detail=detail,
-    )  # fmt: skip
-
-
-def faults(memory: Memory, honest: denial.Honest, fate: str) -> list[str]:
-    """What the attacks did that they should not be able to."""
-    found = [fate] if fate else []
+        found = [*siege.faults, *honest.faults("all limits")]
     if memory.group >= MOST_BYTES:
         found.append("more memory than is promised")
-    if honest.lost:
-        found.append(f"{honest.lost} honest calls lost")
-    if honest.p99 >= denial.P99:
-        found.append(f"p99 {honest.p99:.2f} s")
     if not honest.studies:
         found.append("no honest study ended")
-    return found
+    return found, (
+        f"the coordinator at most {memory.daemon / MIB:.0f} MiB, its processes "
+        f"{memory.children / MIB:.0f}, together {memory.group / MIB:.0f} of {MOST_BYTES / MIB:.0f}; "
+        f"{len(honest.seconds())} honest calls, p99 {1000 * honest.p99():.0f} ms, "
+        f"{len(honest.studies)} studies"
+    )

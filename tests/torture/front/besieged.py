@@ -1,7 +1,7 @@
-"""A coordinator in a process of its own, one honest caller, and what both suffer while others attack.
+"""A coordinator in a process of its own, honest callers, and what both suffer while others attack.
 
-The honest caller asks every 50 ms, now and then over a connection that it opens for that one call; the
-coordinator's memory is read each time. Attackers hold a site's certificate, or nothing at all.
+Honest callers call every 50 ms, now and then over a connection that they open for that one call; the
+coordinator's memory is read each time. Attackers sit in another process at the lowest priority.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
@@ -30,47 +32,50 @@ from tests.server.process import ENVIRONMENT
 from tests.server.rig import Client, Credentials, Rig, made, serving
 from tests.support import a_hello
 
-if TYPE_CHECKING:
-    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
-
 HELLO = a_hello()
 MEMBERS = {"anna": Role.SITE, "ada": Role.ANALYST}  # who attacks, and who is honest
 PAUSE = 0.05
-FRESH_EVERY = 5  # honest calls
-ANSWER_SECONDS = 1.0
-GIVE_UP_SECONDS = 10.0
+P99 = ANSWER_SECONDS = 1.0  # in which 99 of 100 honest calls, or all, are answered
+LOST_AFTER = 10.0
+LOWEST = 19  # of all priorities
 AT_ONCE = 32  # members who may enrol from one address without a pause
+MIB = 2**20
+Act = Callable[[], Awaitable[None]]
+Attack = Callable[[int, Mapping[str, Credentials], Path, float], Coroutine[object, object, None]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Watch:
-    """What the honest caller has seen so far; times in seconds, memory in bytes."""
+@dataclass(slots=True)
+class Seen:
+    """What honest callers saw during an attack: seconds of each call by its kind; and by how many bytes and
+    descriptors the coordinator grew at most."""
 
-    calls: int = 0
-    repeats: int = 0
-    failures: int = 0
-    last: str = ""
-    slowest: float = 0.0
-    slowest_fresh: float = 0.0
-    before: int = 0
-    most: int = 0
+    waits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    lost: list[str] = field(default_factory=list)
+    studies: list[float] = field(default_factory=list)
+    growth: int = 0
+    descriptors: int = 0
 
-    @property
-    def growth(self) -> int:
-        """The most memory at any moment, above what it was at the start."""
-        return self.most - self.before
+    def seconds(self, kind: str = "") -> list[float]:
+        return sorted(one for name, some in self.waits.items() if kind in name for one in some)
 
-    @property
-    def answered(self) -> bool:
-        """Whether every honest call was answered in time."""
-        return self.calls > 0 and not self.failures and max(self.slowest, self.slowest_fresh) < ANSWER_SECONDS
+    def p99(self, kind: str = "") -> float:
+        """The time that 99 of 100 calls took at most; infinite if there was none."""
+        seconds = self.seconds(kind)
+        return seconds[int(0.99 * len(seconds))] if seconds else float("inf")
+
+    def faults(self, name: str, most_growth: float = float("inf")) -> list[str]:
+        """What an attack did to others that it should not be able to."""
+        calls, found = len(self.seconds()), list[str]()
+        if self.lost:
+            found.append(f"{name}: {len(self.lost)} of {calls} honest calls lost ({self.lost[-1]})")
+        if self.p99() >= P99:
+            found.append(f"{name}: p99 {self.p99():.2f} s")
+        if self.growth >= most_growth:
+            found.append(f"{name}: +{self.growth / MIB:.0f} MiB")
+        return found
 
     def __str__(self) -> str:
-        slow = f"{1000 * self.slowest:.0f} ms (new connection {1000 * self.slowest_fresh:.0f} ms)"
-        failed = f", {self.failures} failed" if self.failures else ""
-        failed += f" ({self.last})" if self.repeats else ""
-        grown = f"+{self.growth / 2**20:.1f} MiB"
-        return f"{grown}, {self.calls} good calls at most {slow}, {self.repeats} repeated{failed}"
+        return f"p99 {1000 * self.p99():.0f} ms, +{self.growth / MIB:.0f} MiB"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,12 +100,16 @@ class Siege:
         return self.held["ada"]
 
     @property
-    def fate(self) -> str:
-        """What became of the process that was started; empty while it serves and has met no defect."""
+    def faults(self) -> list[str]:
+        """What became of the process that was started, if it ended or met a defect."""
         if self.process.returncode is not None:
             last = self.errors.read_bytes()[-300:].decode(errors="replace")
-            return f"the coordinator ended with {self.process.returncode}: ...{last}"
-        return "the coordinator met a defect" if b"defect in" in self.errors.read_bytes() else ""
+            return [f"the coordinator ended with {self.process.returncode}: ...{last}"]
+        return ["the coordinator met a defect"] if b"defect in" in self.errors.read_bytes() else []
+
+    @property
+    def attacked(self) -> tuple[int, Mapping[str, Credentials], Path]:
+        return self.port, self.held, self.folder
 
     def channel(self, held: Credentials) -> grpc.aio.Channel:
         """A connection of its own."""
@@ -115,33 +124,75 @@ class Siege:
     def tls(self) -> ssl.SSLContext:
         return attackers_tls(self.attacker, self.folder)
 
+    def greeter(self, name: str) -> Act:
+        """Greetings of a member on one connection."""
+        stub = CoordinatorStub(self.channel(self.held[name]))
+
+        async def greet() -> None:
+            await stub.Hello(HELLO, timeout=LOST_AFTER)
+
+        return greet
+
+    async def greet_anew(self) -> None:
+        """A greeting over a connection of its own."""
+        async with self.channel(self.honest) as channel:
+            await CoordinatorStub(channel).Hello(HELLO, timeout=LOST_AFTER)
+        self.channels.pop()
+
+    async def watch(
+        self,
+        acts: Sequence[Act],
+        over: Callable[[], bool],
+        seen: Seen,
+        pause: float = PAUSE,
+        repeats: float = 0.0,
+    ) -> Seen:
+        """Make honest calls in turns until it is over or the process has ended. A call is lost only if it
+        still fails when it was repeated, as clients repeat it, for so many seconds."""
+        pid = self.process.pid
+        memory, files = resident_bytes(pid), _descriptors(pid)
+        for act in cycle(acts):
+            if over() or self.process.returncode is not None:
+                return seen
+            began = time.monotonic()
+            while problem := await _problem(act):
+                if time.monotonic() - began >= repeats:
+                    seen.lost.append(problem)
+                    break
+                await asyncio.sleep(pause)
+            seen.waits[act.__name__].append(time.monotonic() - began)
+            with suppress(FileNotFoundError, IndexError):  # the process ended: the caller will report it
+                seen.growth = max(seen.growth, resident_bytes(pid) - memory)
+                seen.descriptors = max(seen.descriptors, _descriptors(pid) - files)
+            await asyncio.sleep(pause)
+        return seen
+
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[Watch]:
-        """Let the honest caller ask throughout the block, now and then on a fresh connection."""
-        watch, ended = Watch(), asyncio.Event()
-        stub = CoordinatorStub(self.channel(self.honest))
-        await stub.Hello(HELLO, timeout=GIVE_UP_SECONDS)
-        watch.before = watch.most = resident_bytes(self.process.pid)
-        task = asyncio.create_task(self._ask(stub, watch, ended))
+    async def watched(self) -> AsyncIterator[Seen]:
+        """Greet throughout the block, every fifth time over a new connection."""
+        seen, ended, greet = Seen(), asyncio.Event(), self.greeter("ada")
+        await greet()
+        acts = [greet] * 4 + [self.greet_anew]
+        task = asyncio.create_task(self.watch(acts, ended.is_set, seen, repeats=LOST_AFTER))
         try:
-            yield watch
+            yield seen
         finally:
             ended.set()
             await task
 
-    async def _ask(self, stub: CoordinatorAsyncStub, watch: Watch, ended: asyncio.Event) -> None:
-        while not ended.is_set() and self.process.returncode is None:
-            watch.calls += 1
-            if watch.calls % FRESH_EVERY:
-                watch.slowest = max(watch.slowest, await _timed(stub, watch))
-            else:
-                async with self.channel(self.honest) as channel:
-                    seconds = await _timed(CoordinatorStub(channel), watch)
-                self.channels.pop()
-                watch.slowest_fresh = max(watch.slowest_fresh, seconds)
-            with suppress(FileNotFoundError, IndexError):  # the process ended: the caller will say so
-                watch.most = max(watch.most, resident_bytes(self.process.pid))
-            await asyncio.sleep(PAUSE)
+
+async def _problem(act: Act) -> str:
+    try:
+        await act()
+    except grpc.aio.AioRpcError as problem:
+        return f"{problem.code().name}: {problem.details()}"
+    except (OSError, TimeoutError) as problem:
+        return f"{type(problem).__name__}: {problem}"[:200]
+    return ""
+
+
+def _descriptors(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
 
 
 def channel_of(
@@ -153,11 +204,6 @@ def channel_of(
     return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=own)
 
 
-def p99(seconds: Sequence[float]) -> float:
-    """The time that 99 of 100 took at most; infinite if there was none."""
-    return sorted(seconds)[int(0.99 * len(seconds))] if seconds else float("inf")
-
-
 @contextmanager
 def apart() -> Iterator[Callable[..., asyncio.Task[Any]]]:
     """A function that begins a call with these arguments in another process."""
@@ -165,20 +211,45 @@ def apart() -> Iterator[Callable[..., asyncio.Task[Any]]]:
         yield lambda act, *words: asyncio.create_task(asyncio.to_thread(pool.apply, act, words))
 
 
-async def _timed(stub: CoordinatorAsyncStub, watch: Watch) -> float:
-    """Seconds until the answer, however often the call is repeated, as every honest client repeats it."""
-    began = time.monotonic()
-    while (took := time.monotonic() - began) < GIVE_UP_SECONDS:
-        try:
-            await stub.Hello(HELLO, timeout=GIVE_UP_SECONDS)
-        except grpc.aio.AioRpcError as problem:
-            watch.repeats += 1
-            watch.last = f"{problem.code().name}: {problem.details()}"
-            await asyncio.sleep(PAUSE)
-        else:
-            return time.monotonic() - began
-    watch.failures += 1
-    return took
+def attack(act: Attack, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> float:
+    """Run an attack in this process for so long; return the share of a processor that it used."""
+    os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
+    began, used = time.monotonic(), time.process_time()
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await act(port, held, folder, seconds)
+
+    asyncio.run(work())
+    return (time.process_time() - used) / (time.monotonic() - began)
+
+
+async def say(
+    port: int, text: bytes, listen: float, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1"
+) -> bool:
+    """Connect from an address, send this and read for so long; whether the other end closed before."""
+    try:
+        async with asyncio.timeout(listen + 10.0):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=tls, local_addr=(address, 0)
+            )
+    except (OSError, TimeoutError):
+        await asyncio.sleep(0.01)
+        return True
+    writer.write(text)
+    try:
+        async with asyncio.timeout(listen):
+            while await reader.read(65_536):
+                pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    finally:
+        writer.transport.abort()
+    return True
 
 
 def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
@@ -207,10 +278,10 @@ def client_hello() -> bytes:
 @asynccontextmanager
 async def besieged(
     folder: Path,
-    command: Sequence[str] = ("eigenveil_server.cli",),
     members: Mapping[str, Role] = MEMBERS,
     prepare: Callable[[Rig, Path], Awaitable[None]] | None = None,
     settings: str = "",
+    command: Sequence[str] = ("eigenveil_server.cli",),
 ) -> AsyncIterator[Siege]:
     """A coordinator that has enrolled `members`, and whom `prepare` enrols besides; `command` is the module
     that serves, and `settings` are the end of its coordinator.toml."""

@@ -13,38 +13,40 @@ import os
 import resource
 import selectors
 import socket
-import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import grpc
-
 from eigenveil.identity import Role
-from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server import daemon
 from eigenveil_server.console import listener
 from eigenveil_server.front import pending_connections
-from tests.fuzz.hunt import resident_bytes
-from tests.server.rig import Credentials
-from tests.torture.front.besieged import HELLO, Siege, apart, attackers_tls, besieged, client_hello, p99
-from tests.torture.front.denial import LOST_AFTER, LOWEST, P99
-from tests.torture.line import Line
+from tests.torture.front.besieged import (
+    LOST_AFTER,
+    LOWEST,
+    MIB,
+    P99,
+    Act,
+    Seen,
+    Siege,
+    apart,
+    attackers_tls,
+    besieged,
+    client_hello,
+)
 
 MEMBERS = {"ada": Role.ANALYST, "anna": Role.SITE}
 SETTINGS = '\n[console]\nlisten = "127.0.0.1:0"\n'
 SOCKETS = 4096
 ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 34))
-MOST_GROWTH = 96 * 2**20
+MOST_GROWTH = 96 * MIB
 HONEST = 32  # descriptors for whoever is honest, and for files that are open for a moment
 # Whoever had to make room in the midst of a handshake is closed in the next pass of the event loop.
 LEAVING = pending_connections.AT_ONCE
 SECONDS, LEAST_SECONDS = 30.0, 10.0
-PAUSE = 0.15  # whoever opens more than ten connections a second is no honest caller
 CLIENT_HELLO = client_hello()
 # A handshake that has begun costs more, and its turn is waited for: one in sixteen.
 SAID = (b"", CLIENT_HELLO[:100]) * 7 + (b"", CLIENT_HELLO)
@@ -55,29 +57,13 @@ SHARES: Mapping[str, int] = {
 }
 
 
-@dataclass(slots=True)
-class Seen:
-    """What honest callers and visitors saw; of the coordinator, how much memory and how many descriptors more
-    it had in use."""
-
-    calls: list[float] = field(default_factory=list)
-    pages: list[float] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    growth: int = 0
-    descriptors: int = 0
-
-    def faults(self, name: str) -> list[str]:
-        """What the attack did that it should not be able to."""
-        found = [f"{name}: {len(self.lost)} lost ({self.lost[-1]})"] if self.lost else []
-        for kind, waits in (("calls", self.calls), ("pages", self.pages)):
-            found += [f"{name}: p99 of {kind} {p99(waits):.2f} s"] if p99(waits) >= P99 else []
-        found += [f"{name}: +{self.growth / 2**20:.0f} MiB"] if self.growth >= MOST_GROWTH else []
-        beyond = self.descriptors > SHARES[name] + LEAVING + HONEST
-        return found + ([f"{name}: +{self.descriptors} descriptors"] if beyond else [])
-
-    def __str__(self) -> str:
-        waits = f"p99 of calls {1000 * p99(self.calls):.0f} ms, of pages {1000 * p99(self.pages):.0f} ms"
-        return f"{waits}, +{self.growth / 2**20:.0f} MiB, +{self.descriptors} descriptors"
+def faults(name: str, seen: Seen) -> list[str]:
+    """What the attack did that it should not be able to."""
+    found = seen.faults(name, MOST_GROWTH)
+    for kind in ("greet", "page"):
+        found += [f"{name}: p99 of {kind} {seen.p99(kind):.2f} s"] if seen.p99(kind) >= P99 else []
+    beyond = seen.descriptors > SHARES[name] + LEAVING + HONEST
+    return found + ([f"{name}: +{seen.descriptors} descriptors"] if beyond else [])
 
 
 def crowd(port: int, sockets: int, seconds: float) -> int:
@@ -111,86 +97,46 @@ def crowd(port: int, sockets: int, seconds: float) -> int:
     return closed
 
 
-def _descriptors(process: int) -> int:
-    return len(os.listdir(f"/proc/{process}/fd"))
-
-
-def _visitors_tls(stored: Credentials, folder: Path) -> ssl.SSLContext:
-    made = attackers_tls(stored, folder)
-    made.set_alpn_protocols(["http/1.1"])
-    return made
-
-
-async def _page(siege: Siege, tls: ssl.SSLContext) -> None:
+def pages(siege: Siege) -> Act:
     """The console's first page, over a connection of its own."""
-    async with asyncio.timeout(LOST_AFTER):
-        reader, writer = await asyncio.open_connection("127.0.0.1", siege.console_port, ssl=tls)
-        try:
-            host = f"Host: 127.0.0.1:{siege.console_port}"
-            writer.write(f"GET / HTTP/1.1\r\n{host}\r\nConnection: close\r\n\r\n".encode())
-            message = await reader.read(65_536)
-        finally:
-            writer.transport.abort()
-    if not message.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"the console said {message[:40]!r}")
+    tls = attackers_tls(siege.honest, siege.folder)
+    tls.set_alpn_protocols(["http/1.1"])
+
+    async def page() -> None:
+        async with asyncio.timeout(LOST_AFTER):
+            reader, writer = await asyncio.open_connection("127.0.0.1", siege.console_port, ssl=tls)
+            try:
+                host = f"Host: 127.0.0.1:{siege.console_port}"
+                writer.write(f"GET / HTTP/1.1\r\n{host}\r\nConnection: close\r\n\r\n".encode())
+                message = await reader.read(65_536)
+            finally:
+                writer.transport.abort()
+        if not message.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"the console said {message[:40]!r}")
+
+    return page
 
 
-async def _call(siege: Siege) -> None:
-    """A greeting over a connection of its own."""
-    async with siege.channel(siege.held["ada"]) as channel:
-        await CoordinatorStub(channel).Hello(HELLO, timeout=LOST_AFTER)
-    siege.channels.pop()
-
-
-async def _timed(act: Callable[[], Awaitable[None]], waits: list[float], lost: list[str]) -> None:
-    began = time.monotonic()
-    try:
-        await act()
-    except (OSError, TimeoutError, grpc.aio.AioRpcError) as problem:
-        lost.append(f"{type(problem).__name__}: {problem}"[:200])
-    waits.append(time.monotonic() - began)
-
-
-async def _under(siege: Siege, attacking: asyncio.Task[int]) -> Seen:
-    """Calls and pages by turns, on connections that are open and on new ones, until the attack is over."""
-    seen, process = Seen(), siege.process.pid
-    tls, stub = _visitors_tls(siege.honest, siege.folder), CoordinatorStub(siege.channel(siege.held["anna"]))
-    memory, files = resident_bytes(process), _descriptors(process)
-
-    async def greet() -> None:
-        await stub.Hello(HELLO, timeout=LOST_AFTER)
-
-    while not attacking.done() and siege.process.returncode is None:
-        await _timed(lambda: _page(siege, tls), seen.pages, seen.lost)
-        await _timed(greet, seen.calls, seen.lost)
-        await _timed(lambda: _call(siege), seen.calls, seen.lost)
-        seen.growth = max(seen.growth, resident_bytes(process) - memory)
-        seen.descriptors = max(seen.descriptors, _descriptors(process) - files)
-        await asyncio.sleep(PAUSE)
-    await attacking
-    return seen
-
-
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """A crowd at each port, one after the other, on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), scale))
+        return asyncio.run(besiege(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
 
 
-async def besiege(folder: Path, scale: float, command: Sequence[str] = ("eigenveil_server.cli",)) -> Line:
-    found, result, growth = list[str](), list[str](), 0
-    async with besieged(folder, command, MEMBERS, settings=SETTINGS) as siege:
+async def besiege(folder: Path, seconds: float) -> tuple[list[str], str]:
+    found, result = list[str](), list[str]()
+    async with besieged(folder, MEMBERS, settings=SETTINGS) as siege:
         ports = {"console": siege.console_port, "main": siege.port, "enrolment": siege.enrol_port}
-        tls = _visitors_tls(siege.honest, siege.folder)
-        await _page(siege, tls)  # what is loaded once is loaded by then
+        page = pages(siege)
+        await page()  # what is loaded once is loaded by then
+        acts = [page, siege.greeter("anna"), siege.greet_anew]
         with apart() as begin:
             for name, port in ports.items():
-                seen = await _under(siege, begin(crowd, port, SOCKETS, max(LEAST_SECONDS, SECONDS * scale)))
-                found += seen.faults(name)
-                growth = max(growth, seen.growth)
-                result.append(f"{name}: {seen}")
-        if siege.fate:
-            found.append(siege.fate)
-    return Line(
-        number=6, title="console strangers", passed=not found, detail="; ".join(found or result),
-    )  # fmt: skip
+                attacking = begin(crowd, port, SOCKETS, seconds)
+                seen = await siege.watch(acts, attacking.done, Seen())
+                await attacking
+                found += faults(name, seen)
+                of_pages = f"of pages {1000 * seen.p99('page'):.0f} ms"
+                result.append(f"{name}: {seen}, {of_pages}, +{seen.descriptors} descriptors")
+        found += siege.faults
+    return found, "; ".join(result)

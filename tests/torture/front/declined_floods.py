@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +43,7 @@ from tests.integration.living import config_of, enrolled
 from tests.server.rig import Credentials, Rig, study_toml
 from tests.support import signed_by_analyst
 from tests.torture.front import denial
-from tests.torture.front.besieged import Siege, apart, besieged, channel_of
-from tests.torture.line import Line
+from tests.torture.front.besieged import LOWEST, Siege, apart, besieged, channel_of
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
@@ -87,7 +86,7 @@ def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
 
 def flood(port: int, cached: Credentials, seconds: float) -> dict[str, int]:
     """Submit and list for so long; how many submissions were taken, or refused with which code."""
-    os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
+    os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
     small = study_toml(sites=(SITE,), epsilon=0.3)
     return asyncio.run(submit_and_list(port, cached, seconds, _wide(), small))
 
@@ -200,20 +199,16 @@ async def prepared(rig: Rig, folder: Path) -> None:
     await enrolled(rig, folder / SITE, SITE)
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """One flood, at its full length or shorter."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
         return asyncio.run(flooded(Path(folder), seconds))
 
 
-async def flooded(folder: Path, seconds: float, command: Sequence[str] = ("eigenveil_server.cli",)) -> Line:
-    """The flood on a coordinator that `command` serves."""
+async def flooded(folder: Path, seconds: float) -> tuple[list[str], str]:
     quota = Config(federation="f", state=folder)
-    async with (
-        besieged(folder, command, MEMBERS, prepared) as siege,
-        denial.beside(siege) as here,
-    ):
+    async with besieged(folder, MEMBERS, prepared) as siege, denial.beside(siege) as here:
         with declining(folder, siege.port):
             await here.study()  # what is loaded once is loaded by then
             before = disks(siege, folder)
@@ -221,17 +216,12 @@ async def flooded(folder: Path, seconds: float, command: Sequence[str] = ("eigen
                 attacking = begin(flood, siege.port, siege.held["eve"], seconds)
                 honest = await here.under(attacking)
                 calm = await here.under(begin(denial.burn, *BURN))
-            submitted = attacking.result()
             after = disks(siege, folder)
-            found = [*faults(before, after, quota), *denial.lost_or_late("declined floods", honest)]
-            if siege.fate:
-                found.append(siege.fate)
+            found = [*faults(before, after, quota), *honest.faults("declined floods"), *siege.faults]
             declined = counts(folder)
-    figures = (
-        f"submissions {submitted}; declined {declined}; site "
+    return found, (
+        f"submissions {attacking.result()}; declined {declined}; site "
         f"+{(after.site - before.site) / 2**20:.2f} MiB, coordinator "
-        f"+{(after.coordinator - before.coordinator) / 2**20:.1f} MiB, honest p99 {1000 * honest.p99:.0f} ms "
-        f"(beside a busy process {1000 * calm.p99:.0f} ms)"
+        f"+{(after.coordinator - before.coordinator) / 2**20:.1f} MiB, honest {honest} (beside a busy "
+        f"process {calm})"
     )
-    detail = f"{'; '.join(found)} ({figures})" if found else figures
-    return Line(number=6, title="declined floods", passed=not found, detail=detail)

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,20 +30,23 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.server.rig import Client, Credentials, answering, study_toml
-from tests.torture.front.besieged import HELLO, Siege, apart, attackers_tls, besieged, channel_of, p99
-from tests.torture.front.frames import (
-    END_HEADERS,
-    HEADERS,
-    RST_STREAM,
-    SERVICE,
-    call,
-    data,
-    frame,
-    head,
-    message,
+from tests.torture.front import frames as h2
+from tests.torture.front.besieged import (
+    HELLO,
+    LOST_AFTER,
+    LOWEST,
+    P99,
+    Act,
+    Attack,
+    Seen,
+    Siege,
+    apart,
+    attack,
+    attackers_tls,
+    besieged,
+    channel_of,
+    say,
 )
-from tests.torture.front.frames import HELLO as OPENING
-from tests.torture.line import Line
 
 IDLE = 600
 SECONDS, LEAST_SECONDS = 20.0, 10.0  # of each attack
@@ -52,85 +54,47 @@ CALM_SECONDS = 8.0  # after each
 SLICE = 0.01
 TRIES = 3  # of an attack that slows studies down: a busy machine disturbs one, and a real denial all
 STUDIES = 3  # at least, timed before and under each attack
-LOST_AFTER = 10.0
-P99, SLOWER = 1.0, 1.5
+SLOWER = 1.5
 PAUSE = 0.02
-LOWEST = 19  # of all priorities
 SITES = ("bert", "carl")
 MEMBERS = {"anna": Role.SITE, "eve": Role.ANALYST, "ada": Role.ANALYST, "bert": Role.SITE, "carl": Role.SITE}
-Attack = Callable[[int, Mapping[str, Credentials], Path, float], Coroutine[object, object, None]]
 
 
-@dataclass(slots=True)
-class Honest:
-    """What honest callers saw during one attack; times in seconds."""
-
-    waits: list[float] = field(default_factory=list)
-    lost: int = 0
-    studies: list[float] = field(default_factory=list)
-
-    @property
-    def p99(self) -> float:
-        """Ninety-nine of a hundred calls took no longer."""
-        return p99(self.waits)
-
-
-def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
+def faults(name: str, seen: Seen, undisturbed: float) -> list[str]:
     """What an attack did that it should not be able to."""
-    found = lost_or_late(name, honest)
-    few = len(honest.studies) < STUDIES
-    if few or statistics.median(honest.studies) > SLOWER * undisturbed:
-        took = "too long to tell" if few else f"{statistics.median(honest.studies):.2f} s"
+    found, few = seen.faults(name), len(seen.studies) < STUDIES
+    if few or statistics.median(seen.studies) > SLOWER * undisturbed:
+        took = "too long to tell" if few else f"{statistics.median(seen.studies):.2f} s"
         found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
-    return found
-
-
-def lost_or_late(name: str, honest: Honest) -> list[str]:
-    """The calls that an attack cost somebody else."""
-    found = []
-    if honest.lost:
-        found.append(f"{name}: {honest.lost} of {len(honest.waits)} honest calls lost")
-    if honest.p99 >= P99:
-        found.append(f"{name}: p99 {honest.p99:.2f} s")
     return found
 
 
 # ------------------------------------------------------------------ the attacks, in a process of their own
 
 
-async def idle(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Connections that never make a call, opened again as they are closed."""
-    tls = attackers_tls(held["anna"], folder)
-    await many(IDLE // 4, seconds, partial(_say, port, tls, OPENING, 60.0))
+def saying(at_once: int, listen: float, text: bytes) -> Attack:
+    """An attack that connects as the site anna, says this and stays for so long, over and over."""
+
+    async def act(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+        tls = attackers_tls(held["anna"], folder)
+
+        async def once() -> None:
+            await say(port, text, listen, tls)
+
+        await many(at_once, seconds, once)
+
+    return act
 
 
-async def resets(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Calls that are taken back at once, 200 at a time."""
-    tls, opened = attackers_tls(held["anna"], folder), head(f"{SERVICE}/Hello")
-    calls = (
-        frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 400, 2)
-    )
-    await many(8, seconds, partial(_say, port, tls, OPENING + b"".join(calls), 0.02))
-
-
-async def handshakes(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), b"", 0.0))
-
-
-async def calls(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """More calls than anybody can answer."""
-    greeting = message(HELLO.SerializeToString())
-    text = OPENING + b"".join(call(n, "Hello", greeting) for n in range(1, 2000, 2))
-    await many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), text, 2.0))
-
-
-async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Calls of a method that there is not, which wait until gRPC drops them."""
-    opened = head(f"{SERVICE}/Nothing")
-    text = OPENING + b"".join(
-        frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in range(1, 400, 2)
-    )
-    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), text, 0.5))
+GREET, UNKNOWN = (h2.head(f"{h2.SERVICE}/{name}") for name in ("Hello", "Nothing"))
+GREETING = h2.message(HELLO.SerializeToString())
+RESETS = b"".join(
+    h2.frame(h2.HEADERS, h2.END_HEADERS, n, GREET) + h2.frame(h2.RST_STREAM, 0, n, bytes(4))
+    for n in range(1, 400, 2)
+)
+WAITING = b"".join(
+    h2.frame(h2.HEADERS, h2.END_HEADERS, n, UNKNOWN) + h2.data(n, h2.message(b"")) for n in range(1, 400, 2)
+)
 
 
 async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -147,14 +111,17 @@ async def plans(port: int, held: Mapping[str, Credentials], folder: Path, second
 
 
 ATTACKS: dict[str, Attack] = {
-    "idle connections": idle, "rapid resets": resets, "handshakes": handshakes,
-    "calls": calls, "unknown methods": unknown, "wide plans": plans,
-}  # fmt: skip
+    "idle connections": saying(IDLE // 4, 60.0, h2.HELLO),
+    "rapid resets": saying(8, 0.02, h2.HELLO + RESETS),
+    "handshakes": saying(8, 0.0, b""),
+    "calls": saying(4, 2.0, h2.HELLO + b"".join(h2.call(n, "Hello", GREETING) for n in range(1, 2000, 2))),
+    "unknown methods": saying(8, 0.5, h2.HELLO + WAITING),  # which wait until gRPC drops them
+    "wide plans": plans,
+}
 
 
 async def many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
     """Act over and over, so many at once."""
-    asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
     until = time.monotonic() + seconds
 
     async def again() -> None:
@@ -167,28 +134,8 @@ async def many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]])
             await asyncio.gather(*(again() for _ in range(at_once)))
 
 
-async def _say(port: int, tls: ssl.SSLContext, text: bytes, listen: float) -> None:
-    """Connect, say it, and stay for so long or until the other end has had enough."""
-    try:
-        async with asyncio.timeout(listen + 10.0):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-    except (OSError, TimeoutError):
-        await asyncio.sleep(0.01)
-        return
-    writer.write(text)
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(listen):
-            while await reader.read(65_536):
-                pass
-    writer.transport.abort()
-
-
-def attack(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> float:
-    """Run one of `ATTACKS` to its end; return the share of a processor that it used."""
-    os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
-    began, used = time.monotonic(), time.process_time()
-    asyncio.run(ATTACKS[name](port, held, folder, seconds))
-    return (time.process_time() - used) / (time.monotonic() - began)
+async def act(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    await ATTACKS[name](port, held, folder, seconds)
 
 
 def burn(share: float, seconds: float) -> None:
@@ -229,50 +176,32 @@ class Federation:
             raise AssertionError(f"{name}: {events[-1].failure}")
         return time.monotonic() - began
 
-    async def under(self, attacking: asyncio.Task[Any]) -> Honest:
+    async def under(self, attacking: asyncio.Task[Any]) -> Seen:
         """Studies, calls, new connections and small plans, until the attack is over."""
-        honest = Honest()
-        asking = asyncio.create_task(self._ask(honest, attacking))
+        seen, repeats = Seen(), LOST_AFTER if self.repeats else 0.0
+        watching = asyncio.create_task(
+            self.siege.watch(self._acts(), attacking.done, seen, PAUSE, repeats=repeats)
+        )
         while not attacking.done():
             try:
                 took = await asyncio.wait_for(self.study(), 10 * LOST_AFTER)
-            except (TimeoutError, grpc.aio.AioRpcError):
-                honest.lost += 1
+            except (TimeoutError, grpc.aio.AioRpcError) as problem:
+                seen.lost.append(f"a study: {problem!r}"[:200])
                 break
             if not attacking.done():
-                honest.studies.append(took)
+                seen.studies.append(took)
         await attacking
-        await asking
-        return honest
+        return await watching
 
-    async def _ask(self, honest: Honest, attacking: asyncio.Task[Any]) -> None:
-        turn = 0
-        while not attacking.done():
-            turn += 1
-            began = time.monotonic()
-            while not await self._answered(turn):
-                if not self.repeats or time.monotonic() - began > LOST_AFTER:
-                    honest.lost += 1
-                    break
-                await asyncio.sleep(PAUSE)
-            honest.waits.append(time.monotonic() - began)
-            await asyncio.sleep(PAUSE)
+    def _acts(self) -> list[Act]:
+        async def explain() -> None:
+            small = pb.ExplainStudyRequest(study_toml=study_toml(sites=SITES))
+            await self.ada.stub.ExplainStudy(small, timeout=LOST_AFTER)
 
-    async def _answered(self, turn: int) -> bool:
-        """Call once: over a new connection, for a small plan, or just so."""
-        try:
-            if turn % 5 == 0:
-                async with self.siege.channel(self.held["ada"]) as channel:
-                    await CoordinatorStub(channel).Hello(HELLO, timeout=LOST_AFTER)
-                self.siege.channels.pop()
-            elif turn % 5 == 1:
-                small = pb.ExplainStudyRequest(study_toml=study_toml(sites=SITES))
-                await self.ada.stub.ExplainStudy(small, timeout=LOST_AFTER)
-            else:
-                await self.ada.stub.Hello(HELLO, timeout=LOST_AFTER)
-        except grpc.aio.AioRpcError:
-            return False
-        return True
+        async def greet() -> None:
+            await self.ada.stub.Hello(HELLO, timeout=LOST_AFTER)
+
+        return [self.siege.greet_anew, explain, greet, greet, greet]
 
 
 @asynccontextmanager
@@ -282,34 +211,28 @@ async def beside(siege: Siege, *, repeats: bool = False) -> AsyncIterator[Federa
         yield Federation(siege=siege, held=siege.held, ada=siege.client("ada"), repeats=repeats)
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every attack, one after the other, on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(deny(Path(folder), tuple(ATTACKS), scale))
+        return asyncio.run(deny(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
 
 
-async def deny(
-    folder: Path, names: Sequence[str], scale: float, command: Sequence[str] = ("eigenveil_server.cli",)
-) -> Line:
-    """The named attacks on a coordinator that `command` serves."""
+async def deny(folder: Path, seconds: float) -> tuple[list[str], str]:
     found, response = [], []
-    async with besieged(folder, command, MEMBERS) as siege, beside(siege) as here:
+    async with besieged(folder, MEMBERS) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then
         with apart() as begin:
-            for name in names:
-                words = (name, siege.port, siege.held, folder, max(LEAST_SECONDS, SECONDS * scale))
+            for name in ATTACKS:
                 for _ in range(TRIES):
-                    attacking = begin(attack, *words)
-                    honest = await here.under(attacking)
+                    attacking = begin(attack, partial(act, name), *siege.attacked, seconds)
+                    seen = await here.under(attacking)
                     calm = await here.under(begin(burn, attacking.result(), CALM_SECONDS))
                     undisturbed = statistics.median(calm.studies)
-                    wrong = faults(name, honest, undisturbed)
-                    if not wrong or honest.lost or honest.p99 >= P99:
+                    wrong = faults(name, seen, undisturbed)
+                    if not wrong or seen.lost or seen.p99() >= P99:
                         break
                 found += wrong
-                ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
-                response.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")
-        if siege.fate:
-            found.append(siege.fate)
-    detail = "; ".join(found) if found else ", ".join(response)
-    return Line(number=6, title="denial by one certificate", passed=not found, detail=detail)
+                ratio = statistics.median(seen.studies) / undisturbed if seen.studies else float("inf")
+                response.append(f"{name} p99 {1000 * seen.p99():.0f} ms, study x {ratio:.2f}")
+        found += siege.faults
+    return found, ", ".join(response)

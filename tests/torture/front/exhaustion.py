@@ -22,36 +22,10 @@ from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.rpc.callers import MAX_CALLS_PER_CALLER
-from tests.torture.front.besieged import HELLO as HELLO_MESSAGE
-from tests.torture.front.besieged import Siege, Watch, apart, besieged, client_hello
-from tests.torture.front.frames import (
-    ACK,
-    CONTINUATION,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    HELLO,
-    PING,
-    PREFACE,
-    RST_STREAM,
-    SERVICE,
-    SETTINGS,
-    block,
-    bomb,
-    call,
-    data,
-    frame,
-    head,
-    message,
-    parse,
-    settings,
-    status,
-    window_update,
-)
-from tests.torture.line import Line
+from tests.torture.front import frames as h2
+from tests.torture.front.besieged import ANSWER_SECONDS, HELLO, MIB, Siege, apart, besieged, client_hello
 
-MOST_GROWTH = 32 * 2**20
+MOST_GROWTH = 32 * MIB
 IDLE_SOCKETS = 2000
 STREAMS = 1000
 STREAMS_SECONDS = 8.0  # the front door reads 400 of them a second
@@ -98,19 +72,19 @@ def _leave(pairs: Sequence[Pair]) -> None:
 async def _refused(siege: Siege, text: bytes, wanted: Sequence[str]) -> None:
     """Say it on a connection that has acknowledged the coordinator's settings."""
     pair = await _open(siege, siege.tls())
-    pair[1].write(HELLO + frame(SETTINGS, 1, 0))
+    pair[1].write(h2.HELLO + h2.frame(h2.SETTINGS, 1, 0))
     await _heard(pair, 0.2)
-    pair[1].write(window_update(0, 2**24) + text)
+    pair[1].write(h2.window_update(0, 2**24) + text)
     answer, _ = await _heard(pair, 5.0, STATUS)
     pair[1].transport.abort()
-    if status(answer) not in wanted:
-        raise NotHeld(f"status {status(answer) or 'none'}, wanted {wanted[0]}")
+    if h2.status(answer) not in wanted:
+        raise NotHeld(f"status {h2.status(answer) or 'none'}, wanted {wanted[0]}")
 
 
 async def compression(siege: Siege, scale: float) -> str:
     """Zeros that are a thousand times as many once they are unpacked."""
     for size in (2**20, 64 * 2**20):
-        packed = call(1, "PutChunk", message(bomb(size), 1), ("grpc-encoding", "gzip"))
+        packed = h2.call(1, "PutChunk", h2.message(h2.bomb(size), 1), ("grpc-encoding", "gzip"))
         await _refused(siege, packed, REFUSED)
     return "gzip refused"
 
@@ -120,18 +94,18 @@ async def metadata(siege: Siege, scale: float) -> str:
     one = [("x-big", "a" * 2 * METADATA_BYTES)]
     many = [(f"x-{number}", "a" * 100) for number in range(METADATA_BYTES // 50)]
     for more in (one, many):
-        whole = head(f"{SERVICE}/Hello", *more)
+        whole = h2.head(f"{h2.SERVICE}/Hello", *more)
         first, *rest = (whole[at : at + 16_000] for at in range(0, len(whole), 16_000))
-        frames = b"".join(frame(CONTINUATION, 0, 1, piece) for piece in rest)
-        opened = frame(HEADERS, 0, 1, first) + frames + frame(CONTINUATION, END_HEADERS, 1)
-        await _refused(siege, opened + data(1, message(b"")), TOO_MUCH)
+        frames = b"".join(h2.frame(h2.CONTINUATION, 0, 1, piece) for piece in rest)
+        opened = h2.frame(h2.HEADERS, 0, 1, first) + frames + h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1)
+        await _refused(siege, opened + h2.data(1, h2.message(b"")), TOO_MUCH)
     return "metadata refused"
 
 
 async def messages(siege: Siege, scale: float) -> str:
     """A message over 4 MiB."""
     for size in (MESSAGE_BYTES + 1, 2**32 - 1):  # refused at its prefix, before it is read
-        await _refused(siege, call(1, "PutChunk", message(bytes(2**20), length=size)), TOO_MUCH)
+        await _refused(siege, h2.call(1, "PutChunk", h2.message(bytes(2**20), length=size)), TOO_MUCH)
     return "large messages refused"
 
 
@@ -186,9 +160,9 @@ def _is_over(sock: socket.socket) -> bool:
 async def pings(siege: Siege, scale: float) -> str:
     for _ in range(max(2, int(10 * scale))):
         pair = await _open(siege, siege.tls())
-        pair[1].write(HELLO + frame(PING, 0, 0, bytes(8)) * 20_000)
+        pair[1].write(h2.HELLO + h2.frame(h2.PING, 0, 0, bytes(8)) * 20_000)
         text, end = await _heard(pair, 3.0)
-        if not end and GOAWAY not in [kind for kind, *_ in parse(text)]:
+        if not end and h2.GOAWAY not in [kind for kind, *_ in h2.parse(text)]:
             raise NotHeld("20,000 pings were answered")
         pair[1].transport.abort()
     return "pings cut off"
@@ -197,15 +171,15 @@ async def pings(siege: Siege, scale: float) -> str:
 async def streams(siege: Siege, scale: float) -> str:
     """A thousand calls at once on one connection, and none of its settings acknowledged."""
     pair = await _open(siege, siege.tls())
-    opened = head(f"{SERVICE}/NextWork")
+    opened = h2.head(f"{h2.SERVICE}/NextWork")
     numbers = range(1, 2 * STREAMS, 2)
-    calls = (frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in numbers)
-    pair[1].write(HELLO + b"".join(calls))
+    calls = (h2.frame(h2.HEADERS, h2.END_HEADERS, n, opened) + h2.data(n, h2.message(b"")) for n in numbers)
+    pair[1].write(h2.HELLO + b"".join(calls))
     text, end = await _heard(pair, STREAMS_SECONDS)
     over = {
         n
-        for kind, flags, n, _ in parse(text)
-        if kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)
+        for kind, flags, n, _ in h2.parse(text)
+        if kind == h2.RST_STREAM or (kind == h2.HEADERS and flags & h2.END_STREAM)
     }
     pair[1].transport.abort()
     if not end and STREAMS - len(over) > MAX_CALLS_PER_CALLER:
@@ -217,15 +191,17 @@ async def unread(siege: Siege, scale: float) -> str:
     """Calls whose replies wait for a window that is never granted, over several connections."""
     tls, waiting = siege.tls(), 0
     pairs = [await _open(siege, tls) for _ in range(4)]
-    greeting = message(HELLO_MESSAGE.SerializeToString())
-    calls = b"".join(call(number, "Hello", greeting) for number in range(1, POLLS, 2))
+    greeting = h2.message(HELLO.SerializeToString())
+    calls = b"".join(h2.call(number, "Hello", greeting) for number in range(1, POLLS, 2))
     for _, writer in pairs:
-        writer.write(PREFACE + settings((INITIAL_WINDOW_SIZE, 0)) + frame(SETTINGS, ACK, 0) + calls)
+        writer.write(
+            h2.PREFACE + h2.settings((INITIAL_WINDOW_SIZE, 0)) + h2.frame(h2.SETTINGS, h2.ACK, 0) + calls
+        )
     for pair in pairs:
         text, end = await _heard(pair, STREAMS_SECONDS / 4)
-        frames = parse(text)
-        begun = {stream for kind, _, stream, _ in frames if kind == HEADERS}
-        over = {stream for kind, flags, stream, _ in frames if kind == HEADERS and flags & END_STREAM}
+        frames = h2.parse(text)
+        begun = {stream for kind, _, stream, _ in frames if kind == h2.HEADERS}
+        over = {stream for kind, flags, stream, _ in frames if kind == h2.HEADERS and flags & h2.END_STREAM}
         waiting += 0 if end else len(begun - over)
     _leave(pairs)
     if waiting > MAX_CALLS_PER_CALLER:
@@ -251,7 +227,7 @@ async def slow_headers(siege: Siege, scale: float) -> str:
     tls = siege.tls()
     pairs = [await _open(siege, tls) for _ in range(max(5, int(SLOW * scale)))]
     for _, writer in pairs:
-        writer.write(HELLO + frame(HEADERS, 0, 1, head(f"{SERVICE}/Hello")))
+        writer.write(h2.HELLO + h2.frame(h2.HEADERS, 0, 1, h2.head(f"{h2.SERVICE}/Hello")))
     ended = await asyncio.gather(*(_drip(pair) for pair in pairs))
     _leave(pairs)
     if not all(ended):
@@ -261,7 +237,7 @@ async def slow_headers(siege: Siege, scale: float) -> str:
 
 async def _drip(pair: Pair) -> bool:
     until = time.monotonic() + LET_GO_SECONDS
-    drop = frame(CONTINUATION, 0, 1, block([("a", "b")]))
+    drop = h2.frame(h2.CONTINUATION, 0, 1, h2.block([("a", "b")]))
     while time.monotonic() < until:
         with suppress(OSError):
             pair[1].write(drop)
@@ -270,56 +246,32 @@ async def _drip(pair: Pair) -> bool:
     return False
 
 
-QUICK: dict[str, Attack] = {
-    "compression": compression,
-    "metadata": metadata,
-    "messages": messages,
-    "pings": pings,
-    "streams": streams,
-    "unread replies": unread,
-    "long polls": long_polls,
-}
-ATTACKS: dict[str, Attack] = {
-    **QUICK,
-    "idle sockets": idle_sockets,
-    "idle sockets of others": idle_sockets_of_others,
-    "slow headers": slow_headers,
+ATTACKS: Mapping[str, Attack] = {
+    "compression": compression, "metadata": metadata, "messages": messages, "pings": pings,
+    "streams": streams, "unread replies": unread, "long polls": long_polls, "idle sockets": idle_sockets,
+    "idle sockets of others": idle_sockets_of_others, "slow headers": slow_headers,
 }  # fmt: skip
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every attack after the other on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), ATTACKS, scale))
+        return asyncio.run(besiege(Path(folder), scale))
 
 
-async def besiege(
-    folder: Path,
-    attacks: Mapping[str, Attack],
-    scale: float,
-    command: Sequence[str] = ("eigenveil_server.cli",),
-) -> Line:
-    """The named attacks on a coordinator that `command` serves."""
-    text, faults, growth, slowest = [], [], 0, 0.0
-    async with besieged(folder, command) as siege:
-        for name, attack in attacks.items():
-            stored, watch = await _one(siege, name, attack, scale)
-            growth, slowest = max(growth, watch.growth), max(slowest, watch.slowest, watch.slowest_fresh)
-            text.append(stored)
-            if watch.growth >= MOST_GROWTH or not watch.answered:
-                faults.append(f"{name}: {watch}")
-            if stored.startswith("NOT HELD"):
-                faults.append(f"{name}: {stored}")
-        if siege.fate:
-            faults.append(siege.fate)
-    figures = f"at most +{growth / 2**20:.1f} MiB, good calls at most {1000 * slowest:.0f} ms"
-    detail = "; ".join(faults) if faults else f"{', '.join(text)}; {figures}"
-    return Line(number=6, title="exhaustion", passed=not faults, detail=detail)
-
-
-async def _one(siege: Siege, name: str, attack: Attack, scale: float) -> tuple[str, Watch]:
-    async with siege.watched() as watch:
-        try:
-            return await attack(siege, scale), watch
-        except NotHeld as problem:
-            return f"NOT HELD: {problem}", watch
+async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
+    text, found, growth, slowest = [], [], 0, 0.0
+    async with besieged(folder) as siege:
+        for name, attack in ATTACKS.items():
+            async with siege.watched() as seen:
+                try:
+                    text.append(await attack(siege, scale))
+                except NotHeld as problem:
+                    found.append(f"{name}: NOT HELD: {problem}")
+            late = max(seen.seconds(), default=ANSWER_SECONDS)
+            found += seen.faults(name, MOST_GROWTH)
+            found += [f"{name}: a good call took {late:.1f} s"] if late >= ANSWER_SECONDS else []
+            growth, slowest = max(growth, seen.growth), max(slowest, late)
+        found += siege.faults
+    figures = f"at most +{growth / MIB:.1f} MiB, good calls at most {1000 * slowest:.0f} ms"
+    return found, f"{', '.join(text)}; {figures}"

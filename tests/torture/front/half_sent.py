@@ -9,25 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eigenveil_common.rpc import MESSAGE_BYTES
-from tests.torture.front.frames import (
-    DATA,
-    END_HEADERS,
-    HEADERS,
-    HELLO,
-    MOST_IN_A_FRAME,
-    SERVICE,
-    SETTINGS,
-    WINDOW_UPDATE,
-    frame,
-    head,
-    message,
-    parse,
-)
+from tests.torture.front import frames as h2
 
 FIRST_WINDOW = 65_535
 INITIAL_WINDOW_SIZE = 4
 LOOK_SECONDS = 0.05
-BODY = message(bytes(MESSAGE_BYTES - 100))[:-1]  # its last byte never comes
+BODY = h2.message(bytes(MESSAGE_BYTES - 100))[:-1]  # its last byte never comes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,15 +30,15 @@ class HalfSent:
     def receive(self, text: bytes) -> bytes:
         """Take note of windows; what is left is no whole frame yet."""
         at = 0
-        for kind, flags, stream, payload in parse(text):
+        for kind, flags, stream, payload in h2.parse(text):
             at += 9 + len(payload)
-            if kind == WINDOW_UPDATE:
+            if kind == h2.WINDOW_UPDATE:
                 self.granted[stream] = self.granted.get(stream, 0) + int.from_bytes(payload, "big")
-            elif kind == SETTINGS and not flags:
+            elif kind == h2.SETTINGS and not flags:
                 pairs = (payload[n : n + 6] for n in range(0, len(payload), 6))
                 values = {int.from_bytes(p[:2], "big"): int.from_bytes(p[2:], "big") for p in pairs}
                 self.first = values.get(INITIAL_WINDOW_SIZE, self.first)
-                self.writer.write(frame(SETTINGS, 1, 0))
+                self.writer.write(h2.frame(h2.SETTINGS, 1, 0))
         return text[at:]
 
     def send(self) -> bool:
@@ -61,10 +48,10 @@ class HalfSent:
             sent = self.sent.get(stream, 0)
             left = FIRST_WINDOW + self.granted.get(0, 0) - sum(self.sent.values())
             size = min(
-                MOST_IN_A_FRAME, self.first + self.granted.get(stream, 0) - sent, left, len(BODY) - sent
+                h2.MOST_IN_A_FRAME, self.first + self.granted.get(stream, 0) - sent, left, len(BODY) - sent
             )
             if size > 0:
-                self.writer.write(frame(DATA, 0, stream, BODY[sent : sent + size]))
+                self.writer.write(h2.frame(h2.DATA, 0, stream, BODY[sent : sent + size]))
                 self.sent[stream] = sent + size
                 some = True
         return some
@@ -78,8 +65,8 @@ async def hold(port: int, tls: ssl.SSLContext, count: int, seconds: float) -> No
         await asyncio.sleep(LOOK_SECONDS)
         return
     half = HalfSent(writer=writer, streams=tuple(range(1, 2 * count, 2)))
-    opened = head(f"{SERVICE}/PutChunk")
-    writer.write(HELLO + b"".join(frame(HEADERS, END_HEADERS, n, opened) for n in half.streams))
+    opened = h2.head(f"{h2.SERVICE}/PutChunk")
+    writer.write(h2.HELLO + b"".join(h2.frame(h2.HEADERS, h2.END_HEADERS, n, opened) for n in half.streams))
     until, text = time.monotonic() + seconds, b""
     with suppress(OSError, ssl.SSLError):
         while time.monotonic() < until:

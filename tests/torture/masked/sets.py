@@ -25,7 +25,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import written
 from tests.client.site.masking import Peers
 from tests.client.site.support import until
-from tests.torture.line import Line
 from tests.torture.masked.attacks import ATTACKS, SETS, Attack, Place, honest
 from tests.torture.masked.scene import MAX_NOISE_SCALE, Heard, Scene, acquainted
 from tests.torture.peers.malicious import Daemon, process
@@ -158,14 +157,14 @@ async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
     return [one for result in await asyncio.gather(*map(some, range(ATTACKERS))) for one in result]
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every attack, or the first few of them."""
     attacks = ATTACKS[: max(4, round(scale * len(ATTACKS)))]
     with tempfile.TemporaryDirectory() as folder:
         return verdict(asyncio.run(_all(Path(folder), attacks)))
 
 
-def verdict(outcomes: Sequence[Outcome]) -> Line:
+def verdict(outcomes: Sequence[Outcome]) -> tuple[list[str], str]:
     """One line about all of them. Shares that are too quiet or too loud on the whole do not pass."""
     bad = [f"{one.name}: {'; '.join(one.faults)}" for one in outcomes if one.faults]
     shares = np.concatenate([score for one in outcomes for score in one.scores] or [np.zeros(1)])
@@ -177,6 +176,4 @@ def verdict(outcomes: Sequence[Outcome]) -> Line:
         f"{len(outcomes)} attacks, {len(outcomes) - len(bad)} refused, logged and unanswered; {answered} "
         f"honest attempts answered, their shares of noise {power:.2f} of what is due"
     )
-    return Line(
-        number=11, title="malicious coordinator, masked", passed=not bad, detail=" | ".join([detail, *bad])
-    )
+    return bad, detail

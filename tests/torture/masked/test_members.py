@@ -29,7 +29,7 @@ def ready(round_query: RoundQuery, **changes: object) -> pb.ReadyRequest:
     """What a site says of this question, but for the changes."""
     message: dict[str, object] = {
         "plan_digest": bytes.fromhex(round_query.plan_digest), "round": round_query.round,
-        "query_digest": bytes.fromhex(round_query.digest), "card_digest": bytes.fromhex(card_of("dora")),
+        "query_digest": bytes.fromhex(round_query.digest), "key_card_digest": bytes.fromhex(card_of("dora")),
     }  # fmt: skip
     return pb.ReadyRequest(**(message | changes))  # type: ignore[arg-type]
 
@@ -68,8 +68,8 @@ async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Pat
             ({"round": 1}, Code.NOT_FOUND),
             ({"round": 2**31}, Code.NOT_FOUND),
             ({"plan_digest": bytes(32)}, Code.NOT_FOUND),
-            ({"card_digest": b""}, Code.PROTOCOL),
-            ({"card_digest": bytes(33)}, Code.PROTOCOL),
+            ({"key_card_digest": b""}, Code.PROTOCOL),
+            ({"key_card_digest": bytes(33)}, Code.PROTOCOL),
         ):
             assert (await refusal(anna.stub.Ready(ready(round_query, **changes)))).code is code, changes
         other = await ada.submit(study_toml(name="exact"), "exact")

@@ -32,7 +32,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
 from tests.client.site.support import SITE, Driven, write_records
 from tests.fuzz.hunt import memory_folder
-from tests.torture.line import Line
 from tests.torture.masked.scene import Scene, acquainted
 
 WALKS, STEPS = 300, 60
@@ -243,7 +242,7 @@ def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phas
         )
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """300 walks of 60 steps at scale 1."""
     walks, problem = max(5, round(scale * WALKS)), ""
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)  # each refusal is an alarm
@@ -252,4 +251,4 @@ def run(scale: float) -> Line:
     except Exception as found:  # noqa: BLE001 - whatever it is, it is told
         problem = f"{type(found).__name__}: {found}"
     detail = f"{walks} walks of {STEPS} steps through sets, numbers, rounds and crashes: site and model agree"
-    return Line(number=11, title="walks through attempts", passed=not problem, detail=problem or detail)
+    return [problem] if problem else [], detail

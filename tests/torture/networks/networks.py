@@ -31,12 +31,10 @@ from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_study, open_demo_folder, public_records, write_records
 from eigenveil_client.demo.processes import Processes
-from tests.torture.line import Line
 from tests.torture.masked.known import wrong_round
 from tests.torture.model import Witness, read
 from tests.torture.networks.nets import COORDINATOR, NotPermittedError, Running, probe, running
 
-NUMBER, TITLE = 8, "bad networks"
 SITES = ("hospital-1", "hospital-2", "hospital-3")
 FAR = SITES[-1]  # the site whose line is spoiled
 DEADLINE, SHORT_DEADLINE = 40.0, 20.0
@@ -329,7 +327,7 @@ def play_all(scenarios: Sequence[Scenario], root: Path) -> dict[str, Outcome]:
         return {scenario.name: outcome for scenario, outcome in zip(scenarios, outcomes, strict=True)}
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """All scenarios, or at a small scale those that need half a minute."""
     chosen = [scenario for scenario in BAD if scale >= 1.0 or scenario.name in FEW]
     kinds = {scenario.study for scenario in chosen}
@@ -339,8 +337,7 @@ def run(scale: float) -> Line:
         with tempfile.TemporaryDirectory(prefix="eigenveil-networks-") as root:
             outcomes = play_all([*weak, *chosen], Path(root))
     except NotPermittedError as problem:
-        detail = f"no network namespaces could be made here, so nothing was shown: {problem}"
-        return Line(number=NUMBER, title=TITLE, passed=False, detail=detail)
+        return [f"no network namespaces could be made here, so nothing was shown: {problem}"], ""
     found = []
     for scenario in (*weak, *chosen):
         honest = outcomes.get(f"undisturbed {scenario.study}")
@@ -349,4 +346,4 @@ def run(scale: float) -> Line:
     good = ", ".join(f"{one.name} {outcomes[one.name].state}" for one in chosen)
     tried = sum(outcome.tried for outcome in outcomes.values())
     good += f"; {tried} attempts at masked rounds, one set each, all paid, every sum exact"
-    return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found) or good)
+    return found, good

@@ -25,10 +25,8 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil_common.rpc import OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
-from tests.torture.line import Line
 from tests.torture.peers.entries import counted
 
-NUMBER, TITLE = 5, "every call by every role"
 CERTIFIED = {
     "site": pb.CALLER_ROLE_SITE,
     "another site": pb.CALLER_ROLE_SITE,
@@ -178,7 +176,7 @@ async def examine(folder: Path) -> Table:
     return table
 
 
-def verdict(table: Table) -> Line:
+def verdict(table: Table) -> tuple[list[str], str]:
     known = {number for number in pb.CallerRole.values() if number}
     unused = known - frozenset().union(*(declared(method) for method in methods()))
     faults = [*table.faults, *(f"nobody may call as {pb.CallerRole.Name(one)}" for one in sorted(unused))]
@@ -186,10 +184,10 @@ def verdict(table: Table) -> Line:
         f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
         f"{table.foreign} foreign identifiers refused"
     )
-    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or message)
+    return faults, message
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """All cells at any scale: it takes seconds."""
     with tempfile.TemporaryDirectory(prefix="eigenveil-calls-") as folder:
         return verdict(asyncio.run(examine(Path(folder) / "c")))

@@ -28,7 +28,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work
 from tests.support import analyst_card, changed_query, signed_by_analyst
-from tests.torture.line import Line
 from tests.torture.peers import impersonation, steering
 
 ATTACKERS = 2
@@ -278,25 +277,15 @@ async def _all(attacks: tuple[Attack, ...], folder: Path) -> list[Outcome]:
     return list(await asyncio.gather(*(one(number, attack) for number, attack in enumerate(attacks))))
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     """Every attack (or the first few of them), each on a daemon of its own."""
     most = max(2, round(scale * len(ATTACKS)))
     attacks = (*ATTACKS[:most], *IMPERSONATIONS[:most])
     with tempfile.TemporaryDirectory() as folder:
         outcomes = asyncio.run(_all(attacks, Path(folder)))
-    return verdict(outcomes)
-
-
-def verdict(outcomes: list[Outcome]) -> Line:
     bad = [f"{one.name}: {'; '.join(one.faults)}" for one in outcomes if one.faults]
     answered = sum(one.answered for one in outcomes)
-    detail = (
+    return bad if answered else ["no honest question was answered"], (
         f"{len(outcomes)} attacks, {len(outcomes) - len(bad)} refused, logged and unanswered; "
         f"{answered} honest questions answered"
-    )
-    return Line(
-        number=10,
-        title="malicious coordinator",
-        passed=not bad and answered > 0,
-        detail=" | ".join([detail, *bad]),
     )

@@ -32,7 +32,6 @@ from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
 from tests.fuzz.hunt import memory_folder
 from tests.support import signed_by_analyst
-from tests.torture.line import Line
 from tests.torture.masked.known import SHARE
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
 from tests.torture.programs.members import SITES, NoNoise, one_hot, template
@@ -40,7 +39,6 @@ from tests.torture.programs.operations import EVERYBODY, Op, Program, drawn, tom
 from tests.torture.programs.virtual import Stuck, VirtualLoop, play
 from tests.torture.programs.world import World, world
 
-NUMBER, TITLE = 7, "random programs of faults"
 PROGRAMS = 300
 RARE = 100  # programs in which some round is tried again: about one in thirty has such a round
 END_SECONDS = 60.0  # virtual, after the faults
@@ -225,7 +223,7 @@ def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str],
     return wrong, result
 
 
-def verdict(programs: int, wrong: list[str], result: Counter[str]) -> Line:
+def verdict(programs: int, wrong: list[str], result: Counter[str]) -> tuple[list[str], str]:
     """What all of it shows; a run in which nothing happened shows nothing."""
     happened = (
         "deaths",
@@ -246,10 +244,9 @@ def verdict(programs: int, wrong: list[str], result: Counter[str]) -> Line:
         f"{result['releases']} sums exact, every one charged; {result['masked']} masked rounds, tried "
         f"{result['again']} times again"
     )
-    problems = [*wrong, *missing]
-    return Line(number=NUMBER, title=TITLE, passed=not problems, detail="; ".join(problems[:5]) or detail)
+    return [*wrong, *missing], detail
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     programs = max(10, round(PROGRAMS * scale))
     return verdict(programs, *hunt(programs))

@@ -18,12 +18,10 @@ from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
 
-from tests.torture.line import Line
 from tests.torture.records.asker import DEATHS, Asker, Came, Taken, Way, asker
 from tests.torture.records.damage import kinds, make_damaged, make_good, perhaps_cut
 from tests.torture.records.site_daemons import Served, all_served
 
-TITLE, NUMBER = "damaged records", 12
 FILES, AT_ONCE = 10_000, 2
 OF_DAEMONS = 16
 MIB, MOST_GROWTH = 2**20, 32 * 2**20
@@ -65,7 +63,7 @@ class Found:
         self.faults += ["an answer changed"] if taken.changed else []
 
 
-def run(scale: float) -> Line:
+def run(scale: float) -> tuple[list[str], str]:
     files = max(FEWEST * len(kinds()), round(FILES * scale))
     of_each = max(2, round(files / OF_DAEMONS / len(kinds())))
     with tempfile.TemporaryDirectory(prefix="eigenveil-damaged-") as folder:
@@ -126,7 +124,7 @@ def _read(
                 found.died(came)
 
 
-def verdict(found: Found, served: Sequence[Served]) -> Line:
+def verdict(found: Found, served: Sequence[Served]) -> tuple[list[str], str]:
     faults = [*found.faults, *(fault for one in served for fault in one.faults)]
     growth = max(found.growth, *(one.growth for one in served))
     late = sorted(found.seconds)[int(0.99 * (len(found.seconds) - 1))] if found.seconds else LATE_SECONDS
@@ -134,10 +132,7 @@ def verdict(found: Found, served: Sequence[Served]) -> Line:
         faults.append(f"answers took {late:.2f} s (p99)")
     if growth > MOST_GROWTH:
         faults.append(f"memory grew by {growth / MIB:.0f} MiB")
-    return Line(
-        number=NUMBER, title=TITLE, passed=not faults,
-        detail="; ".join([*faults[:5], _figures(found, served), f"p99 {late * 1000:.0f} ms"]),
-    )  # fmt: skip
+    return faults, f"{_figures(found, served)}; p99 {late * 1000:.0f} ms"
 
 
 def _figures(found: Found, served: Sequence[Served]) -> str:
