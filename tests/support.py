@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -57,6 +57,9 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
+Capture: TypeAlias = pytest.CaptureFixture[str]
+Log: TypeAlias = pytest.LogCaptureFixture
+Patch: TypeAlias = pytest.MonkeyPatch
 DIGEST = "ab" * 32
 # The ledgers' unit, how prices add up, a matrix: words of PRIVACY.md, and of nobody's daily work.
 JARGON = re.compile(r"micro.?(?:rho|ρ)|zcdp|zero-concentrated|\bgram\b|atto", re.IGNORECASE)
@@ -130,9 +133,11 @@ async def submitted(
     return await stub.SubmitStudy(await signed_request(stub, toml, submission, key))
 
 
-def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
-    """`query` as one of a study."""
-    return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho), plan_digest, round)
+def a_query(
+    query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000, **priced: Any
+) -> RoundQuery:
+    """`query` as one of a study; `priced` are other fields of its priced query."""
+    return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho, **priced), plan_digest, round)
 
 
 def changed_query(round_query: RoundQuery, **changes: Any) -> RoundQuery:

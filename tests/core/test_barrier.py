@@ -94,12 +94,6 @@ def promises_kept(run: Barrier, deaths: list[str | None]) -> bool:
     return remaining and len({tuple(values) for values in published}) == 1
 
 
-def test_the_order_is_draw_charge_with_the_seal_publish() -> None:
-    store = MemoryStore()
-    honest(Process(store, FixedNoise(), None), lambda values: store.events.append("publish"))
-    assert store.events == ["draw", "charge", "seal", "publish"]
-
-
 @given(st.lists(st.sampled_from([*POINTS, None]), max_size=8))
 @example(list(POINTS))
 @example(list(reversed(POINTS)))

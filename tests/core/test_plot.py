@@ -15,12 +15,10 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
 
-from eigenveil import Algorithm, Moments, PrivateCovariance, PrivatePCA, RequestError, plot, predict
+from eigenveil import Algorithm, Moments, PrivatePCA, RequestError, plot, predict
 from eigenveil.reporting.figures.captions import (
     biplot_caption,
     error_caption,
@@ -31,7 +29,7 @@ from eigenveil.reporting.figures.captions import (
 from eigenveil.reporting.figures.components import predicted_errors
 from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
-from tests.core.test_released import BOUNDS, NAMES, released, rows, simulation
+from tests.core.test_released import NAMES, released, simulation
 
 DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
 SUBJECT = ReleaseFigureData.of(simulation().document)
@@ -68,32 +66,6 @@ def test_a_release_a_simulation_and_an_estimator_are_drawn_alike(name: str) -> N
         texts.append([text.get_text() for text in axes.findobj(Text)])
     assert texts[0] == texts[1] == texts[2] == texts[3]
     assert DRAWN[name](released()).get_figure() is pyplot.gcf()
-
-
-def test_bars_are_the_variances_and_whiskers_the_noise() -> None:
-    axes, one = plot.scree(released()), released()
-    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
-    np.testing.assert_array_equal(heights[:3], one.explained_variance)
-    assert one.result.covariance is not None
-    np.testing.assert_allclose(heights[3:], np.linalg.eigvalsh(one.result.covariance)[::-1][3:])
-    (bars,) = [stored for stored in axes.containers if isinstance(stored, ErrorbarContainer)]
-    (whiskers,) = bars.lines[2]
-    lengths = [segment[1, 1] - segment[0, 1] for segment in whiskers.get_segments()]
-    np.testing.assert_allclose(lengths, 4 * one.result.noise_scale)
-    assert "columns scaled to" in axes.get_ylabel()
-
-
-def test_lengths_of_bars_are_the_loadings() -> None:
-    bars = plot.loadings(released()).patches
-    widths = [bar.get_width() for bar in bars if isinstance(bar, Rectangle)]
-    np.testing.assert_allclose(np.reshape(widths, (3, 4)), released().components)
-
-
-def test_arrows_point_where_the_columns_do() -> None:
-    wanted, axes = arrows_of(SUBJECT), plot.biplot(released())
-    arrows = [text for text in axes.texts if isinstance(text, Annotation) and not text.get_text()]
-    tips = np.array([arrow.xy for arrow in arrows])
-    np.testing.assert_allclose(tips / np.linalg.norm(tips), wanted / np.linalg.norm(wanted), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["correlation", "covariance"])
@@ -173,16 +145,6 @@ def test_captions_hold_the_numbers_of_their_figures() -> None:
     assert f"the longest: {columns[longest]} " in biplot_caption(arrows, columns)
     found = predicted_errors(SUBJECT)
     assert numbers(error_caption(found))[0] == pytest.approx(found[0].error.median, rel=0.05)
-
-
-def test_estimators_that_release_a_matrix_have_a_heat_map() -> None:
-    names = [f"x{i}" for i in range(4)]
-    for fitted in (
-        PrivateCovariance(epsilon=50, bounds=BOUNDS, random_state=0).fit(rows()),
-        PrivatePCA(2, epsilon=50, bounds=BOUNDS, algorithm="gauss-cov", random_state=0).fit(rows()),
-    ):
-        shown = [tick.get_text() for tick in plot.heatmap(fitted).get_yticklabels()]
-        assert shown == names
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ def test_a_planted_fault_fits_the_code(mutant: Mutant) -> None:
 
 @cache
 def functions(file: Path) -> frozenset[str]:
-    """The names of the functions of a file; none if there is no such file."""
     nodes = ast.walk(ast.parse(file.read_text())) if file.is_file() else ()
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -37,7 +36,7 @@ def unknown(test: str) -> bool:
 
 
 STALE = {
-    "tests/core/noise/test_source.py::test_nobody_wrote_it",
+    "tests/core/noise/test_sampler.py::test_nobody_wrote_it",
     "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them[Algorithm.GAUSS_COV-random]",
     "tests/core/noise/test_no_such_file.py",
 }
@@ -64,7 +63,6 @@ IDS = {
 
 
 def ids_in(page: str) -> set[str]:
-    """The ids that a page defines."""
     return set(re.findall(IDS[page], (ROOT / page).read_text(), re.MULTILINE))
 
 
@@ -80,7 +78,7 @@ def test_every_privacy_claim_has_a_planted_fault_and_every_fault_names_a_defined
 def test_a_fault_that_no_test_sees_is_counted_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     """And rows whose text or test is not there are reported, while the rest runs."""
     comment, stale = ("# The import computes", "# An import computes"), ("no such text", "")
-    test = "tests/core/noise/test_source.py::test_no_change_that_records_make_costs_more_than_the_price"
+    test = "tests/core/noise/test_sampler.py::test_it_is_written_with_its_sign"
     faults = tuple(of("P2", "noise/source.py", *change, test) for change in (comment, stale))
     gone = of("P2", "noise/source.py", *comment, min(STALE))
     assert not report((*faults, gone), 1)

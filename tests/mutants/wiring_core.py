@@ -30,10 +30,8 @@ UNITS = f"{RESULT}::test_a_result_is_in_the_units_of_its_study"
 PARTS = f"{TEST_STANDARDISED}::test_noise_is_stated_in_parts_of_standard_deviations"
 ADDED_UP = f"{TEST_PRICE}::test_a_guarantee_states_its_composition"
 FIGURES = f"{SHOWN}::test_figures_of_a_study_are_those_that_were_sent"
-OTHER_PLAN = f"{TEST_CLIENT}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"
-OTHER_RELEASE = (
-    f"{TEST_CLIENT}::test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_believed"
-)
+OTHER_PLAN = f"{TEST_CLIENT}::test_another_plan_than_the_signed_one_is_reported"
+OTHER_RELEASE = f"{TEST_CLIENT}::test_only_the_whole_signed_release_of_the_study_is_accepted"
 
 OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what a person is told, and what is set aside
@@ -97,7 +95,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "tests/core/accounting/test_ledger.py::test_the_delta_of_mechanisms_is_part_of_either_limit"),
     of("P4", "accounting/budget.py", ", min(counts)", ", max(counts)",
        "tests/client/analyst/python/test_shown.py"
-       "::test_a_study_is_as_many_as_either_part_of_its_price_allows"),
+       "::test_studies_left_follow_the_scarcer_part_of_the_cost"),
     of("R20", "accounting/checkpoint.py", 'int(str(data["atto_delta"]))', "0",
        f"{CHECKPOINT}::test_a_head_is_read_back_as_it_was_signed[1]"),
     of("R20", "accounting/checkpoint.py", "(earlier.size, earlier.digest) == (self.size, self.digest)",
@@ -111,7 +109,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
     of("P25", "protocol/wire.py", "atto_delta=message.atto_delta,\n        distribution", "distribution",
-       f"{QUERY}::test_a_query[count]"),
+       "tests/core/queries/test_conformance.py::test_a_query_is_read_back_from_the_wire_with_its_digest[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
        f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
     of("P29", "protocol/query.py", "self.priced.frame is None or not isinstance(self.query, SubspaceQuery)",
@@ -149,7 +147,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R10", f"{ANALYST}/display.py", 'consent_ends_unix_ms, "starts": message.starts_unix_ms',
        'starts_unix_ms, "starts": message.consent_ends_unix_ms', FIGURES),
     of("R10", f"{ANALYST}/display.py", "approval['start_seconds'] / 60:g", "approval['start_seconds']:g",
-       f"{SHOWN}::test_no_site_is_said_to_be_asked_before_the_operator_approved"),
+       f"{SHOWN}::test_approval_text_names_the_operator_first"),
     # ---- what an analyst's client believes
     of("R4", CLIENT, "() == proposal.plan.digest", "()", OTHER_PLAN),
     of("R4", CLIENT, "answer.plan_digest.hex() == proposal", "proposal", OTHER_PLAN),

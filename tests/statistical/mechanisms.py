@@ -13,7 +13,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
     AdditiveQuery,
     BlockRanks,
@@ -39,7 +39,7 @@ from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study
 from tests.statistical.audit import Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.noises import computed_once
-from tests.support import DIGEST, a_study
+from tests.support import a_query, a_study
 
 LEVEL = 2.0  # the claim: mu = 2 of Gaussian noise, epsilon = 2 of a pure mechanism; both cost rho = 2
 PRICE = int(LEVEL**2 / 2 * MICRO)
@@ -60,12 +60,8 @@ def at_price(
     atto_delta: int = 0,
     round: int = 0,
 ) -> RoundQuery:
-    """A question at the price of all audits."""
-    return RoundQuery(
-        PricedQuery(query=query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution),
-        DIGEST,
-        round,
-    )
+    """A query at the price of all audits."""
+    return a_query(query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution, round=round)
 
 
 def study_of(neighbours: Neighbours, d: int = 2) -> Study:

@@ -11,10 +11,6 @@ import random
 
 import numpy as np
 import pytest
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian, make_laplace
-from opendp.metrics import l1_distance, l2_distance
-from opendp.mod import enable_features
 from scipy import stats
 
 from eigenveil.accounting.zcdp import Neighbours
@@ -101,16 +97,6 @@ def test_tails_are_as_far_out_as_the_law_says(zeros: int) -> None:
 
     assert fits(sigma)
     assert not any(fits(sigma * off) for off in OFF)
-
-
-def opendp(scale: float, count: int, distribution: NoiseDistribution) -> IntArray:
-    enable_features("contrib")
-    domain = vector_domain(atom_domain(T="i64"))
-    if distribution is NoiseDistribution.GAUSSIAN:
-        mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=scale)
-    else:
-        mechanism = make_laplace(domain, l1_distance(T="i64"), scale=scale)
-    return np.asarray(mechanism([0] * count), dtype=np.int64)
 
 
 def test_entries_and_draws_are_independent() -> None:

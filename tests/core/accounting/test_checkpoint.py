@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from random import Random
 
@@ -14,7 +13,6 @@ from eigenveil.accounting.checkpoint import (
     MOST_BYTES,
     Checkpoint,
     checkpoint_of,
-    trail_sizes,
     verify_checkpoint,
 )
 from eigenveil.accounting.zcdp import Cost
@@ -50,18 +48,6 @@ def test_a_checkpoint_without_a_noise_field_is_not_gaussian() -> None:
     for wrong in ({}, {"gaussian": "true"}, {"gaussian": 1}):
         bare = {name: value for name, value in message.items() if name != "gaussian"} | wrong
         assert not verify_checkpoint(*signed(json.dumps(bare).encode())).gaussian
-
-
-def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> None:
-    assert trail_sizes(1) == []
-    assert trail_sizes(6) == [5, 4, 3, 2, 1]
-    for size in (100, 10_000, 1_000_000):
-        sizes = trail_sizes(size)
-        assert sizes == sorted(set(sizes), reverse=True)
-        back = [size - one for one in (*sizes, 0)]
-        assert all(later <= max(16, 9 / 8 * one + 1) for one, later in itertools.pairwise(back))
-    assert len(checkpoint(digests(1)).to_json()) < 300
-    assert 19 * len(trail_sizes(1_000_000)) < MOST_BYTES / 4
 
 
 def test_a_changed_or_strange_head_is_refused() -> None:

@@ -62,11 +62,6 @@ def test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have
     assert chain <= replaced <= chain * Fraction("1.001")
 
 
-def test_the_probability_of_a_budget_without_bounds_is_one() -> None:
-    endless = Cost(micro_rho=10**15, atto_delta=1)
-    assert Conversion(delta=DELTA, exact=False).failure_probability(endless).endswith("as replace-one: 1)")
-
-
 def test_where_all_noise_is_gaussian_or_no_delta_is_own_the_probability_is_delta() -> None:
     assert Conversion(delta=DELTA, exact=True).failure_probability(OWN) == "1e-06"
     assert Conversion(delta=DELTA, exact=False).failure_probability(Cost(micro_rho=1)) == "1e-06"

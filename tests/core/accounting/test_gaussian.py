@@ -83,16 +83,6 @@ def test_a_stated_mu_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> No
     assert (stated - 1) ** 2 < exact_square <= stated**2
 
 
-def test_other_threads_precision_changes_nothing() -> None:
-    """The library's precision is the process's; whatever it is, the same whole number is found."""
-    found = set()
-    for bits in (2, 53, 4000):
-        with ctx.workprec(bits):
-            micro_rho_for.cache_clear()
-            found.add(micro_rho_for(3.0, 1e-7))
-    assert len(found) == 1
-
-
 def test_an_undecided_precision_is_an_error_and_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another thread had lowered it every time: the next time it is found all the same."""
     micro_rho_for.cache_clear()

@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
@@ -17,8 +16,7 @@ from eigenveil.algorithms.recommended.auto import FirstStage
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.choose import make_plan, possible_rehearsals
-from eigenveil.planning.predict import predict
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import CrossNorms, Gradient, Gram, Query, released_length
@@ -110,25 +108,6 @@ def test_no_releases_spend_or_ask_more_than_was_foreseen(
     assert [one.digest for one in again.queries] == [one.digest for one in session.queries]
 
 
-def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_asked() -> None:
-    study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
-    plan, seen = make_plan(study), predict(study)
-    message = explain(plan)
-    ways = [max(len(way) for way in possible_rehearsals(plan))]
-    assert seen.rounds == len(message["rounds"]) == max(ways)
-    assert seen.bytes_per_site == message["bytes_per_site"]
-    assert str(seen.rounds) in message["dependence"]
-    assert str(seen.bytes_per_site) in message["dependence"]
-    for variance in (30.0, 1.3):
-        done = run(study, variance)
-        assert len(done.queries) <= len(message["rounds"])
-        assert done.bytes_per_site <= message["bytes_per_site"]
-        alike = int(message["dependence"].split("first ")[1].split()[0])
-        assert [one["kind"] for one in message["rounds"]][:alike] == [
-            one["kind"] for one in done.document["rounds"]
-        ][:alike]
-
-
 def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
     with refused(Code.BAD_STUDY, "choose", "gauss-cov"):
         a_study(algorithm=Algorithm.GAUSS_COV, choose="during")
@@ -137,16 +116,3 @@ def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
     assert plan_from_json(make_plan(during).to_json()) == make_plan(during)
     assert make_plan(during.with_algorithm(Algorithm.DP_PCA)).algorithm is Algorithm.DP_PCA
     assert make_plan(a_during(delta=0.0)).algorithm is Algorithm.GAUSS_COV
-
-
-@pytest.mark.parametrize("way", FirstStage)
-def test_a_way_is_rehearsed_whatever_the_imagined_releases_would_choose(way: FirstStage) -> None:
-    plan: Plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
-    found = {
-        Gradient in {type(one.query) for one in round_query} for round_query in possible_rehearsals(plan)
-    }
-    assert found == {True, False}
-    session = Session(plan, way)
-    while (round_query := session.pending) is not None:
-        session.feed(released_as(round_query, np.zeros(released_length(round_query.query))))
-    assert (Gradient in {type(one.query) for one in session.queries}) is (way is FirstStage.GRADIENTS)

@@ -75,12 +75,7 @@ def lie(kind: str, size: int, random: np.random.Generator) -> IntArray:
 
 
 def fed(session: Session, round_query: RoundQuery, values: IntArray) -> None:
-    session.feed(
-        Release(
-            round=round_query.round, query=round_query.digest, values=values, sigma=1.0,
-            micro_rho=round_query.cost.micro_rho, atto_delta=round_query.cost.atto_delta, present=("a",),
-        )
-    )  # fmt: skip
+    session.feed(Release.of(round_query, values, 1.0, ("a",)))
 
 
 ON_GRIDS: list[tuple[Algorithm, Scaling]] = [(a, Scaling.NONE) for a in Algorithm if a is not Algorithm.OJA]
@@ -206,20 +201,15 @@ def test_at_the_floor_a_shortened_record_still_has_a_gradient(
 
 def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
-    session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
-    while (round_query := session.pending) is not None and not isinstance(round_query.query, ClippedSum):
-        fed(
-            session,
-            round_query,
-            lie("all at the centre", released_length(round_query.query), np.random.default_rng(0)),
-        )
-    assert round_query is not None
-    assert isinstance(round_query.query, ClippedSum)
-    assert round_query.query.radius == least_row_radius(D)
-    with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(
-            changed_query(round_query, query=replace(round_query.query, radius=round_query.query.radius - 1))
-        )
-    session.adopt(
-        changed_query(round_query, query=replace(round_query.query, radius=round_query.query.radius + 1))
+    session, random = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE)), np.random.default_rng(0)
+    while (one := session.pending) is not None and not isinstance(one.query, ClippedSum):
+        fed(session, one, lie("all at the centre", released_length(one.query), random))
+    assert one is not None
+    assert isinstance(one.query, ClippedSum)
+    assert one.query.radius == least_row_radius(D)
+    less, more = (
+        changed_query(one, query=replace(one.query, radius=one.query.radius + by)) for by in (-1, 1)
     )
+    with pytest.raises(RequestError, match="below the public floor"):
+        session.adopt(less)
+    session.adopt(more)

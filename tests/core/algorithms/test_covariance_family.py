@@ -12,7 +12,6 @@ from eigenveil.algorithms.shared.stated_error import predicted_frobenius_error, 
 from eigenveil.errors import Code
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import make_plan, possible_rehearsals, rehearse
-from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable
 from eigenveil.queries import NAMES, Spectrum
@@ -60,28 +59,6 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(
                 assert round_query["micro_rho"] >= least[round_query["kind"]] // 20
 
 
-def kinds(algorithm: Algorithm, **changes: Any) -> list[str]:
-    result = run(study(6, algorithm, **changes), spectrum(3000, [2.0] + [0.2] * 5))
-    return [entry["kind"] for entry in result.document["rounds"]]
-
-
-def test_without_clipping_no_radius_is_asked_for() -> None:
-    mean = ["row-norms", "clipped-sum"] * 2
-    assert kinds(A.GAUSS_COV, radius=1.0) == ["count", *mean, "gram"]
-    assert kinds(A.GAUSS_COV, radius=1.0, centring=False) == ["count", "gram"]
-    assert kinds(A.GAUSS_COV) == ["count", *mean, "row-norms", "gram"]
-    assert kinds(A.EM_COV, radius=1.0, centring=False) == ["count", "spectrum", "eigenvectors"]
-    assert kinds(A.ADAPTIVE_COV, radius=1.0, centring=False)[:2] == ["count", "squared-norm-sum"]
-    assert kinds(A.ADAPTIVE_COV)[5:8] == ["radius-search", "squared-norm-sum", "radius-search"]
-
-
-def test_rows_far_below_the_bound_are_found_by_the_adaptive_radius() -> None:
-    rows = spectrum(10_000, [0.02] + [0.005] * 9)
-    tight, loose = (run(study(10, A.ADAPTIVE_COV, radius=radius), rows).estimate for radius in (None, 1.0))
-    assert tight.noise_scale < loose.noise_scale / 50
-    assert sin_angle(tight.components, truth(rows, 1)) < 0.1
-
-
 def test_foresight_prefers_the_shrunk_matrix_and_zero_where_all_is_noise() -> None:
     def error(algorithm: Algorithm, shrink: bool = True, **changes: Any) -> float:
         plan = make_plan(study(50, algorithm, **changes), federation="f", submission="s")
@@ -116,9 +93,3 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
             check_affordable(
                 plan, changed_query(round_query, distribution=NoiseDistribution.GAUSSIAN), [], NO_COST, 0
             )
-
-
-def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:
-    for algorithm in PURE:
-        plan = make_plan(study(4, algorithm, delta=0.0, epsilon=1e6), federation="f", submission="s")
-        assert plan_from_json(plan.to_json()) == plan

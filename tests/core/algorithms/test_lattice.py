@@ -10,8 +10,6 @@ import pytest
 from eigenveil.algorithms.papers.subspace_votes import real_basis
 from eigenveil.errors import Code
 from eigenveil.numerics.linalg import orthonormal, sin_angle
-from eigenveil.queries.papers import fingerprints as geometry
-from eigenveil.queries.papers.fingerprints import Cells
 from eigenveil.site.subspaces import row_echelon_form
 from eigenveil.study.grid import S, inexact_columns, whole_bounds
 from eigenveil.study.study import Scaling
@@ -62,23 +60,3 @@ def test_whole_bounds_keep_whole_numbers_whole() -> None:
     assert inexact_columns(a_study(columns=tuple(odd))) == ("a", "c")
     wide = (a_column("b", -4.0, 4.0), a_column("d", -3.0, 3.0))
     assert inexact_columns(a_study(columns=wide, scaling=Scaling.NONE)) == ()
-
-
-def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
-    """The middle of the exact projector's cell turns the subspace by about the stated sine."""
-    rng = np.random.default_rng(4)
-    sines = []
-    for d, k, seed in [(8, 1, 0), (8, 3, 1), (40, 2, 2), (100, 5, 3), (3, 3, 4), (40, 2, 5), (100, 1, 6)]:
-        points = 2 * k + 2
-        cells = Cells(
-            centre=np.zeros(d, dtype=np.int64), rank=k, count=2, key=np.arange(4) + seed, points=points,
-            width=geometry.width_for_error(0.1, d, k, points),
-        )  # fmt: skip
-        basis = orthonormal(rng.normal(size=(d, k)))
-        moved = geometry.points(cells) @ basis @ basis.T
-        middle = geometry.cell_centres(geometry.cell_of(moved, cells), cells)
-        assert np.abs(middle - moved).max() <= geometry.width(cells) / 2 * (1 + 1e-9)
-        sine = sin_angle(basis.T, geometry.leading_directions(middle, k))
-        sines.append(sine)
-        assert sine < 2 * geometry.rounding_sine(middle, cells)
-    assert 0.04 < np.median(sines) < 0.15

@@ -31,7 +31,6 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan, plan_for, plan_from_json
 from eigenveil.queries import Preimage, SpanVotes
 from eigenveil.queries.papers.fingerprints import Subsamples
-from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import parse_study
 from tests.support import a_study, refused
 
@@ -175,9 +174,3 @@ def test_an_estimate_that_cannot_be_one_is_refused(changes: dict[str, Any], mess
 
     with refused(Code.BAD_ARGUMENT, message):
         simulate(STUDY, RECORDS, seed=1, algorithm=wrong)
-
-
-def test_the_studys_own_algorithm_is_not_named_beside_it() -> None:
-    named = replace(STUDY, algorithm=Algorithm.DP_PCA)
-    plan = simulate(named, RECORDS, algorithm=gauss_cov).document["plan"]
-    assert (plan["algorithm"], plan["study"]["algorithm"]) == ("custom:gauss_cov", "auto")

@@ -5,8 +5,6 @@ Statistical tests are two-sided chi-squared tests at a false-alarm rate of 1e-6,
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import example, given, reject, settings
@@ -21,7 +19,7 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import NAMES, CrossCovariance, released_length
+from eigenveil.queries import CrossCovariance, released_length
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.site.site import Site
@@ -120,23 +118,14 @@ def said(values: IntArray, sigma: float) -> Release:
 @pytest.mark.parametrize(("d", "p", "k"), [(6, 4, 2), (5, 5, 1), (7, 2, 2)])
 def test_an_answer_without_the_weights_is_the_cross_covariance(d: int, p: int, k: int) -> None:
     rows = np.random.default_rng(3).integers(-S // 4, S // 4, (500, d)).astype(np.int16)
-    round_query = cross(d, p, k)
-    query, unit = round_query.query(1.0)
-    release = Release(
-        round=0,
-        query="0" * 64,
-        values=Site(rows).answer(query),
-        sigma=1.0,
-        micro_rho=1,
-        atto_delta=0,
-        present=(),
-    )
-    along, outside, _ = round_query.read(release, unit * len(rows))
+    builder = cross(d, p, k)
+    query, unit = builder.query(1.0)
+    along, outside, _ = builder.read(said(Site(rows).answer(query), 1.0), unit * len(rows))
     z = rows / S
     exact = z.T @ z / len(rows)
-    lead, spare = round_query.basis[:, :k], round_query.basis[:, k:]
+    lead, spare = builder.basis[:, :k], builder.basis[:, k:]
     assert np.allclose(along, lead.T @ exact @ spare, atol=2e-4)
-    beyond = exact @ lead - round_query.basis @ (round_query.basis.T @ exact @ lead)
+    beyond = exact @ lead - builder.basis @ (builder.basis.T @ exact @ lead)
     assert np.allclose(outside, beyond, atol=2e-4)
 
 
@@ -185,26 +174,6 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
     assert np.isfinite(found.explained_variance).all()
     assert found.sin_error is not None
     assert 0 <= found.sin_error <= 1
-
-
-@pytest.mark.parametrize("algorithm", REFINED)
-@pytest.mark.parametrize("k", [3, 4])
-def test_where_nothing_is_left_to_turn_towards_nothing_is_asked(algorithm: Algorithm, k: int) -> None:
-    rows = spectrum(3000, [3.0, 1.0, 0.3, 0.1])
-    one, other = (run(study(4, name, components=k), rows) for name in (algorithm, REFINED[algorithm]))
-    kinds = {NAMES[type(round_query.query)] for round_query in one.queries}
-    assert ("cross-covariance" in kinds) is (k < 4)
-    assert k < 4 or (one.estimate.components == other.estimate.components).all()
-
-
-@cache
-def errors(algorithm: Algorithm) -> FloatArray:
-    """Sines of 20 runs, on the same records."""
-    what, sines = study(20, algorithm, epsilon=1.0, components=3), []
-    for seed in range(20):
-        rows = spectrum(5000, FALLING, seed)
-        sines.append(sin_angle(run(what, rows, seed).estimate.components, truth(rows, 3)))
-    return np.array(sines)
 
 
 @pytest.mark.parametrize("algorithm", REFINED)

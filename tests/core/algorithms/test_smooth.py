@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, simulate
@@ -53,16 +52,6 @@ def test_no_gap_is_declined_and_paid_for() -> None:
     assert "gap" in str(simulation.estimate.declined)
     assert simulation.estimate.components.shape == (0, 6)
     assert simulation.releases[-1].atto_delta == simulation.plan.atto_delta
-
-
-@pytest.mark.parametrize("algorithm", FAMILY)
-def test_replaced_records_and_all_directions(algorithm: Algorithm) -> None:
-    x = records(20_000, d=4)
-    one = run(algorithm, x, neighbours=Neighbours.REPLACE_ONE)
-    assert error(one, x) < 0.6
-    every = run(algorithm, x, components=4).estimate
-    assert np.abs(every.components @ every.components.T - np.eye(4)).max() < 1e-9
-    assert every.sin_error == 0.0
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)

@@ -186,16 +186,6 @@ def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
     assert sin_angle(goal, result.components) < 0.5
 
 
-def test_bounds_far_wider_than_a_spread_are_said() -> None:
-    """Even so wide that on their grid the column is next to constant."""
-    records = correlated()
-    records[:, 0] = 5.0 + 0.01 * (records[:, 0] - 5.0)
-    message = " ".join(run(records).result.warnings)
-    assert "these columns: c0;" in message
-    assert "deviation of c1 (about 16" in message  # 50 / 0.3
-    assert "c2" not in message
-
-
 def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """So two machines ask the same second question, and see records through the same frame."""
 

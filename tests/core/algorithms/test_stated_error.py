@@ -21,15 +21,10 @@ from tests.core.algorithms.test_algorithms import run, study, truth
 
 A = Algorithm
 # Of the slow ones two say what GAUSS_COV says, by the same function; the others take seconds.
-SLOW = [
-    A.ANALYZE_GAUSS,
-    A.SEPARATE_COV,
-    A.ADAPTIVE_COV,
-    A.NOISY_POWER,
-    A.DP_PCA,
-    A.REFINED_COV,
-    A.REFINED_PCA,
-]
+SLOW = map(
+    A,
+    ["analyze-gauss", "separate-cov", "adaptive-cov", "noisy-power", "dp-pca", "refined-cov", "refined-pca"],
+)
 STATING = [A.GAUSS_COV, A.EM_COV, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)]
 LOST, CONFIDENT, ALLOWED, ALARM = 0.9, 0.5, 0.02, 2e-4
 # Records, columns, epsilon, components, spread in half widths of the bounds.

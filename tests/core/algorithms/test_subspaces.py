@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import Neighbours
-from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import whole_bounds
-from eigenveil.study.study import Column, Federation, Study
-from tests.support import a_column, a_study, refused
+from eigenveil.study.study import Federation, Study
+from tests.support import a_column, a_study
 
 EXACT, RANK = Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_EXACT_RANK
 REFERENCE = Algorithm.SUBSPACE_REFERENCE
@@ -110,18 +109,3 @@ def test_approx_finds_what_subsamples_agree_on(d: int, k: int) -> None:
     declined = run(study(d, k, APPROX), wide).estimate.declined
     assert declined is not None
     assert "did not agree" in declined
-
-
-def test_an_epsilon_that_pays_for_nothing_is_refused() -> None:
-    with refused(Code.BAD_STUDY, "epsilon"):
-        run(study(4, 1, EXACT, epsilon=0.0015), whole(90, 4, 1)[0])
-
-
-def test_rounding_to_the_grid_is_warned_of() -> None:
-    columns = tuple(Column(name=f"x{i}", unit="1", lower=-1000.0, upper=1000.0) for i in range(8))
-    rows, _ = whole(600, 8, 2)
-    found = run(study(8, 2, EXACT, columns=columns), rows).estimate
-    assert found.declined is not None
-    assert "power of two" in found.declined
-    named = run(study(8, 1, EXACT, columns=columns), np.full((600, 8), 500.0)).estimate
-    assert any("rounds whole numbers" in sentence for sentence in named.warnings)

@@ -29,7 +29,6 @@ from eigenveil.study_authorization import (
     MAX_AUTHORIZATION_SECONDS,
     MOST_SENT,
     SignedAuthorization,
-    StudyAuthorization,
     authorization_from_dict,
     authorization_from_proto,
     authorize,
@@ -175,12 +174,6 @@ def test_an_authorization_travels_and_is_stored_as_it_was_signed() -> None:
     for broken in ({}, {"authorization": 1, "signature": "x", "card": {}}):
         with refused(Code.PROTOCOL, "cannot be read"):
             authorization_from_dict(broken)
-
-
-def test_a_statement_is_one_of_the_form_that_is_known() -> None:
-    stated = SIGNED.read()
-    assert StudyAuthorization(**json.loads(stated.signed_json)) == stated
-    assert (stated.form, stated.expires, stated.plan) == (1, UNTIL, PLAN.digest)
 
 
 AUTO = a_study(algorithm=Algorithm.AUTO)

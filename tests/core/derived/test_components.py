@@ -11,7 +11,7 @@ from eigenveil.derived.components import pca, subspace_angle
 from eigenveil.derived.covariance import NoisedCovariance, Units
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
-from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
+from tests.core.derived.drawn import WITHIN, a_matrix, spread
 from tests.support import refused
 
 ALL = pytest.mark.parametrize("units", Units)
@@ -47,13 +47,6 @@ def test_stated_errors_match_the_spread_over_noise(units: Units, even: bool) -> 
     seen = spread(matrix, answer)
     stated = np.concatenate([found.variances.errors, found.loadings.errors.ravel()])
     assert np.allclose(stated, seen, rtol=WITHIN, atol=1e-3 * stated.max())
-
-
-def test_directions_inside_the_noise_are_noted() -> None:
-    level = replace(a_matrix(), values=np.eye(4) * 0.1, noise=a_noise(0.01))
-    found = pca(level, 2, Units.RELEASED, 0.95)
-    assert "mostly noise" in found.notes[0]
-    assert not pca(a_matrix(), 2, Units.RELEASED, 0.95).notes
 
 
 def test_two_releases_of_one_table_differ_by_noise_and_two_tables_by_more() -> None:

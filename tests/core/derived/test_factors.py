@@ -66,10 +66,6 @@ def test_stated_errors_match_the_spread_over_noise() -> None:
     assert 0.8 < np.sqrt(np.mean(np.square(found))) < 1.25
 
 
-def test_factors_keep_their_names_however_they_are_ordered() -> None:
-    assert np.array_equal(match_factors(-LOADINGS[:, ::-1], LOADINGS), LOADINGS)
-
-
 def test_factors_of_noise_alone_are_noted_and_too_many_are_refused() -> None:
     assert "mostly noise" in factor_analysis(of_factors(1.0), 2, Rotation.VARIMAX, 0.95).notes[0]
     for k in (0, 4):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -73,15 +72,6 @@ def test_a_matrix_is_repaired_by_raising_its_small_eigenvalues_only() -> None:
     assert a_matrix().positive_definite().repaired == 0
 
 
-def test_columns_are_taken_by_name_with_all_that_is_theirs() -> None:
-    matrix = a_matrix()
-    some = matrix.of(["d", "a"])
-    assert (some.columns, some.scale.tolist(), some.mean.tolist()) == (("d", "a"), [3.0, 1.0], [40.0, 5.0])
-    assert all(
-        some.values[i, j] == matrix.values[3 - 3 * i, 3 - 3 * j] for i, j in product(range(2), repeat=2)
-    )
-
-
 def test_clipping_bias_is_noted_only_where_records_are_clipped() -> None:
     assert a_matrix().notes() == ()
     (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, remaining=0.8)).notes()
@@ -99,10 +89,3 @@ def test_a_release_without_a_known_noise_is_refused_with_what_has_one(changes: d
     run = simulate(a_study(**changes), {"north": ROWS}, seed=0)  # type: ignore[arg-type]
     with refused(Code.BAD_ARGUMENT, "gauss-cov, refined-cov or analyze-gauss"):
         Moments.of(run.result)
-
-
-def test_moments_of_a_document_equal_those_of_the_result() -> None:
-    run = simulate(a_study("gauss-cov", scaling="none"), {"north": ROWS}, seed=0)
-    one, other = Moments.of(run.result).matrix, Moments.of(run.document["result"]).matrix
-    assert np.array_equal(one.values, other.values)
-    assert one.noise == other.noise

@@ -6,7 +6,6 @@ import json
 import tomllib
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn, suggestion
+from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn
 from eigenveil.dictionary.formats import (
     DICTIONARY_SIGNED,
     TO_FILL,
@@ -136,13 +135,6 @@ def test_no_two_columns_have_one_name_not_even_as_a_level() -> None:
             dictionary_from_dict({"name": "d", "version": 1, "columns": [sex, other]})
 
 
-def test_suggestions_ignore_case() -> None:
-    known = ("creatinine", "Glucose", "age")
-    assert "'creatinine'" in suggestion("creatinin", known)
-    assert "'Glucose'" in suggestion("GLUCOSE", known)
-    assert suggestion("zzz", known) == ""
-
-
 @given(dictionaries(), st.data())
 def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
     one: Dictionary, data: st.DataObject
@@ -177,11 +169,6 @@ def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
         sign_dictionary(large, "north", KEY.sign)
     with refused(Code.PROTOCOL, "too long"):
         SignedDictionary(signed_json=bytes(2**20 + 1), signature=b"").check_federation(PUBLIC, "north")
-
-
-def test_this_file_reads_what_is_installed() -> None:
-    installed = Path(ROOT / "common" / "eigenveil_common" / "examples" / "dictionary.toml")
-    assert installed.read_text() == SHIPPED
 
 
 @given(dictionaries())

@@ -118,13 +118,3 @@ def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float,
     study = written(tuple(names), epsilon=epsilon, sites=tuple(sites))
     assert study.columns == tuple(USABLE[name] for name in names)
     assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"columns": ("agee",)}, {"columns": ()}, {"sites": ()}, {"components": 9}, {"name": "A B"}],
-    ids=str,
-)  # fmt: skip
-def test_a_new_study_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with refused(Code.BAD_STUDY):
-        written(**({"columns": ("age",)} | changes))

@@ -18,10 +18,11 @@ from scipy.special import log_ndtr, ndtr
 
 from eigenveil.accounting.gaussian import noise_multiplier
 from eigenveil.accounting.zcdp import ATTO, Neighbours
+from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import smooth_sensitivity
 from eigenveil.noise.distributions import cauchy, fine_normals, haar
 from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.noise.source import NoiseSource, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries.papers.trusted import (
@@ -37,7 +38,7 @@ from eigenveil.queries.papers.trusted import (
 )
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from tests.support import a_study
+from tests.support import a_study, refused
 
 ALARM = 1e-6
 GAPS = (0.0, 2.4, 3.0, 3.6, 10.0, 60.0, 300.0, 3000.0, 1e5)
@@ -150,7 +151,7 @@ def test_cauchy_noise_has_its_scale(scale: int) -> None:
     assert stats.kstest(z / scale, stats.cauchy.cdf).pvalue > ALARM or scale == 10
 
 
-class Loud(OsNoise):
+class LargeCauchy(OsNoise):
     """Uniform numbers that make Cauchy noise beyond int64."""
 
     private = False
@@ -162,17 +163,11 @@ class Loud(OsNoise):
 
 def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
     """Cut before, 2^61 of noise would show the entry that it was added to, to the last bit."""
-    assert abs(cauchy(1, 2**50, Loud())[0]) > 2**200
+    assert abs(cauchy(1, 2**50, LargeCauchy())[0]) > 2**200
     query = a_subspace(2, 1, CAUCHY)
-    published = {
-        tuple(
-            smooth_sensitivity.release_subspace(
-                asking(query, 1.0, 0.0), query, total, a_study(), Loud()
-            ).values.tolist()
-        )
-        for total in (frozen([S**2, 0, 0]), frozen([0, S**2, 0]), frozen([S**2, S**2, S**2 // 2]))
-    }
-    assert published == {(smooth_sensitivity.LARGEST_VALUE, smooth_sensitivity.LARGEST_VALUE, 0)}
+    totals = (frozen([S**2, 0, 0]), frozen([0, S**2, 0]), frozen([S**2, S**2, S**2 // 2]))
+    published = [released(asking(query, 1.0, 0.0), query, total, LargeCauchy()) for total in totals]
+    assert published == [[smooth_sensitivity.LARGEST_VALUE, smooth_sensitivity.LARGEST_VALUE, 0]] * 3
 
 
 # ------------------------------------------------------------------ the turn on the right
@@ -251,33 +246,34 @@ def test_a_test_and_what_it_releases_keep_their_delta_together(gap: float, other
 
 
 def asking(query: Subspace, epsilon: float, delta: float) -> PricedQuery:
-    """`ask` at a price of epsilon and delta."""
-    return PricedQuery(
-        query=query,
-        micro_rho=micro_rho_of(epsilon),
-        atto_delta=int(delta * ATTO),
-        distribution=NoiseDistribution.LAPLACE,
-    )
+    rho, atto, laplace = micro_rho_of(epsilon), int(delta * ATTO), NoiseDistribution.LAPLACE
+    return PricedQuery(query=query, micro_rho=rho, atto_delta=atto, distribution=laplace)
+
+
+def released(priced: PricedQuery, query: Subspace, total: IntArray, noise: NoiseSource) -> list[int]:
+    """The values of a release."""
+    found: list[int] = smooth_sensitivity.release_subspace(
+        priced, query, total, a_study(), noise
+    ).values.tolist()
+    return found
 
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, PROPOSE_TEST_RELEASE])
 def test_all_directions_are_a_public_basis(mechanism: str) -> None:
     query = a_subspace(3, 3, mechanism)
     for total, noise in ((frozen([5, 5, 5, 1, 2, 3]), SeededNoise(1)), (frozen([0] * 6), OsNoise())):
-        values = smooth_sensitivity.release_subspace(
-            asking(query, 2.0, 1e-6), query, total, a_study(), noise
-        ).values
-        assert values[:-1].tolist() == (ENTRY_STEPS * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
+        values = released(asking(query, 2.0, 1e-6), query, total, noise)
+        assert values[:-1] == (ENTRY_STEPS * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, PROPOSE_TEST_RELEASE])
-def test_a_tiny_epsilon_is_a_defined_outcome(mechanism: str) -> None:
+def test_a_tiny_epsilon_is_a_defined_outcome_and_no_delta_is_refused(mechanism: str) -> None:
     query = a_subspace(4, 2, mechanism)
     for total in (frozen([S**2 * 900, *[0] * 9]), frozen([0] * 10)):
-        outcome = smooth_sensitivity.release_subspace(
-            asking(query, 0.0015, 1e-18), query, total, a_study(), OsNoise()
-        )
-        assert not outcome.values[-1]
+        outcome = released(asking(query, 0.0015, 1e-18), query, total, OsNoise())
+        assert not outcome[-1]
+        with refused(Code.BAD_STUDY, "delta"):
+            released(asking(query, 1.0, 0.0), query, total, OsNoise())
 
 
 class Counting(SeededNoise):
@@ -296,7 +292,5 @@ class Counting(SeededNoise):
 def test_noise_that_could_leave_int64_is_never_drawn() -> None:
     query, noise = a_subspace(4, 2), Counting()
     for epsilon in (0.0015, 0.01, 0.1, 1.0):
-        smooth_sensitivity.release_subspace(
-            asking(query, epsilon, 1e-18), query, frozen([0] * 10), a_study(), noise
-        )
+        released(asking(query, epsilon, 1e-18), query, frozen([0] * 10), noise)
     assert noise.widest <= smooth_sensitivity.MAX_SUBSPACE_NOISE * ENTRY_STEPS * 1.01

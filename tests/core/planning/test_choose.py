@@ -12,7 +12,6 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.planning.choose import (
     CANDIDATES,
-    best_candidate,
     candidates,
     choose,
     make_plan,
@@ -48,26 +47,6 @@ def test_auto_is_always_one_of_the_candidates(d: int, neighbours: Neighbours, ra
         assert choose(replace(study, delta=0.0)) is Algorithm.GAUSS_COV
 
 
-def test_a_spectrum_that_a_matrix_does_not_show_means_gradients_once_it_is_known() -> None:
-    study = an_auto(200, expected_records=14_000)
-    steep, flat = stated_spectrum([20.0, 5.0, 1.0, 0.2], 200, 1), stated_spectrum([2.0, 1.0], 200, 1)
-    assert best_candidate(study, steep) is Algorithm.REFINED_COV
-    assert best_candidate(study, flat) is Algorithm.DP_PCA
-    assert choose(study) is Algorithm.REFINED_COV
-
-
-def test_what_is_advised_without_a_spectrum_is_what_auto_runs() -> None:
-    """On the default spectrum another promises less, but that is no reason to trust it."""
-    study, assumed_spectrum = an_auto(30, expected_records=300, epsilon=4.0), default_spectrum(30, 1)
-    found = {one.algorithm: one for one in predict_all(study, assumed_spectrum)}
-    cheaper = replace(found[Algorithm.DP_PCA], error=found[Algorithm.ZERO].error)
-    assert cheaper.error is not None
-    cheaper = replace(cheaper, error=replace(cheaper.error, raw=0.9 * found[choose(study)].raw))
-    advice = recommend(study, assumed_spectrum, (cheaper, found[choose(study)]))
-    assert advice.algorithm is choose(study) is Algorithm.REFINED_COV
-    assert "no spectrum is stated" in advice.reason
-
-
 def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
     study = an_auto(1001, expected_records=10**6)
     assert choose(study) is Algorithm.REFINED_PCA
@@ -87,19 +66,6 @@ def test_too_many_components_are_told_how_many_would_do(d: int, n: int, epsilon:
     assert noise_warnings(replace(study, components=few)) == ()
     advice = recommend(study, assumed_spectrum := default_spectrum(d, k), on_offer(study, assumed_spectrum))
     assert f"components = {few} would do" in advice.warnings[-1]
-
-
-@pytest.mark.parametrize(("d", "n", "epsilon"), [(100, 100, 0.5), (30, 300, 0.3), (1500, 500, 1.0)])
-def test_a_hopeless_study_is_told_what_would_do(d: int, n: int, epsilon: float) -> None:
-    study = an_auto(d, expected_records=n, epsilon=epsilon)
-    (sentence,) = noise_warnings(study)
-    assert "mostly noise" in sentence
-    records, stronger = remedies(study, default_spectrum(d, 1))
-    assert records is not None
-    assert stronger is not None
-    assert f"about {records} records or an epsilon of {stronger:g}" in sentence
-    assert noise_warnings(replace(study, expected_records=records)) == ()
-    assert noise_warnings(replace(study, epsilon=stronger)) == ()
 
 
 def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_chosen() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from eigenveil import Algorithm, RequestError
-from eigenveil.accounting.zcdp import MAX_EPSILON
-from eigenveil.planning.predict import epsilons_around, sweep
+from eigenveil.planning.predict import sweep
 from tests.support import a_study
 
 STUDY = a_study(d=6, components=2, expected_records=5000)
@@ -29,12 +26,3 @@ def test_what_is_too_small_is_left_out_and_nothing_left_is_refused() -> None:
     assert [one.epsilon for one in sweep(STUDY, [1e-6, 2.0])] == [2.0]
     with pytest.raises(RequestError, match=r"no error can be predicted at these epsilons: .*raise epsilon"):
         sweep(STUDY, [1e-6, 1e-5])
-
-
-@settings(max_examples=50)
-@given(st.floats(1e-3, MAX_EPSILON))
-def test_a_study_has_epsilons_around_its_own(epsilon: float) -> None:
-    found = epsilons_around(epsilon)
-    assert any(one == pytest.approx(epsilon) for one in found)
-    assert list(found) == sorted(found)
-    assert max(found) <= MAX_EPSILON

@@ -49,11 +49,11 @@ def whole(charge: int = PRICE) -> Callable[[Plan], PricedQuery]:
 
 
 def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What the session is charged for a script of questions."""
+    """What the session is charged for a script of queries."""
 
     def steps(plan: Plan) -> Steps:
-        for question in script:
-            yield question(plan)
+        for one in script:
+            yield one(plan)
         yield PricedQuery(query=Count(), micro_rho=1)
         raise AssertionError
 
@@ -61,19 +61,9 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setitem(ALGORITHMS, Algorithm.PRIVATE_OJA, steps)
     session = Session(plan)
     for _ in script:
-        round_query = session.pending
-        assert round_query is not None
-        session.feed(
-            Release(
-                round=round_query.round,
-                query=round_query.digest,
-                values=frozen(np.zeros(round_query.query.length, dtype=np.int64)),
-                sigma=1.0,
-                micro_rho=round_query.cost.micro_rho,
-                atto_delta=round_query.cost.atto_delta,
-                present=(),
-            )
-        )
+        query = session.pending
+        assert query is not None
+        session.feed(Release.of(query, frozen(np.zeros(query.query.length, dtype=np.int64)), 1.0, ()))
     return session.spent.micro_rho
 
 

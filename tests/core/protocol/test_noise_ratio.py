@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.choose import rehearse
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, check_noise_scale
 from eigenveil.queries import AdditiveQuery, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
-from eigenveil.study.study import MAX_MULTIPLICITY
-from tests.support import DIGEST, a_plan, a_study, every_query, refused
+from eigenveil.study.study import MAX_MULTIPLICITY, Study
+from tests.support import a_plan, a_query, a_study, every_query, refused
 
 WIDE = frozen(np.zeros(256, dtype=np.int64))
 LARGEST: dict[str, Query] = {
@@ -30,15 +31,9 @@ LARGEST: dict[str, Query] = {
 }
 
 
-def a_query(query: Query, micro_rho: int, distribution: NoiseDistribution) -> RoundQuery:
-    return RoundQuery(
-        PricedQuery(query=query, micro_rho=micro_rho, atto_delta=10**9, distribution=distribution), DIGEST, 0
-    )
-
-
-def allowed(round_query: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
+def allowed(round_query: RoundQuery, study: Study) -> bool:
     try:
-        check_noise_scale(round_query.priced, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_noise_scale(round_query.priced, study)
     except RequestError:
         return False
     return True
@@ -51,17 +46,16 @@ def test_noise_that_may_be_planned_can_be_drawn(
     name: str, distribution: NoiseDistribution, neighbours: Neighbours
 ) -> None:
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
-    for micro_rho in (1, 300, 10**6, 10**9):
-        for sites in (1, 30, MAX_MULTIPLICITY):
-            round_query = a_query(LARGEST[name], micro_rho, distribution)
-            study = a_study(max_sites_per_person=sites, neighbours=neighbours)
-            if allowed(round_query, sites, neighbours):
-                spec = data_independent_noise(round_query.priced, study)
-                assert spec is not None
-                assert max(block.scale for block in spec.blocks) <= MAX_NOISE_SCALE
-            elif not isinstance(round_query.query, Spectrum):  # of which the plan foresees a little more
-                with refused(Code.OVERFLOW):
-                    data_independent_noise(round_query.priced, study)
+    for micro_rho, sites in product((1, 300, 10**6, 10**9), (1, 30, MAX_MULTIPLICITY)):
+        one = a_query(LARGEST[name], micro_rho=micro_rho, atto_delta=10**9, distribution=distribution)
+        study = a_study(max_sites_per_person=sites, neighbours=neighbours)
+        if allowed(one, study):
+            spec = data_independent_noise(one.priced, study)
+            assert spec is not None
+            assert max(block.scale for block in spec.blocks) <= MAX_NOISE_SCALE
+        elif not isinstance(one.query, Spectrum):  # whose plan predicts a little more
+            with refused(Code.OVERFLOW):
+                data_independent_noise(one.priced, study)
 
 
 def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
@@ -110,7 +104,7 @@ def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(
 ) -> None:
     query: AdditiveQuery = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
-    round_query, study = a_query(query, 1000, distribution), a_study()
+    round_query, study = a_query(query, atto_delta=10**9, distribution=distribution), a_study()
     space = 2**63 - SUM_LIMIT
     inside = apply_mechanism(round_query.priced, total, study, Extreme(sign * space))
     if sign > 0 or distribution is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative

@@ -11,13 +11,12 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import PLAN_VERSION, plan_from_json, plan_to_dict
 from eigenveil.queries.gradients import pass_key
 from eigenveil.site.batches import assign_batches
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import ROW_BITS, S
-from tests.support import a_plan, a_study, refused
+from tests.support import a_plan, refused
 
 
 def written(**changes: Any) -> bytes:
@@ -72,13 +71,6 @@ def test_default_batches_hold_enough_records(
 def test_a_plan_with_an_invalid_field_is_refused(changes: dict[str, Any], code: Code, word: str) -> None:
     with refused(code, word):
         plan_from_json(written(**changes))
-
-
-def test_an_unresolved_algorithm_is_refused() -> None:
-    with refused(Code.BAD_STUDY, "auto"):
-        plan_from_json(written(algorithm="auto", revision=Algorithm.AUTO.properties.revision))
-    study = a_study(algorithm=Algorithm.AUTO)
-    assert make_plan(study, federation="f", submission="s").algorithm is not Algorithm.AUTO
 
 
 GOOD = written()

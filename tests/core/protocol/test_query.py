@@ -80,28 +80,6 @@ def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
     return out
 
 
-@pytest.mark.parametrize("name", every_query())
-def test_a_query(name: str) -> None:
-    query = every_query()[name]
-    requests = [query, *(changed for _, changed in variants(query))]
-    queries = [
-        *(a_query(each) for each in requests),
-        a_query(query, round=1),
-        a_query(query, micro_rho=1001),
-        a_query(query, plan_digest="ac" * 32),
-        changed_query(a_query(query), distribution=NoiseDistribution.LAPLACE),
-        changed_query(a_query(query), atto_delta=1),
-    ]
-    assert len({round_query.digest for round_query in queries}) == len(queries)
-    again = a_query(every_query()[name])
-    assert again.digest == queries[0].digest
-    assert [again.is_identical(round_query) for round_query in queries] == [
-        round_query.digest == again.digest for round_query in queries
-    ]
-    for sent in queries[-5:]:
-        assert query_from_proto(query_to_proto(sent)).digest == sent.digest
-
-
 # The numbers that [P25] lets two machines round to either side, by one unit.
 FLOATS_DECIDE = {
     "centre", "directions", "offset", "scales", "retained", "middles", "halves", "radius", "width",
@@ -132,21 +110,6 @@ def test_a_query_about_more_columns_differs() -> None:
     """Although every number of the one is in the other."""
     one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
     assert not is_same_query(one, other)
-
-
-def test_a_cached_digest_is_not_inherited_by_a_changed_copy() -> None:
-    round_query = a_query(every_query()["gram"])
-    assert round_query.digest == replace(round_query).digest
-    assert (
-        len(
-            {
-                round_query.digest,
-                replace(round_query, round=1).digest,
-                changed_query(round_query, micro_rho=7).digest,
-            }
-        )
-        == 3
-    )
 
 
 def test_another_frame_changes_the_digest() -> None:

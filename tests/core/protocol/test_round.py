@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
-from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,18 +61,6 @@ def test_every_state_can_be_reached_and_every_round_can_end() -> None:
 def test_a_round_is_released_from_the_closed_state_only() -> None:
     before = [state for state in RoundState if RoundState.RELEASED in TRANSITIONS[state].values()]
     assert before == [RoundState.CLOSED]
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        (RoundEvent.DISPATCH, RoundEvent.CLOSE, RoundEvent.RELEASE),
-        (RoundEvent.DISPATCH, RoundEvent.FIX, RoundEvent.FIX, RoundEvent.COMPLETE, RoundEvent.RELEASE),
-    ],
-    ids=["central", "masked"],
-)
-def test_a_round_goes_this_way_to_its_release(events: tuple[RoundEvent, ...]) -> None:
-    assert reduce(next_state, events, RoundState.PLANNED) is RoundState.RELEASED
 
 
 def test_a_masked_answer_counts_for_a_charged_set_only() -> None:

@@ -10,31 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import from_bytes, to_bytes
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.core.protocol.test_query import variants
-from tests.core.recorder import QUERIES, query_of
-from tests.core.specification import Setting
-from tests.support import a_plan, a_query, changed_query, every_query, refused
-
-PLAN = a_plan()
-
-
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_is_read_back_as_it_was_sent(name: str) -> None:
-    """And so is each that differs from it in one number."""
-    setting = Setting(adds=True, sites=1, micro_rho=2**53 - 1, atto_delta=10**17)
-    round_query = query_of(PLAN, QUERIES[name], setting)
-    for _, one in [("", round_query.query), *variants(round_query.query)]:
-        try:
-            query = changed_query(round_query, query=one)
-        except RequestError:
-            continue  # a batch out of its turn
-        received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))
-        assert type(received.query) is type(query.query)
-        assert received.digest == query.digest
+from tests.support import a_query, every_query, refused
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))

@@ -29,11 +29,11 @@ from eigenveil.algorithms import (
     symmetric,
 )
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.plan import plan_for
 from eigenveil.queries import Query
 from eigenveil.queries.cross_covariance import least_cross_radius, rest_norm_limit
-from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, WEIGHT
+from eigenveil.queries.limits import DIRECTION_LIMIT, WEIGHT
 from eigenveil.session import Session
 from eigenveil.site.kernels.clipping import gradient_coefficients
 from eigenveil.site.site import Site
@@ -80,56 +80,10 @@ def test_rounding_may_make_the_longest_row_longer_and_that_is_within_the_limit()
     assert longest < rest <= rest_norm_limit(4)
 
 
-@given(st.data(), st.integers(1, 12))
-def test_the_rest_is_short_without_leading_directions_and_with_a_part_of_spare_ones(
-    data: st.DataObject, d: int
-) -> None:
-    spec, row = data.draw(cross_specs(d)), data.draw(arrays(np.int64, d, elements=ENTRIES))
-    z, b = row - spec.centre, np.array(reference.beside(row.tolist(), spec).z)
-    assert np.linalg.norm(b) <= float(np.linalg.norm(z)) + math.sqrt(d)
-    assert np.linalg.norm(b) <= rest_norm_limit(d)
-    turn: FloatArray = spec.directions / DIRECTION_LIMIT
-    part = np.concatenate([np.zeros(spec.k), spec.retained / WEIGHT])
-    slack = math.sqrt(row.size) + 1  # rounding
-    assert np.abs(b @ turn - part * (z @ turn)).max() <= slack
-    assert np.abs((b - z) - (b - z) @ turn @ turn.T).max() <= slack
-
-
 def test_what_is_taken_off_a_row_is_rounded_before() -> None:
     """It moves one entry of hundreds by one, and is what keeps the products exact."""
     rows, query = random_rows(3000, 4), CrossCovariance(spec=a_cross(4, 2), radius=2**24)
     assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
-
-
-LARGE = 2**13
-ROWS: list[tuple[list[int], int, int]] = [  # a record, a radius, and what a' is
-    ([0, 0], 100, 0),
-    ([S, 0], GRADIENT_LIMIT, S),  # along the leading direction: whatever a' is, it is multiplied by nothing
-    ([0, S], GRADIENT_LIMIT, 0),
-    ([3, 4], 16, 3),  # 3 4 = 16 - 4, what truncation may add: left alone
-    ([-3, 4], 16, -3),
-    ([3, 4], 15, 2),
-    ([3, 4], 7, 0),
-    ([S, 1], LARGE, S),
-    ([S, 2], LARGE, S - 1),
-    ([1, S], LARGE, 1),
-    ([2, S], LARGE, 1),
-    ([1, S], LARGE - 1, 0),
-]
-
-
-@pytest.mark.parametrize(("row", "radius", "coefficient"), ROWS)
-def test_records_at_the_radius_are_left_alone_and_one_step_beyond_are_shortened(
-    row: list[int], radius: int, coefficient: int
-) -> None:
-    message = Site(np.array([row], dtype=np.int16)).answer(CrossCovariance(spec=PLAIN, radius=radius))
-    assert message.tolist() == [0, coefficient * row[1]]
-
-
-def test_a_leading_part_beyond_int64_is_no_matter_where_nothing_is_left_of_the_record() -> None:
-    rows = np.array([[S, 0], [S, 1]], dtype=np.int16)
-    query = CrossCovariance(spec=replace(PLAIN, shift=0), radius=GRADIENT_LIMIT)
-    assert Site(rows).answer(query).tolist() == [0, GRADIENT_LIMIT - 1]
 
 
 @st.composite

@@ -14,33 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.zcdp import ATTO, Neighbours
-from eigenveil.errors import Code
-from eigenveil.mechanisms.papers import smooth_sensitivity
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries.papers.trusted import (
-    GAUSSIAN,
-    EigenspaceSensitivity,
-    Subspace,
-    person_weight,
     subspace_distance,
 )
-from eigenveil.study.composition import micro_rho_of
-from eigenveil.study.grid import S
-from tests.support import a_study, refused
+from tests.core.mechanisms.test_leading_subspace import bounds_of
 
-
-def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
-    centre = frozen(np.zeros(d, dtype=np.int64))
-    return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
-
-
-@cache
-def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
-    query = a_subspace(d, k)
-    return EigenspaceSensitivity.of(query, neighbours, person_weight(query, 1))
+a_turning = cache(lambda neighbours, d=5, k=2: bounds_of(d, k, neighbours))
 
 
 def apart(left: FloatArray, right: FloatArray) -> float:
@@ -119,28 +100,6 @@ def test_the_bound_is_the_largest_over_all_distances(neighbours: Neighbours, gap
     bounds = a_turning(neighbours)
     every = [math.exp(-beta * j) * bounds.local(gap - bounds.step * j) for j in range(310)]
     assert bounds.smooth(gap, beta) == pytest.approx(max(every))
-
-
-def asking(
-    query: Subspace, epsilon: float, delta: float, distribution: NoiseDistribution = NoiseDistribution.LAPLACE
-) -> PricedQuery:
-    return PricedQuery(
-        query=query, micro_rho=micro_rho_of(epsilon), atto_delta=int(delta * ATTO), distribution=distribution
-    )
-
-
-def grams(*values: int) -> IntArray:
-    """A diagonal Gram matrix, in persons."""
-    d = len(values)
-    return frozen(np.r_[np.array(values) * S**2, np.zeros(d * (d - 1) // 2, dtype=np.int64)])
-
-
-def test_a_mechanism_with_a_delta_is_not_run_without_one() -> None:
-    query = a_subspace(4, 1)
-    with refused(Code.BAD_STUDY, "delta"):
-        smooth_sensitivity.release_subspace(
-            asking(query, 1.0, 0.0), query, grams(9, 1, 1, 0), a_study(), SeededNoise(1)
-        )
 
 
 def test_a_distance_is_largest_for_one_angle() -> None:

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil import barrier
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import (
     BlockRanks,
     CellVotes,
@@ -22,14 +20,11 @@ from eigenveil.queries import (
     SpanGap,
     SpanVotes,
     SubspaceQuery,
-    released_length,
     total_length,
 )
 from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples, fingerprint
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import Algorithm
-from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
-from tests.support import FixedNoise as Fixed
+from tests.support import DIGEST, a_query, refused
 
 CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
 BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
@@ -129,23 +124,6 @@ def test_a_malformed_question_is_refused(malformed: Callable[[], object]) -> Non
 def test_another_number_of_columns_is_refused() -> None:
     with refused(Code.BAD_DATA, "4 columns"):
         Site(np.zeros((3, 5), dtype=np.int16)).answer(QUERIES["span-votes"])
-
-
-def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
-    plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
-    round_query = RoundQuery(
-        PricedQuery(query=QUERIES["span-votes"], micro_rho=1000, atto_delta=10**11), plan.digest, 0
-    )
-    answers = {
-        name: Site(rows(30, seed)).answer(round_query.query) for seed, name in enumerate(("anna", "bert"))
-    }
-    total = aggregate(round_query, answers)
-    store = MemoryStore()
-    done = barrier.release(round_query, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
-    assert done.values.shape == (released_length(round_query.query),)
-    assert (done.micro_rho, done.atto_delta) == (1000, 10**11)
-    with refused(Code.BUG, "shape"):
-        barrier.release(round_query, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
 
 
 def test_a_fingerprint_tells_vectors_apart_by_length_and_value() -> None:

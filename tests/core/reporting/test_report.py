@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from eigenveil import simulate
 from eigenveil.reporting.figures.captions import loadings_caption, scree_caption
-from eigenveil.reporting.figures.figure import ReleaseFigureData, render_svg
-from eigenveil.reporting.figures.loadings import WIDE_LAYOUT, PairMatrix, Projection, biplot, heatmap
+from eigenveil.reporting.figures.figure import ReleaseFigureData
 from eigenveil.reporting.report import SUPERSCRIPTS, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
@@ -177,42 +176,6 @@ def test_many_columns_and_components() -> None:
     check(page)
     assert "The figure shows the 48 strongest columns" in page
     assert 'id="correlations"' not in page
-
-
-def test_a_correlation_that_noise_could_show_is_grey() -> None:
-    """Of two cells that show the same number, only the colour of the cell and of the number say so."""
-    values, noise = np.full((3, 3), 0.9), np.zeros((3, 3), dtype=bool)
-    noise[2, 1] = noise[1, 2] = True
-    both = PairMatrix(values=values, is_noise=noise, name="correlation", includes_diagonal=False)
-    drawn = render_svg(8, 4, lambda axes: heatmap(axes, both, ("a", "b", "c")))
-    cells = re.findall(r"fill: (#\w{6}); stroke: #ffffff", drawn)
-    assert drawn.count("0.90</text>") == 3
-    assert sorted(len({cell[i : i + 2] for i in (1, 3, 5)}) == 1 for cell in cells) == [False, False, True]
-
-
-def test_public_records_may_be_shown() -> None:
-    points = np.random.default_rng(0).normal(size=(50, 2))
-    cloud = Projection(points=points, groups=("ill", "well") * 25, note="Public records.")
-    page = render(document(), projection=cloud, measured_sin_angle=0.123)
-    text = check(page).text
-    assert "Public records." in text
-    assert "0.123" in text
-    assert any(">ill<" in one for one in pictures(page))
-
-
-@pytest.mark.parametrize("longest", [(0.01, 0.95), (0.01, -0.95), (0.95, 0.01), (-0.95, 0.01)])
-def test_every_arrow_is_in_the_picture(longest: tuple[float, float]) -> None:
-    arrows = np.column_stack([np.full(18, 0.05), np.linspace(-0.06, 0.06, 18)])
-    arrows[9] = longest  # alone up there: the labels of the others push its label down
-    drawn = render_svg(8, 5, lambda axes: biplot(axes, arrows, [f"c{i}" for i in range(18)], None))
-    # The figure, the axes, an arrow for each column, and a leader for each label.
-    assert drawn.count('id="patch_') == 2 + 18 + WIDE_LAYOUT.labels
-
-
-def test_dots_have_no_labels() -> None:
-    arrows = np.array([[0.0, 1.0], [1e-3, 0.0], [0.5, 0.5]])
-    drawn = render_svg(8, 5, lambda axes: biplot(axes, arrows, ["long", "dot", "half"], None))
-    assert (">long<" in drawn, ">dot<" in drawn, ">half<" in drawn) == (True, False, True)
 
 
 def test_a_study_without_prediction_has_a_report(unpainted: None) -> None:

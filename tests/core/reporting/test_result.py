@@ -17,10 +17,8 @@ from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import MatrixNoise, no_release
 from eigenveil.protocol.query import NoiseDistribution
-from eigenveil.queries import KINDS
 from eigenveil.reporting import result
 from eigenveil.reporting.document import release_document
-from eigenveil.reporting.presentation import KIND_LABELS
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import Result, result_of, result_warnings, variance_bound
 from eigenveil.study.study import Scaling
@@ -94,11 +92,6 @@ def test_a_result_is_in_the_units_of_its_study(
     assert found.covariance is not None
     assert np.allclose(found.covariance, square * np.diag([0.3, 0.2]))
     assert np.allclose([*found.explained_variance, found.total_variance], square * np.array([0.3, 0.1, 0.5]))
-
-
-def test_every_kind_of_query_has_its_own_label() -> None:
-    assert KIND_LABELS.keys() == KINDS.keys()
-    assert len(set(KIND_LABELS.values())) == len(KIND_LABELS)
 
 
 @pytest.mark.parametrize("most", [2, 3])

@@ -49,11 +49,6 @@ def test_the_probability_of_every_integer_is_within_the_bound(m: int, s: Fractio
     assert off(m, s) < eta(m, s)
 
 
-def test_one_share_is_a_rounded_gaussian_exactly() -> None:
-    assert off(1, HALF) < arb(2) ** -150
-    assert eta(1, HALF) > 0
-
-
 @pytest.mark.parametrize(("m", "s"), SEEN)
 def test_no_event_exceeds_mu_and_three_logarithms_of_the_factor(m: int, s: Fraction) -> None:
     distribution = [float(x) for x, _ in both(m, s)]

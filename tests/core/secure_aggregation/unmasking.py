@@ -36,17 +36,13 @@ class Answer:
 Row = list[int]  # what one mask (or one word of all masks) is in each answer
 
 
-def symbolic(answers: Sequence[Answer], honest: frozenset[str], leaves_out: Iterable[str] = ()) -> list[Row]:
-    """Masks between honest sites, one a row: + 1 with the later of two by name, - 1 with the earlier.
-
-    `leaves_out` is the planted fault: fields of an attempt that no mask depends on.
-    """
+def symbolic(answers: Sequence[Answer], honest: frozenset[str]) -> list[Row]:
+    """Masks between honest sites, one a row: + 1 with the later of two by name, - 1 with the earlier."""
     rows: dict[Hashable, Row] = defaultdict(lambda: [0] * len(answers))
     for place, answer in enumerate(answers):
-        used = tuple(getattr(answer.to, f) for f in ("members", "number", "round") if f not in leaves_out)
         for other in (answer.to.members & honest) - {answer.site}:
             sign = 1 if other < answer.site else -1
-            rows[used, frozenset((answer.site, other))][place] += sign
+            rows[answer.to, frozenset((answer.site, other))][place] += sign
     return list(rows.values())
 
 

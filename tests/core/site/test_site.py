@@ -85,12 +85,6 @@ def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) 
     assert Site(some).answer(query).tolist() == reference.answer(some.tolist(), query)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_no_records_give_zeros(name: str) -> None:
-    query = every_query()[name]
-    assert same(Site(ROWS[:0]).answer(query), frozen(np.zeros(query.length, dtype=np.int64)))
-
-
 def test_a_query_about_another_number_of_columns_is_refused() -> None:
     for name, query in every_query(d=5).items():
         if name != "count":

@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import Neighbours
-from eigenveil.mechanisms import apply_mechanism
-from eigenveil.mechanisms.papers.subspaces import truncated_laplace, truncation_bound
-from eigenveil.noise.source import OsNoise
-from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.queries import SpanGap
 from eigenveil.queries.papers.fingerprints import Pool
 from eigenveil.site.subspaces import candidate_spans, top_two_scores
 from eigenveil.study.grid import GridRows
-from tests.support import DIGEST, a_study
 
 EVERY = 28  # more records than a site has here, with few enough spans of up to four of them
 
@@ -98,58 +92,3 @@ def test_a_record_moves_the_lead_by_no_more_than_declared(
 ) -> None:
     moved = lead_moves(neighbours, pairs, most)
     assert moved <= 2 if most < EVERY else moved == (1 if neighbours is Neighbours.ADD_REMOVE else 2)
-
-
-def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | None:
-    """Planted fault: Algorithm 1 as printed: line 11 adds noise to every span and names the best."""
-    best, best_score = None, -np.inf
-    ranked = sorted(candidate_spans(rows, pool(rows, k)), key=lambda flat: -flat.score)
-    second = ranked[1].score if len(ranked) > 1 else 0
-    for place, flat in enumerate(ranked):
-        lead = max(0, ranked[0].score - second - 1) if place == 0 else 0
-        noise = truncated_laplace(1 / epsilon, truncation_bound(1 / epsilon, 1, delta), OsNoise()) or 0
-        if lead + noise > best_score:
-            best, best_score = flat.echelon_form, lead + noise
-    return best
-
-
-def repaired(rows: GridRows, k: int) -> IntArray:
-    query = SpanGap(pool=pool(rows, k))
-    round_query = RoundQuery(PricedQuery(query=query, micro_rho=500_000, atto_delta=10**12), DIGEST, 0)
-    return apply_mechanism(
-        round_query.priced, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()
-    ).values
-
-
-def test_the_printed_algorithm_reveals_a_record_and_the_repaired_one_does_not() -> None:
-    """Two neighbours told apart with probability 1: one record, and none. With more records and no lead, the
-    span of one of them always comes out; of a neighbour without it, never."""
-    alone = np.array([[3, 1, 4]], dtype=np.int16)
-    isolated = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], dtype=np.int16)
-    spans = [flat.echelon_form.tolist() for flat in candidate_spans(isolated, pool(isolated, 1))]
-    for _ in range(50):
-        assert printed(alone, 1, 1.0, 1e-6) is not None
-        assert printed(alone[:0], 1, 1.0, 1e-6) is None
-        found = printed(isolated, 1, 1.0, 1e-6)
-        assert found is not None
-        assert found.tolist() in spans
-        for rows in (alone, alone[:0], isolated):
-            assert not repaired(rows, 1).any()
-
-
-def test_a_wide_lead_is_named() -> None:
-    rng = np.random.default_rng(3)
-    rows = (rng.integers(-9, 10, (60, 2)) @ rng.integers(-9, 10, (2, 5))).astype(np.int16)
-    (flat,) = (f for f in candidate_spans(rows, pool(rows, 2, 100)))
-    assert flat.score >= 50
-    assert repaired(rows, 2).any()
-
-
-def test_degenerate_records_score_nothing() -> None:
-    for rows in (np.zeros((0, 3)), np.zeros((8, 3)), np.ones((8, 3))):
-        assert not top_two_scores(rows.astype(np.int16), pool(rows.astype(np.int16), 2)).any()
-    square = np.vstack([np.eye(2), [[1, 1], [2, 1]]]).astype(np.int16)
-    assert top_two_scores(square, pool(square, 2))[:2].tolist() == [
-        3,
-        0,
-    ]  # k = d: all records, less one in a line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,20 @@ from hypothesis import strategies as st
 
 from eigenveil.numerics.encoding import ExactSum, frozen
 from eigenveil.queries import (
-    Batch,
     ClippedSum,
     ColumnHistograms,
-    EigenvalueVotes,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
     Query,
-    ShuffledRecord,
     needs_all_rows,
 )
-from eigenveil.queries.gradients import pass_key
 from eigenveil.site import sums as row_sums
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
-from tests.support import DIGEST, a_field, every_query, random_rows
+from tests.support import every_query, random_rows
 
 UNITS = [64, 512, S]
 KINDS = every_query()
@@ -82,17 +78,6 @@ def test_a_sum_takes_each_row_once_from_the_front_to_the_back(name: str) -> None
     stored = Slices(rows)
     assert Site(stored, chunk=37).answer(query).tolist() == Site(rows).answer(query).tolist()
     assert stored.read in (0, len(rows))  # a count reads none
-
-
-def test_only_queries_by_record_content_need_all_rows() -> None:
-    plain = Gradient(spec=a_field(3, 1), radius=2**27)
-    assert not needs_all_rows(plain)
-    batch = Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
-    alone = replace(plain.spec, offset=0 * plain.spec.offset)
-    votes = EigenvalueVotes(spec=alone, edges=frozen([1]), subsets=4)
-    slot = ShuffledRecord(spec=plain.spec, radius=plain.radius, batch=batch)
-    dealt: list[Query] = [replace(plain, batch=batch), votes, slot]
-    assert all(needs_all_rows(query) for query in dealt)
 
 
 @settings(max_examples=30)

