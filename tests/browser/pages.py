@@ -14,7 +14,6 @@ Opened = Callable[..., Page]
 
 
 def no_serious_axe(page: Page) -> None:
-    """Nothing that axe calls serious or critical."""
     found = Axe().run(page).response["violations"]
     grave = [
         f"{each['id']} ({each['impact']}): {each['help']}: {[node['target'] for node in each['nodes']][:5]}"

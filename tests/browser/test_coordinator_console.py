@@ -69,8 +69,6 @@ class Running:
         return self.do(self.visits.rig.credentials(role, name, lift_denial=True))
 
     def begin_answering(self, columns: int) -> Any:
-        """Sites answer from now on; the future ends it by being cancelled."""
-
         async def serve() -> None:
             async with answering(self.sites, columns=columns):
                 await asyncio.Event().wait()
@@ -90,19 +88,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 async def submitted(visits: Visits, stored: Credentials, name: str) -> str:
-    """A study that nobody answers; its digest."""
     text = study_toml(name=name, columns=2, components=1, deadline_seconds=600.0)
     text = text.replace('"c0"', '"glucose"').replace('"c1"', '"sodium"')
     return await sent(visits, stored, text, name)
 
 
 async def sent(visits: Visits, stored: Credentials, text: str, submission: str) -> str:
-    """Sign and submit a study as its analyst's own machine does; its digest."""
     return await visits.rig.connect(stored).submit(text, submission, agreed=False)
 
 
 def visit(running: Running, opened: Opened, stored: Credentials, **more: Any) -> Page:
-    """A browser that holds a certificate."""
     certificate = {"origin": running.origin, "cert": stored.certificate, "key": stored.key}
     page = opened(
         ignore_https_errors=True, client_certificates=[certificate], base_url=running.origin, **more
@@ -112,7 +107,6 @@ def visit(running: Running, opened: Opened, stored: Credentials, **more: Any) ->
 
 
 def fill(page: Page, name: str) -> None:
-    """The form of a study about three columns."""
     page.goto("/submit")
     for column in ("glucose", "sodium", "creatinine"):
         page.get_by_role("checkbox", name=column).check()

@@ -14,7 +14,6 @@ from tests.core.test_released import simulation
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page of a study of three components."""
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render(simulation().document, public_key="ab" * 32))
     return path.as_uri()

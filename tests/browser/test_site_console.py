@@ -41,7 +41,6 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def enter(page: Page, link: str) -> str:
-    """In by the link; where the pages are."""
     page.goto(link)
     page.wait_for_url("**/")
     return page.url.rstrip("/")

@@ -19,17 +19,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tests.everything.results import (
-    FAILED,
-    GREEN,
-    NOT_RUN,
-    Result,
-    load,
-    machine,
-    page,
-    store,
-    summary,
-)
+from tests.everything.results import FAILED, GREEN, NOT_RUN, Result, load, machine, page, store, summary
 from tests.everything.rows import MINUTES, ROWS, Row
 from tests.everything.tree import ROOT, TABLE, commit, digest
 
@@ -56,14 +46,10 @@ def execute(command: tuple[str, ...], log: Path, seconds: float = 60 * MINUTES) 
     with log.open("wb") as out:
         # A group of its own: ending the row must end everything that it started.
         child = subprocess.Popen(
-            command,
-            cwd=ROOT,
+            command, cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name not in OUTER_MAKE},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
         try:
             return child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -84,7 +70,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def run(row: Row, build: Path) -> Result:
-    """Run one row and return its result."""
     record = partial(Result, commit=commit(), machine=machine(), inputs=digest(package=row.package))
     if reason := row.lacking():
         return record(outcome=NOT_RUN, detail=reason, seconds=0.0)
@@ -132,7 +117,6 @@ def everything(
 
 
 def status() -> str:
-    """Return whether docs/CHECKED.md is about this tree, and what it says."""
     text = (ROOT / TABLE).read_text() if (ROOT / TABLE).exists() else ""
     found = re.search(r"^Tree `(\w+)`: \*\*(.*)\*\*", text, re.MULTILINE)
     if found is None:
@@ -142,7 +126,6 @@ def status() -> str:
 
 
 def main() -> int:
-    """Run all rows, or those named by --only."""
     names = tuple(row.name for row in ROWS)
     parser = argparse.ArgumentParser(prog="python -m tests.everything", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW")

@@ -63,7 +63,6 @@ def load(path: Path, rows: tuple[Row, ...]) -> dict[str, Result]:
 
 
 def store(path: Path, results: Results) -> None:
-    """Write the results so that a later run goes on from them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = {name: asdict(result) for name, result in results.items()}
     path.with_suffix(".new").write_text(json.dumps(rows, indent=1))

@@ -54,12 +54,10 @@ def _torture() -> Iterator[Row]:
         rows.setdefault(check.folder if check.folder in rows else "others", []).append(name)
     for folder, names in rows.items():
         yield Row(
-            name=f"torture-{folder}",
-            command=("make", "torture", f"ARGS=--only {' '.join(names)}"),
+            name=f"torture-{folder}", command=("make", "torture", f"ARGS=--only {' '.join(names)}"),
             promise=f"what daemons must survive, at full scale: {', '.join(names)}",
-            lacking=partial(_lacking, names),
-            package="tests.torture",
-        )
+            lacking=partial(_lacking, names), package="tests.torture",
+        )  # fmt: skip
 
 
 def _lacking(checks: list[str]) -> str:

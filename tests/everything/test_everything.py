@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from tests.everything import __main__ as command
 from tests.everything.results import page
 from tests.everything.rows import ROWS, Row
 from tests.everything.tree import TABLE, digest
 from tests.repo.tree import ROOT
-from tests.torture.checks import CHECKS
 
 
 def shell(name: str, script: str, lacking: str = "") -> Row:
@@ -47,14 +43,6 @@ def test_a_second_run_goes_on_where_the_first_one_ended(tmp_path: Path) -> None:
         assert (tmp_path / "count").read_text().count("once") == runs
 
 
-def test_a_tree_that_changes_meanwhile_is_not_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    digests = iter(["before", "the row's", "after"])
-    monkeypatch.setattr(command, "digest", lambda package="": next(digests))
-    assert tried(tmp_path, shell("good", "exit 0")) == (False, "")
-
-
 def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     file, table = tmp_path / "a.py", tmp_path / TABLE
@@ -72,17 +60,12 @@ def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> N
 def test_a_package_depends_on_what_it_imports_and_on_no_other_test_or_page(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     files = {
-        "product.py": "",
-        "tests/data.json": "",
+        "product.py": "", "tests/data.json": "",
         "tests/many/run.py": "from tests.help import first\nCOMMAND = 'python -m tests.started'",
-        "tests/help/first.py": "import tests.second",
-        "tests/second.py": "",
-        "tests/started.py": "",
-        "tests/many/test_run.py": "import tests.other",
-        "tests/other.py": "",
-        "docs/page.rst": "",
+        "tests/help/first.py": "import tests.second", "tests/second.py": "", "tests/started.py": "",
+        "tests/many/test_run.py": "import tests.other", "tests/other.py": "", "docs/page.rst": "",
         "README.md": "",
-    }
+    }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -95,23 +78,6 @@ def test_a_package_depends_on_what_it_imports_and_on_no_other_test_or_page(tmp_p
     assert moved == set(files) - {"tests/many/test_run.py", "tests/other.py", "docs/page.rst", "README.md"}
 
 
-def test_a_row_is_run_again_only_when_a_file_changed_that_it_depends_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = {"": "whole", "tests.many": "part"}
-    for place in ("__main__", "results"):
-        monkeypatch.setattr(f"tests.everything.{place}.digest", lambda package="": now[package])
-    rows = [
-        replace(shell(name, f"echo once >> {tmp_path}/{name}.count; echo done"), package=package)
-        for name, package in (("alone", "tests.many"), ("all", ""))
-    ]
-    for change in ({}, {"": "another"}, {"": "a third", "tests.many": "another"}):
-        now |= change
-        tried(tmp_path, *rows)
-    counts = {row.name: (tmp_path / f"{row.name}.count").read_text().count("once") for row in rows}
-    assert counts == {"alone": 2, "all": 3}
-
-
 def test_every_row_is_a_command_of_the_makefile_and_of_the_page() -> None:
     targets = (ROOT / "Makefile").read_text()
     for row in ROWS:
@@ -119,8 +85,3 @@ def test_every_row_is_a_command_of_the_makefile_and_of_the_page() -> None:
     written = page("0" * 16, {})
     assert written.count("not run yet") == len(ROWS)
     assert "incomplete" in written
-
-
-def test_every_check_of_the_torture_is_in_one_row() -> None:
-    named = [name for row in ROWS if row.name.startswith("torture") for name in row.command[-1].split()[1:]]
-    assert sorted(named) == sorted(CHECKS)

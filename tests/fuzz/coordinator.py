@@ -43,13 +43,8 @@ from tests.support import a_hello, signed_by_analyst
 
 # Slow ones less often: these plan, or wait, or verify a signature.
 WEIGHTS = {
-    "SubmitStudy": 0.05,
-    "ExplainStudy": 0.05,
-    "WatchStudy": 0.3,
-    "Enrol": 0.3,
-    "Renew": 0.3,
-    "NextWork": 0.5,
-}
+    "SubmitStudy": 0.05, "ExplainStudy": 0.05, "WatchStudy": 0.3, "Enrol": 0.3, "Renew": 0.3, "NextWork": 0.5,
+}  # fmt: skip
 ANY_DIGEST = bytes(range(32))
 CALLERS = {
     **dict.fromkeys(SITES, Role.SITE),
@@ -81,14 +76,11 @@ class Call:
         return self._certificate.decode()
 
     async def abort(self, status: grpc.StatusCode, details: str, trailing_metadata: Any = ()) -> NoReturn:
-        """The error that a client would see."""
         raise error(Code(dict(trailing_metadata)[CODE_KEY]), details)
 
 
 @dataclass(slots=True)
 class Details:
-    """Which method is called."""
-
     method: str
     invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
 
@@ -253,7 +245,6 @@ async def _about_rounds(clients: Mapping[str, Client], round_query: RoundQuery) 
 
 
 def _signed(text: str) -> pb.SubmitStudyRequest:
-    """A study that its analyst signed."""
     plan = make_plan(
         parse_study(text), federation=FEDERATION, submission="mine", analyst=_caller("SubmitStudy")
     )

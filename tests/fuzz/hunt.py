@@ -73,7 +73,6 @@ class ChangedMeaning(Exception):
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """Memory of a process that is in RAM now."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

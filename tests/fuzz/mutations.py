@@ -215,7 +215,6 @@ SHAPES: tuple[Callable[[list[Field], int, random.Random], bytes], ...] = (
 
 
 def _stranger(rng: random.Random) -> bytes:
-    """A field that the message may not know."""
     number = rng.choice((1, 2, 4, 7, 30, 1000, 2**29 - 1))
     kind = rng.choice((VARINT, FIXED64, BYTES, FIXED32))
     values = {VARINT: rng.choice(WORDS), FIXED64: rng.randbytes(8), FIXED32: rng.randbytes(4)}

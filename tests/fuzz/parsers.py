@@ -82,7 +82,6 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
 
 
 def _as_text(data: bytes, rng: random.Random) -> bytes:
-    """Mostly text with other words; sometimes no text at all."""
     if rng.random() < 0.2:
         return mutate_bytes(data, rng)
     return mutate_text(data.decode(), rng).encode(errors="surrogatepass")
@@ -162,7 +161,6 @@ def _document() -> bytes:
 
 
 async def _release(data: bytes) -> None:
-    """A file as it is; and one that somebody signed who signs anything."""
     try:
         statement = json.loads(data)
         signed = signed_bundle(statement, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())

@@ -82,7 +82,6 @@ class Lines(logging.Handler):
 
 @contextmanager
 def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
-    """Every message that a coordinator sends, and what each has to survive."""
     folder.mkdir(parents=True, exist_ok=True)
     stage, lines, logger = (
         a_stage(folder, secrecy=TrustRules(trust=KNOWN)),
@@ -110,7 +109,6 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
 
 
 def query_seeds() -> tuple[bytes, ...]:
-    """One query of every kind, and the stored vectors."""
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
     part = Batch(first_round=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
@@ -123,7 +121,6 @@ def query_seeds() -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=1)
 def _originals() -> dict[str, bytes]:
-    """What the digest of every seed stands for."""
     messages = map(pb.Query.FromString, query_seeds())
     return {query_from_proto(message).digest: _canonical(message) for message in messages}
 
@@ -178,7 +175,6 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
 
 
 def mutate_json(data: bytes, rng: random.Random) -> bytes:
-    """Canonical JSON of another value, or text that is no JSON."""
     text = mutate_text(data.decode(), rng)
     if rng.random() < 0.7:
         return text.encode(errors="replace")
@@ -240,7 +236,6 @@ async def _feed_set(peers: Peers, feed: Any, data: bytes) -> None:
 
 
 async def _feed_list(data: bytes) -> None:
-    """A list of authorities, before anybody asks who signed it."""
     if list_from_json(data).to_json() != data:
         raise ChangedMeaning("an accepted list is written otherwise than it was read")
 
@@ -272,7 +267,6 @@ def _decoded(answer: Any) -> Kind:
 
 
 def _filled(kind: type[Message], depth: int = 3) -> Message:
-    """A message in which every field holds something."""
     message = kind()
     for one in kind.DESCRIPTOR.fields:
         if one.message_type is not None:

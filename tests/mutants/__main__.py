@@ -105,7 +105,6 @@ def report(mutants: tuple[Mutant, ...], jobs: int, *, third: bool = False) -> bo
 
 
 def main() -> int:
-    """All faults, or those of the claims named by --only, or a third."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="CLAIM", help="such as P13, R19 or TM9")
     parser.add_argument("--third", action="store_true", help="a third of the rows, by the digest of the tree")

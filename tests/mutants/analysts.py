@@ -28,9 +28,9 @@ FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_s
 OF_ANALYSTS: tuple[Mutant, ...] = (
     # ---- the key
     of("R30", KEYS, "if self.path.is_symlink():", "if False:",
-       f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced"),
+       f"{KEY}::test_a_linked_key_is_neither_followed_nor_replaced"),
     of("R30", KEYS, "self.path.is_symlink() or path_exists", "path_exists",
-       f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced[a link to nothing]"),
+       f"{KEY}::test_a_linked_key_is_neither_followed_nor_replaced[a link to nothing]"),
     of("R30", KEYS, "holder != (self.owner.federation, self.owner.name)", "False",
        f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
     of("R30", KEYS, "read_secret(self.path)", "self.path.read_bytes()",
@@ -62,9 +62,9 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "        notify(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
-       f"{TEST_STUDIES}::test_a_person_is_asked_before_anything_is_signed"),
+       f"{TEST_STUDIES}::test_a_signature_needs_a_confirmation"),
     of("R31", f"{ANALYST}/studies.py", "not (yes or is_interactive(as_json))", "False",
-       f"{TEST_STUDIES}::test_where_nobody_can_be_asked_the_signature_must_be_agreed_to"),
+       f"{TEST_STUDIES}::test_without_a_terminal_a_signature_needs_yes"),
     of("R31", f"{ANALYST}/python/study.py", "        notify(proposal.summary)\n", "",
        f"{TESTS}/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
@@ -74,9 +74,9 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{TESTS}/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", CLIENT, ". {proposal.resubmission_message}", "",
-       f"{SIGNED}::test_after_a_signature_every_refusal_says_under_which_id_to_submit_again"),
+       f"{SIGNED}::test_refusal_after_a_signature_names_the_submission_id"),
     of("R31", CLIENT, "EigenveilError as problem:  # whatever", "RequestError as problem:  #",
-       f"{SIGNED}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"),
+       f"{SIGNED}::test_another_plan_than_the_signed_one_is_reported"),
     of("R31", CLIENT, "store_submission(self._identity.folder, proposal.signed_submission, time.time())",
        "pass", f"{SIGNED}::{STORED}"),
     of("R31", PROPOSAL, "submission: {plan.submission}, good", "good", f"{SIGNED}::{STORED}"),
@@ -95,14 +95,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "in open_ids if one not in listed)", "in open_ids)",
        f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
     of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
-       f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
+       f"{SIGNED}::test_a_signature_expires_within_the_sites_limit"),
     # ---- what a release and a draft claim
     of("R31", f"{ANALYST}/release_files.py", "fingerprint == asker.fingerprint", "analyst == asker.analyst",
        f"{TESTS}/releases/test_own_key.py"
-       "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
+       "::test_a_release_in_ones_own_name_needs_ones_own_key"),
     of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
        f"{TESTS}/releases/test_own_key.py"
-       "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
+       "::test_unchecked_or_nameless_release_accuses_no_analyst"),
     of("R31", ASKED, "text=words, checked=False)", "text=words)",
        f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),

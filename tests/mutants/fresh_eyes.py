@@ -69,7 +69,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "tests/client/site/peers/test_keys.py"
        "::test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence"),
     of("TM39", "client/eigenveil_client/records/isolated/process.py", "                item_bytes += size\n",
-       "", "tests/client/records/apart/test_words.py::test_all_that_a_reader_says_is_bounded_together"),
+       "", "tests/client/records/isolated/test_words.py::test_all_messages_of_a_reader_are_bounded_in_sum"),
     of("P31", "secure_aggregation/masking.py", "(0, values.size, AT_ONCE):",
        "(0, values.size, AT_ONCE):\n        stream = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()",
        "tests/core/secure_aggregation/test_masks_cancel.py"
@@ -98,14 +98,14 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        f"{AGGREGATION}::test_concatenated_answers_are_in_the_order_of_site_names"),
     of("P30", "client/eigenveil_client/records/scratch_files.py", "size and not window.in_use", "size",
        "tests/client/records/overflow/test_grid_file.py"
-       "::test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so"),
+       "::test_slices_in_order_are_the_rows"),
     of("TM37", f"{SITE}/state/store.py",
        "        if self.egress.has_rows(digest, change):\n            return\n", "",
        "tests/client/site/state/test_declined_plans.py"
        "::test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends"),
     of("TM39", "client/eigenveil_client/records/sources/columnar.py", "rows != file.metadata.num_rows",
        "False", "tests/client/records/sources/test_columnar.py"
-       "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
+       "::test_a_misstated_row_count_is_refused"),
     of("R10", f"{SERVER}/rounds/round.py", "(sites)\n        self._update_ready()", "(sites)",
        "tests/server/studies/test_study_run.py::test_a_round_is_ready_when_nobody_is_awaited"),
     of("TM18", f"{FRONT}/quota.py", "return idle and not self.open", "return idle",

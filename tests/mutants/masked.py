@@ -44,7 +44,7 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", "protocol/query_limits.py", "attempt_number <= paid", "paid",
        f"{TEST_ATTEMPTS}::test_a_pass_is_charged_as_often_as_its_most_attempted_batch"),
     of("P31", f"{SITE}/daemon/round_checks.py", "        if unknown:\n", "        if False:\n",
-       f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
+       f"{AT_SITE}::test_no_answer_is_masked_for_an_unconfirmed_card"),
     of("P33", f"{SITE}/state/outgoing.py", "round_query, cost, also",
        "round_query, type(cost)(micro_rho=0), also",
        f"{AT_SITE}::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),

@@ -38,7 +38,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
     of("P33", ROUNDS, "max(answered, default=0) < number", "number",
        f"{MASKED}::test_an_earlier_attempt_is_not_answered_any_more"),
     of("P33", ATTEMPTS, "        self.forget(attempt.plan, change)\n", "",
-       f"{TEST_ATTEMPTS}::test_later_answer_deletes_bytes_and_keeps_signatures"),
+       f"{TEST_ATTEMPTS}::test_later_answer_deletes_only_bytes"),
     of("P33", BOOKS, "self.attempts.save(proved, answer, change)", "pass",
        f"{MASKED}::test_repeated_attempt_gets_the_same_bytes_without_a_charge"),
     of("P33", BOOKS, "self._next_attempt(round_query), len", "1, len",

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Mutant, of
 
 RECORDS = "client/eigenveil_client/records"
 PERSON_DECLINES = "tests/client/records/recoding/test_blocks.py"
-BITES = "tests/client/records/apart/test_reader.py"
-WORDS = "tests/client/records/apart/test_words.py"
+BITES = "tests/client/records/isolated/test_reader.py"
+WORDS = "tests/client/records/isolated/test_words.py"
 SQLITE = "tests/client/records/sources/test_sqlite.py"
 CONFINED = "common/eigenveil_common/process_limits.py"
 OF_CONFINED = "tests/common/test_confined.py"
@@ -19,11 +19,11 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "nulls(len(words), pa.float64())", "tests/client/records/test_records.py"
        "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
     of("P30", f"{RECORDS}/recoding/persons.py", "np.array([*found, NO_PERSON]", "np.array([*found, 0]",
-       f"{PERSON_DECLINES}::test_records_are_what_each_persons_rows_say"),
+       f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
     of("P30", GATHER, " | ((moment == stored) & (value < self._values[person_numbers]))", "",
-       f"{PERSON_DECLINES}::test_records_are_what_each_persons_rows_say"),
+       f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
     of("P30", GATHER, "named & ~np.", "~np.",
-       f"{PERSON_DECLINES}::test_records_are_what_each_persons_rows_say"),
+       f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
     of("P30", GATHER, "(low >> WIDE) + (high & MASK)", "high & MASK",
        "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
     of("P30", GATHER, "grown[self._first - first :]", "grown[:]",
@@ -40,9 +40,9 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", f"{RECORDS}/isolated/fork_server.py", ', "MALLOC_MMAP_THRESHOLD_": "131072"', "",
        f"{BITES}::test_a_file_of_many_columns_is_read_in_little_memory"),
     of("TM39", f"{RECORDS}/sources/delimited.py", "        except MemoryError:\n            raise\n", "",
-       f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
+       f"{BITES}::test_a_lack_of_memory_is_no_unreadable_file"),
     of("TM39", f"{RECORDS}/tables/cells.py", "    except MemoryError:\n        raise\n", "",
-       f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
+       f"{BITES}::test_a_lack_of_memory_is_no_unreadable_file"),
     of("TM39", f"{RECORDS}/isolated/frames.py", "if block.size", "if not block.size",
        f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
     of("TM39", f"{RECORDS}/isolated/frames.py", " or size > MAX_JSON_BYTES", "",
@@ -56,16 +56,16 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{WORDS}::test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon"),
     of("TM39", f"{RECORDS}/isolated/program.py",
        "        limit_resources(memory=request.memory, seconds=request.seconds)\n", "",
-       f"{BITES}::test_a_reader_that_takes_too_much_memory_is_told_as_such"),
+       f"{BITES}::test_a_reader_over_its_memory_limit_is_reported"),
     of("TM39", f"{RECORDS}/isolated/program.py", "        _change_folder(request.begins)\n", "",
-       f"{BITES}::test_a_relative_path_begins_where_whoever_asks_is_now"),
+       f"{BITES}::test_a_relative_path_follows_the_working_folder"),
     of("TM39", f"{RECORDS}/isolated/fork_server.py", "time.sleep(min(pause, remaining))", "time.sleep(pause)",
-       "tests/client/records/apart/test_fork_server.py"
-       "::test_a_reader_that_never_ends_is_waited_for_no_longer_than_is_said"),
+       "tests/client/records/isolated/test_fork_server.py"
+       "::test_waiting_for_a_reader_ends_at_its_limit"),
     of("TM39", f"{RECORDS}/isolated/fork_server.py", "                    self._send(_bytes(-pid), [])\n", "",
-       f"{BITES}::test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting"),
+       f"{BITES}::test_a_stuck_reader_delays_no_other"),
     of("TM39", PROCESS, "and how != RUNNING else", "else",
-       f"{BITES}::test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting"),
+       f"{BITES}::test_a_stuck_reader_delays_no_other"),
     of("TM39", f"{RECORDS}/sources/view.py", "*SQLITE, BED, *ZARR)", "*SQLITE, BED, *ZARR, '.dta')",
        f"{BITES}::test_a_good_file_of_every_ending_is_there_to_be_damaged"),
     of("TM39", f"{RECORDS}/sources/columnar.py", "_without_text(column).validate(full=True)", "pass",
@@ -88,17 +88,17 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", f"{RECORDS}/sources/databases.py", "not found.startswith(NO_COLLATION)", "found",
        f"{SQLITE}::test_what_only_another_program_can_sort_or_compute_is_no_damage"),
     of("TM39", f"{RECORDS}/sources/databases.py", "        if found is None:\n", "        if True:\n",
-       f"{SQLITE}::test_damage_is_seen_beside_it_and_told"),
+       f"{SQLITE}::test_damage_is_found_and_refused"),
     of("TM39", "client/eigenveil_client/site/daemon/decisions.py", ', "type": problem.kind}', "}",
-       f"{WORDS}::test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone"),
+       f"{WORDS}::test_an_unexpected_error_is_logged_by_class_alone"),
     of("TM39", PROCESS, "not CLASS_NAME.fullmatch(kind)", "False",
        f"{WORDS}::test_a_reader_that_lies_is_not_believed"),
     of("TM39", PROCESS, "config.source.resolve().parent,", "config.source.absolute().parent,",
        f"{BITES}::test_a_linked_database_in_wal_mode_is_read_where_it_is"),
     of("TM39", f"{RECORDS}/isolated/reader.py", "self._records > self._most", "False",
-       f"{WORDS}::test_more_records_than_there_may_be_are_not_kept"),
+       f"{WORDS}::test_records_beyond_the_limit_are_refused"),
     of("TM39", "client/eigenveil_client/site/config.py", "        config.policy.maximum_records,\n", "",
-       "tests/client/site/engine/test_local.py::test_more_records_than_the_site_ever_has_are_not_held"),
+       "tests/client/site/engine/test_local.py::test_records_beyond_the_sites_maximum_are_refused"),
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),', "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),

@@ -21,7 +21,7 @@ TEST_DECLINED_PLANS = f"{AT_SITE}/state/test_declined_plans.py"
 TEST_SIGNED_STUDIES = "tests/server/rpc/test_signed_studies.py"
 OTHER = f"{CARDS}::test_an_authorization_of_anything_else_is_refused"
 UNFOLLOWED = f"{CARDS}::test_a_plan_of_another_study_is_refused"
-HEARD = f"{AT_SITE}/analysts/test_digits.py::test_unconfirmed_fingerprint_is_in_no_output"
+HEARD = f"{AT_SITE}/analysts/test_digits.py::test_an_unconfirmed_fingerprint_is_in_no_output"
 FATES = f"{RULES}::test_unsigned_study_is_refused_after_any_pin"
 SUBMITTED = f"{TEST_SIGNED_STUDIES}::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
@@ -83,7 +83,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "            self._store.confirmed.note_and_require(identity.folder)\n", "",
        f"{KEPT}::test_a_daemon_does_not_start_without_them"),
     of("R31", f"{SITE}/commands/key_card_commands.py", "store.confirmed.note(kind)", "pass",
-       f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
+       f"{KEPT}::test_a_lost_confirmation_fails_the_check"),
     of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
        f"{KEPT}::test_roster_link_is_neither_followed_nor_replaced"),
     of("R31", f"{SITE}/daemon/worker.py", "PeerChanged | RosterUnusable", "PeerChanged",
@@ -128,17 +128,17 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS,
        "analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())"
        "\n        self._require_policy(plan)\n        self", "self._require_policy(plan)\n        self",
-       f"{RULES}::test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more"),
+       f"{RULES}::test_pending_unsigned_study_is_refused_under_auto_approval"),
     of("R31", AGREEMENTS, "self._policy.approval is Approval.MANUAL and problem", "problem",
        f"{RULES}::test_where_the_rules_decide_a_new_analyst_is_declined"),
     of("R31", f"{SITE}/commands/consent.py",
        "    analysts.require(config.identity, plan, received.signed, store.clock_time())\n", "",
-       f"{RULES}::test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not"),
+       f"{RULES}::test_late_or_unsigned_approval_is_refused"),
     of("R31", PLANS, "change.execute(used, received.submission_key)", "False", ONCE),
     of("R31", TRUST, "content().ever_confirmed", "confirmed()",
        f"{TRUSTED}::test_central_study_is_declined_after_a_confirmed_peer"),
     of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
-       f"{TRUSTED}::test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered"),
+       f"{TRUSTED}::test_site_toml_may_allow_both_trusts"),
     of("R31", AGREEMENTS, "        peers.require_trust(self._member.folder, plan, self._policy.secrecy)\n",
        "", f"{TRUSTED}::test_central_study_ends_once_a_peer_is_confirmed"),
     of("R31", f"{SITE}/commands/consent.py",
@@ -154,7 +154,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/state/store.py", "        return self._clock()\n", "        return self.now()\n",
        f"{CLOCKS}::test_signatures_hold_again_once_a_fast_clock_is_right"),
     of("R31", PLANS, "0 if received.signed is None else received.signed.read().expires", "0",
-       f"{TEST_DECLINED_PLANS}::test_id_of_a_signed_unanswered_study_lasts_as_its_signature"),
+       f"{TEST_DECLINED_PLANS}::test_unanswered_id_lasts_as_its_signature"),
     of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
        f"{TEST_DECLINED_PLANS}::test_ids_of_unsigned_unanswered_studies_are_deleted"),
     of("R31", PLANS, "(analyst, submission, plan) = (?, ?, ?)", "(analyst, submission) = (?, ?) OR plan = ?",
@@ -163,13 +163,13 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R29", f"{SITE}/state/outgoing.py", "            known()\n", "",
        f"{CLOCKS}::test_no_answer_is_masked_for_a_removed_peer"),
     of("R31", f"{SITE}/daemon/worker.py", "round=reply.round, code=reason)", "round=reply.round)",
-       f"{CLOCKS}::test_committed_answer_is_held_back_once_void"),
+       f"{CLOCKS}::test_committed_answer_is_not_sent_once_void"),
     of("R31", f"{SITE}/state/outgoing.py", "        self.require(round_query.plan_digest)\n", "",
        f"{CLOCKS}::test_exact_answer_is_not_committed_once_its_signature_is_void"),
     of("R31", f"{SITE}/daemon/worker.py", "replace(store.outgoing, require=self._decisions.agreed)",
-       "store.outgoing", f"{CLOCKS}::test_masked_answer_is_not_committed_once_void"),
+       "store.outgoing", f"{CLOCKS}::test_a_masked_answer_is_not_committed_once_void"),
     of("R31", AGREEMENTS, "agreed(digest)", "accepted(digest)",
-       f"{CLOCKS}::test_committed_answer_is_held_back_once_void"),
+       f"{CLOCKS}::test_committed_answer_is_not_sent_once_void"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py", "        check_authorization(signed, plan, at / 1000)\n",
        "", SUBMITTED),

@@ -211,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "typical_sine(tilts)", "tests/core/algorithms/test_stated_error.py"
        "::test_where_the_components_are_noise_the_stated_error_says_so[Algorithm.REFINED_COV]"),
     of("P25", REFINEMENT_PY, "_nearest(axes[:, :k])[:, :m]", "axes[:, :m]",
-       f"{TEST_OWN_SESSION}::test_two_builds_of_blas_ask_the_same"),
+       f"{TEST_OWN_SESSION}::test_two_builds_of_blas_make_the_same_queries"),
     of("P7", REFINEMENT_PY, "left / steps", "left",
        f"{REFINEMENT}::test_whatever_is_released_the_budget_holds_and_the_result_is_defined"),
     # ---- a site asks itself

@@ -25,15 +25,9 @@ LINT = "lint-imports"
 SECONDS = 240  # that one test may take; all of them together five times that
 # pytest loads what the tests need, and no other plugin that is installed.
 PLUGINS = (
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "_hypothesis_pytestplugin",
-    "-p",
-    "pytest_timeout",
-    "-p",
+    "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p",
     "anyio.pytest_plugin",
-)
+)  # fmt: skip
 PYTEST = (sys.executable, "-m", "pytest", "-q", *PLUGINS)
 
 
@@ -68,11 +62,8 @@ def missing(tree: Path, tests: Iterable[str]) -> set[str]:
 def _called(command: list[str], tree: Path, seconds: float) -> tuple[int | None, str]:
     slots = os.pathsep.join(str(tree / package) for package in PACKAGES)
     environment = {
-        **os.environ,
-        "PYTHONPATH": slots,
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
+        **os.environ, "PYTHONPATH": slots, "OPENBLAS_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # fmt: skip
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is compiled once is linked into every copy
     try:
         done = subprocess.run(

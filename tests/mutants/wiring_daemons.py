@@ -28,10 +28,7 @@ ENDLESS = f"{AT_SITE}/daemon/test_own_session.py::test_refused_statements_fill_n
 GUESSES = f"{ODDS}::test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up"
 DENIED = f"{TEST_MASKED_ROUNDS}::test_a_site_that_is_denied_is_in_no_later_set_that_is_charged"
 EXPLAINED = f"{TEST_ANALYSTS}::test_what_would_not_be_taken_is_not_explained_either"
-ENCRYPTED = (
-    f"{AT_SITE}/engine/test_dask.py"
-    "::test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else"
-)
+ENCRYPTED = f"{AT_SITE}/engine/test_dask.py::test_a_connection_is_encrypted_and_its_key_is_private"
 
 OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     # ---- what a site charges, keeps and lets leave
@@ -57,7 +54,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "::test_pending_study_that_breaks_a_new_rule_is_refused_automatically"),
     of("P31", f"{SITE}/daemon/decisions.py", "_require_peers(plan)\n        self.", "",
        f"{AT_SITE}/peers/test_trust.py"
-       "::test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more"),
+       "::test_pending_study_with_unconfirmed_peers_is_refused_under_auto_approval"),
     of("P25", f"{SITE}/daemon/round_checks.py", "stated.plan != self._plan.digest or ", "",
        f"{ENDLESS}[rounds of other plans]"),
     of("P25", f"{SITE}/daemon/round_checks.py", " or stated.round >= MAX_ROUNDS", "",
@@ -66,14 +63,14 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.study.attempts", "False",
        f"{LET_GO}[last attempt]"),
     of("TM6", f"{SITE}/state/coordinator_statements.py", "[0][0]) < MOST_REFUSED_ATTEMPTS:", "[0][0]) >= 0:",
-       f"{ATTEMPTS}::test_of_what_was_refused_a_few_are_kept_and_each_once"),
+       f"{ATTEMPTS}::test_refused_attempts_are_bounded_and_distinct"),
     of("TM13", f"{SITE}/state/egress.py", ", round_query.digest", ', ""',
        f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),
     of("P8", f"{SITE}/state/rollback.py", "checkpoint.federation != federation", "False",
        f"{TEST_STORE}::test_what_the_federation_did_not_sign_changes_nothing"),
     of("P8", f"{SITE}/state/rollback.py", "(not parted and _may_follow(checkpoint, stored[1]))",
        "_may_follow(checkpoint, stored[1])",
-       f"{TEST_STORE}::test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it"),
+       f"{TEST_STORE}::test_a_coordinator_that_reports_lost_rows_is_refused"),
     of("TM33", f"{SITE}/roster/roster.py", "status is PinStatus.CONFIRMED\n", "card\n",
        f"{AT_SITE}/peers/test_keys.py::test_card_is_confirmed_once_a_person_enters_its_fingerprint"),
     of("TM33", f"{SITE}/roster/roster.py", "\n            write(content)", "\n                write(content)",
@@ -126,7 +123,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),
     of("TM20", f"{COMMON}/web/sessions.py", 'headers.get("sec-fetch-site", "same-origin") != "same-origin"',
        "False",
-       "tests/common/web/test_application.py::test_a_form_from_another_origin_or_too_long_is_refused"),
+       "tests/common/web/test_application.py::test_a_form_of_another_origin_or_too_long_is_refused"),
     of("TM37", f"{SERVER}/storage/study_writes.py",
        "quota.check(recent_submissions(change.execute, stored.analyst, stored.submitted_at), stored.size)",
        "pass", f"{TEST_SUBMISSIONS}::test_a_day_is_counted_back_from_each_submission"),
@@ -152,7 +149,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "self._stored_state()",
        f"{AT_SITE}/daemon/test_sender.py::test_request_for_work_takes_constant_database_queries"),
     of("TM37", DECLINED_PLANS, "OTHERS if full else analyst", "analyst",
-       f"{PROOFS}::test_invented_names_are_counted_together_by_day"),
+       f"{PROOFS}::test_invented_names_are_counted_as_one_by_day"),
     of("TM38", f"{SITE}/daemon/decisions.py", "proof=proof, named=named", "proof=None",
        f"{PROOFS}::test_plan_in_a_pinned_name_without_its_key_is_stored"),
     of("TM38", f"{SITE}/daemon/decisions.py", "            proof = None\n", "",
@@ -163,11 +160,11 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM38", RULE, "ever_confirmed(folder, plan.analyst) and not", "not",
        f"{PROOFS}::test_decline_without_proof_leaves_a_digest_alone"),
     of("TM38", RULE, "(folder, plan.analyst) and not signed_before", "(folder, plan.analyst)",
-       f"{PROOFS}::test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody"),
+       f"{PROOFS}::test_a_signature_from_before_a_rotation_is_no_proof"),
     of("TM38", RULE, "        and now < one.until + MAX_AUTHORIZATION_SECONDS\n", "",
-       f"{PROOFS}::test_late_signature_of_a_removed_key_is_a_proof"),
+       f"{PROOFS}::test_late_signature_of_a_removed_key_is_proof"),
     of("TM38", RULE, "confirmed is not None\n        and one.", "",
-       f"{PROOFS}::test_late_signature_of_a_removed_key_is_a_proof"),
+       f"{PROOFS}::test_late_signature_of_a_removed_key_is_proof"),
     of("TM38", f"{SITE}/daemon/decisions.py", "{Code.UNSIGNED, Code.UNCONFIRMED}", "{Code.UNCONFIRMED}",
        f"{PROOFS}::test_unsigned_study_is_alarmed_once_after_a_confirmed_key"),
     of("TM38", f"{SITE}/daemon/decisions.py", "{Code.UNSIGNED, Code.UNCONFIRMED}", "{Code.UNSIGNED}",

@@ -20,39 +20,32 @@ from tests.torture.networks import nets
 
 
 class Check(NamedTuple):
-    """The folder of a check, its number in the table, and its title."""
-
     folder: str
     number: int
     title: str
 
 
 CHECKS = {
-    "kills": Check("crashes", 1, "kill -9 at failpoints"),
-    "power": Check("crashes", 2, "power cuts"),
+    "kills": Check("crashes", 1, "kill -9 at failpoints"), "power": Check("crashes", 2, "power cuts"),
     "disk_errors": Check("crashes", 2, "disk errors"),
     "checkpoints": Check("crashes", 2, "restored coordinator"),
     "charges": Check("crashes", 3, "two processes, one budget"),
     "certificates": Check("peers", 4, "bad certificates"),
-    "calls": Check("peers", 5, "every call by every role"),
-    "messages": Check("peers", 6, "mutated messages"),
-    "http2": Check("front", 6, "malformed HTTP/2"),
-    "exhaustion": Check("front", 6, "exhaustion"),
+    "calls": Check("peers", 5, "every call by every role"), "messages": Check("peers", 6, "mutated messages"),
+    "http2": Check("front", 6, "malformed HTTP/2"), "exhaustion": Check("front", 6, "exhaustion"),
     "denial": Check("front", 6, "denial by one certificate"),
     "all_limits": Check("front", 6, "all limits at once"),
     "declined_floods": Check("front", 6, "declined floods"),
     "unread_replies": Check("front", 6, "unread replies"),
     "console_strangers": Check("front", 6, "console strangers"),
     "programs": Check("programs", 7, "random programs of faults"),
-    "networks": Check("networks", 8, "bad networks"),
-    "markers": Check("peers", 9, "patient markers"),
+    "networks": Check("networks", 8, "bad networks"), "markers": Check("peers", 9, "patient markers"),
     "malicious": Check("peers", 10, "malicious coordinator"),
     "sets": Check("masked", 11, "malicious coordinator, masked"),
     "walk": Check("masked", 11, "walks through attempts"),
-    "federation": Check("masked", 11, "masked federation"),
-    "exact": Check("masked", 11, "exact answers"),
+    "federation": Check("masked", 11, "masked federation"), "exact": Check("masked", 11, "exact answers"),
     "damaged_records": Check("records", 12, "damaged records"),
-}
+}  # fmt: skip
 # They measure latency, which whatever runs beside them would change.
 ALONE = ("damaged_records", *(name for name, one in CHECKS.items() if one.folder == "front"))
 # The longest of the others, which begin first: else one of them would run on when all else is done.

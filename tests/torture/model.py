@@ -31,8 +31,6 @@ class Charge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedRelease:
-    """One stored release."""
-
     query: str
     micro_rho: int
     present: tuple[str, ...]
@@ -57,7 +55,6 @@ class Snapshot:
 
 
 def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
-    """Read the databases, which their daemons may hold open."""
     doubled: list[str] = []
     asked, answered = {}, {}
     for name, path in sites.items():
@@ -71,17 +68,11 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
         members = {(row[0], row[1]): tuple(sorted(json.loads(row[2])["members"])) for row in last}
         studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
     return Snapshot(
-        charged=charged,
-        sealed=releases,
-        states={digest: state for digest, state, _ in studies},
-        bundles={digest: release for digest, _, release in studies if release is not None},
-        asked=asked,
-        paid={name: _charges(path, name, doubled) for name, path in sites.items()},
-        doubled=tuple(doubled),
-        fixed=fixed,
-        members=members,
-        answered=answered,
-    )
+        charged=charged, sealed=releases, states={digest: state for digest, state, _ in studies},
+        bundles={digest: release for digest, _, release in studies if release is not None}, asked=asked,
+        paid={name: _charges(path, name, doubled) for name, path in sites.items()}, doubled=tuple(doubled),
+        fixed=fixed, members=members, answered=answered,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -143,7 +134,6 @@ class Witness:
     looks: int = 0
 
     def look(self, now: Snapshot) -> None:
-        """Hold one snapshot against the rules and against all before."""
         self.looks += 1
         self._notify(now.doubled)
         for place, sealed in now.sealed.items():

@@ -84,7 +84,6 @@ class Command:
         return process
 
     def result(self) -> dict[str, Any] | None:
-        """The line that it has printed, if it has."""
         if not self.out.exists() or b"\n" not in (message := self.out.read_bytes()):
             return None
         found: dict[str, Any] = json.loads(message.splitlines()[-1])
@@ -132,7 +131,6 @@ class Early(datetime):
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-        """The time, or a time at which every certificate is due."""
         if time.monotonic() < cls.next_ahead:
             return datetime.now(tz)
         cls.next_ahead = time.monotonic() + RENEWS_EVERY

@@ -62,7 +62,6 @@ STORES = {"exact": exact, "careless": careless}
 
 
 def _process(kind: str, where: Path | str, process: int, tries: int, budget: int) -> int:
-    """How many charges of this process's clients succeeded."""
     place = Place(where)
     charge = STORES[kind](place.open(LEDGER), budget)
     start = threading.Barrier(CLIENTS // PROCESSES)
@@ -112,14 +111,10 @@ def places() -> Iterator[dict[str, Callable[[], Path | str]]]:
     """By the name of each database, how to get an empty one."""
     with tempfile.TemporaryDirectory() as folder, cluster.running() as server:
         files = iter(range(1_000))
-        yield {
-            "SQLite": lambda: Path(folder) / f"{next(files)}.db",
-            "PostgreSQL": server.database,
-        }
+        yield {"SQLite": lambda: Path(folder) / f"{next(files)}.db", "PostgreSQL": server.database}
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """32 clients x 500 charges against a budget that admits 1,000."""
     if cluster.missing():
         return [cluster.missing()], ""
     budget, tries = max(20, 2 * round(500 * scale)), max(20, round(500 * scale))

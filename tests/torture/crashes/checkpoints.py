@@ -30,7 +30,6 @@ STUDY = study_toml(sites=SITES, deadline_seconds=20.0)
 
 
 async def study(here: Federation, name: str) -> int:
-    """Run one to its end; its last state."""
     async with Analyst(here.analyst) as analyst:
         plan, _ = await analyst.submit(STUDY, name)
         events = [event async for event in analyst.watch(bytes.fromhex(plan.digest))]
@@ -52,7 +51,6 @@ def _number(here: Federation, statement: str) -> int:
 
 
 async def waits(here: Federation) -> int:
-    """For how many sites' checkpoints it waits."""
     return await asyncio.to_thread(_number, here, "SELECT COUNT(*) FROM awaited_checkpoints")
 
 
@@ -64,7 +62,6 @@ async def back_up(here: Federation, name: str) -> str:
 
 
 async def put_back(here: Federation, source: str) -> None:
-    """Replace the coordinator by what its backup restores."""
     here.stop([COORDINATOR])
     folder = here.folder / COORDINATOR
     shutil.rmtree(folder)
@@ -95,7 +92,6 @@ async def refuses(here: Federation) -> list[str]:
 
 
 async def accepts(here: Federation, owed: int) -> list[str]:
-    """Accept the loss, site by site, and run one more study; what is wrong."""
     found, before = [], rounds(here)
     for _ in SITES:  # each may hold a later checkpoint than the one that stopped the coordinator last
         if code := await here.done(COORDINATOR, "accept-loss", "--config", here.config(COORDINATOR)):
@@ -171,7 +167,6 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """All of it; at a small scale only what the restore command makes."""
     quick = mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-checkpoints-") as folder, quick:
         found = asyncio.run(_all(Path(folder), (False, True) if scale >= 1 else (False,)))

@@ -48,8 +48,6 @@ CONFIG = "coordinator.toml"
 
 
 class Choice(NamedTuple):
-    """Whose disk fails, how, and at which call."""
-
     who: str
     kind: Kind
     at: int
@@ -63,7 +61,6 @@ class Told:
     bundles: dict[str, bytes] = field(default_factory=dict)
 
     def lost(self, config: Config) -> list[str]:
-        """What of it is not on the disk."""
         store = open_store(config.store)
         try:
             studies, ledger = Studies(store.reader), LedgerStore(store.writer, config.budget, lambda: 0)
@@ -90,8 +87,6 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A federation that is copied for every fault, and who calls it."""
-
     folder: Path
     sites: Mapping[str, Credentials]
     analyst: Credentials
@@ -118,7 +113,6 @@ async def _ended(process: ForkServerProcess, fault: Fault) -> None:
 
 
 def _went_on(process: ForkServerProcess, fault: Fault, who: str) -> list[str]:
-    """What is wrong with a process that had to be ended."""
     process.kill()
     process.join()
     seen = "the process went on" if fault.told.exists() else "the fault was not met"
@@ -138,7 +132,6 @@ async def _studies(analyst: Client, result: Told) -> None:
 
 
 async def _calls(command: Command, ended: asyncio.Task[None], made: Template, result: Told) -> None:
-    """Be the sites and the analyst until the process has ended."""
     while command.result() is None and not ended.done():
         await asyncio.sleep(GLANCE)
     serving = command.result()
@@ -163,7 +156,6 @@ def _connect(port: int, stored: Credentials) -> Client:
 
 
 async def coordinator(made: Template, folder: Path, fault: Fault) -> list[str]:
-    """Let a coordinator's disk fail; what is wrong with how it ended."""
     shutil.copytree(made.folder, folder)
     out, log = folder / "out", folder / "log"
     arguments = ("serve", "--config", str(folder / CONFIG))
@@ -194,7 +186,6 @@ class Sink(sites.Coordinator):
             self.work.append(pb.NextWorkResponse(ended=[ended]))
 
     def unpaid(self, stage: sites.Stage) -> list[str]:
-        """What of it the site has not charged and written down."""
         store = stage.store()
         try:
             charged = store.ledger.ledger.charged
@@ -218,11 +209,9 @@ async def site(folder: Path, fault: Fault) -> list[str]:
     sink = Sink(stage)
     config = str(written(stage, "budget_epsilon = 1e5\n"))
     command = Command(
-        program="eigenveil-site",
-        arguments=("serve", "--config", config),
-        out=folder / "out",
+        program="eigenveil-site", arguments=("serve", "--config", config), out=folder / "out",
         log=folder / "log",
-    )
+    )  # fmt: skip
     async with stage.serving(sink):
         process = Stricken(command=command, fault=fault).start()
         try:
@@ -242,7 +231,6 @@ def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str
 
 
 async def faults(chosen: Sequence[Choice]) -> list[str]:
-    """Every fault, a few at once; what is wrong."""
     attempts = asyncio.Semaphore(AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
         root = Path(name)

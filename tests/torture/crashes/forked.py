@@ -50,7 +50,6 @@ class Federation:
 
     @property
     def books(self) -> Path:
-        """The coordinator's database."""
         return self.folder / COORDINATOR / "state.db"
 
     @property
@@ -59,7 +58,6 @@ class Federation:
 
     @property
     def records(self) -> dict[str, FloatArray]:
-        """The sites' records, in the columns that both have."""
         columns = range(COLUMNS)
         tables = {name: self.folder / f"{name}.csv" for name in SITES}
         return {
@@ -72,7 +70,6 @@ class Federation:
         return load_identity(self.folder / ANALYST)
 
     def config(self, name: str) -> str:
-        """The configuration of the coordinator or a site."""
         file = "coordinator.toml" if name == COORDINATOR else "site.toml"
         return str(self.folder / name / file)
 
@@ -83,16 +80,13 @@ class Federation:
         command = Command(
             program=PROGRAMS.get(name, "eigenveil-site"),
             arguments=arguments or ("serve", "--config", self.config(name)),
-            out=self.folder / f"{name}-{self.serial}.out",
-            log=self.folder / f"{name}.log",
-            kill=kill,
+            out=self.folder / f"{name}-{self.serial}.out", log=self.folder / f"{name}.log", kill=kill,
             renews=self.renews,
-        )
+        )  # fmt: skip
         self.processes[name] = command.start()
         return command
 
     async def ended(self, name: str) -> int:
-        """Wait for the end of a process; its exit code."""
         process = self.processes[name]
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(process.sentinel, ended.set)
@@ -142,7 +136,6 @@ class Federation:
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 
     async def make_site(self, name: str, seed: int) -> None:
-        """A site with records of its own, not enrolled."""
         table = self.folder / f"{name}.csv"
         remaining = COLUMNS if name == SITES[0] else LACKING
         rows = [
@@ -179,7 +172,6 @@ class Federation:
         return (self.folder / f"{name}.log").read_text()[-1500:]
 
     def stop(self, names: Sequence[str] = ()) -> None:
-        """kill -9 for these processes, or all."""
         for name in names or tuple(self.processes):
             process = self.processes.pop(name)
             if process.is_alive() and process.pid is not None:

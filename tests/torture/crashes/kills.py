@@ -98,7 +98,6 @@ class Toll:
 
     @property
     def left(self) -> bool:
-        """Whether a kill is still to come."""
         return bool(self.armed) or any(self.due.values())
 
     @property
@@ -139,7 +138,6 @@ def _last(here: Federation, name: str) -> str:
 
 
 async def stubborn(query: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer, as an analyst does."""
     while True:
         try:
             return await query()
@@ -149,7 +147,6 @@ async def stubborn(query: Callable[[], Awaitable[T]]) -> T:
 
 
 async def one_study(here: Federation, toll: Toll, kind: str) -> None:
-    """Submit, watch to the end, fetch; compare with everything seen before."""
     toll.studies += 1
     submission, text = f"{kind}-{toll.studies}", STUDIES[kind]
     async with Analyst(here.analyst) as analyst:
@@ -180,7 +177,6 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
 
 
 async def all_studies(here: Federation, toll: Toll) -> None:
-    """Study after study, while there is somebody to kill."""
     weak, kinds = 0, cycle(STUDIES)
     while toll.left and not toll.failed:
         before = toll.done.total()
@@ -201,7 +197,6 @@ async def enrolments(here: Federation, toll: Toll) -> None:
 
 
 async def _enrolment(here: Federation, toll: Toll, kill: Kill | None) -> None:
-    """One enrolment, which is killed and repeated with the same join file."""
     enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", await here.join(NEWCOMER))
     left = kill
     while (code := await here.done(NEWCOMER, *enrol, kill=left)) != 0:
@@ -243,7 +238,6 @@ async def operations(here: Federation, toll: Toll) -> None:
 
 
 async def undisturbed(here: Federation, toll: Toll) -> None:
-    """Every kind of study once, so that disturbed ones can be compared."""
     for name in SITES:
         assert await here.serves(here.start(name), name)
     for kind in STUDIES:
@@ -251,7 +245,6 @@ async def undisturbed(here: Federation, toll: Toll) -> None:
 
 
 async def federation(folder: Path, due: dict[str, list[Kill]]) -> Toll:
-    """Set one up, run it undisturbed, then kill until nothing is due."""
     here, toll = Federation(folder), Toll(due=due)
     try:
         await here.set_up()
@@ -264,7 +257,6 @@ async def federation(folder: Path, due: dict[str, list[Kill]]) -> Toll:
 
 
 async def disturbed(here: Federation, toll: Toll) -> None:
-    """Kill, and look at the books, until no kill is due."""
     here.stop((COORDINATOR, VICTIM))
     keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
     work = asyncio.create_task(_work(here, toll))
@@ -311,7 +303,6 @@ async def kill_all(root: Path, plans: list[dict[str, list[Kill]]]) -> list[Toll]
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """More than 200 kills at scale 1; at least one at each core failpoint."""
     plans = plan(max(1, round(EACH * scale)), round(RARE * scale), seed=1)
     with tempfile.TemporaryDirectory(prefix="eigenveil-kills-") as root:
         tolls = asyncio.run(kill_all(Path(root), plans))

@@ -62,8 +62,6 @@ NAME, VFS = "state.db", "power"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to run SQLite. The first is the product's."""
-
     journal: str
     synchronous: str
     safe: bool
@@ -74,16 +72,12 @@ class Mode:
 
 
 MODES = (
-    Mode("WAL", "FULL", safe=True, cuts=CUTS),
-    Mode("DELETE", "EXTRA", safe=True),
-    Mode("WAL", "NORMAL", safe=False),
-    Mode("DELETE", "FULL", safe=False),
-)
+    Mode("WAL", "FULL", safe=True, cuts=CUTS), Mode("DELETE", "EXTRA", safe=True),
+    Mode("WAL", "NORMAL", safe=False), Mode("DELETE", "FULL", safe=False),
+)  # fmt: skip
 
 
 class Other(SqliteDatabase):
-    """The product's database, but for its mode."""
-
     mode = MODES[0]
 
     def _pragma(self, text: str) -> Any:
@@ -219,7 +213,6 @@ class Work:
         self._outside.opened[place] = round_query.digest
 
     def _fix(self, round_query: RoundQuery) -> list[Attempt]:
-        """Both attempts at a round, each told once it is durable and charged."""
         place = round_query.plan_digest, round_query.round
         stored = self._repository.studies.attempts(*place)
         for number in range(1, TRIES + 1):
@@ -243,7 +236,6 @@ def _round_of(round_query: RoundQuery, masked: bool = False, attempts: Sequence[
 
 
 def _answered(round_query: RoundQuery, masked: bool, attempts: Sequence[Attempt]) -> Round:
-    """The round with both answers, whose values are not looked at."""
     opened = _round_of(round_query, masked, attempts)
     opened._macs = {"anna": bytes(32), "bert": bytes(32)}
     opened._answered |= opened._macs.keys()
@@ -251,7 +243,6 @@ def _answered(round_query: RoundQuery, masked: bool, attempts: Sequence[Attempt]
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> SqliteDatabase:
-    """The coordinator's database in this mode."""
     return in_mode(mode)(path, SCHEMA, VERSION, vfs, migrations=MIGRATIONS)
 
 
@@ -279,7 +270,6 @@ def live(mode: Mode, image: dict[str, bytes], outside: Outside, random: Random) 
 
 
 def _close(database: SqliteDatabase | None) -> None:
-    """Free the files; nothing can be written any more."""
     if database is None:
         return
     try:
@@ -294,7 +284,6 @@ def _write(here: Path, image: dict[str, bytes]) -> None:
 
 
 def losses(mode: Mode, image: dict[str, bytes], outside: Outside) -> list[str]:
-    """What is missing after a cut, in words."""
     with memory_folder() as here:
         _write(here, image)
         try:
@@ -320,7 +309,6 @@ def cuts(mode: Mode, count: int, seed: int) -> list[list[str]]:
 
 
 def judge(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
-    """Whether a mode is what it must be, and its figures."""
     found = cuts(mode, max(100, round(scale * mode.cuts)), seed)
     lost = sum(map(bool, found))
     what = next((f" ({losses[0]})" for losses in found if losses), "") if mode.safe else ""
@@ -328,7 +316,6 @@ def judge(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
 
 
 def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
-    """The same of a site's masked rounds."""
     count = max(12, round(scale * (SITE_CUTS if mode.safe else SITE_CONTROL_CUTS)))
     with memory_folder() as here:
         found = site_power.cuts(in_mode(mode), count, seed, here)

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.repo.tree import files
-from tests.torture.crashes.kills import (
-    AT_COORDINATOR,
-    AT_ENROLMENT,
-    AT_OPERATOR,
-    AT_SITE,
-    CORE,
-)
+from tests.torture.crashes.kills import AT_COORDINATOR, AT_ENROLMENT, AT_OPERATOR, AT_SITE, CORE
 from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
@@ -53,17 +47,12 @@ def test_nothing_in_production_arms_a_failpoint() -> None:
 def books(
     sealed: Mapping[int, SealedRelease], charged: Mapping[int, Charge], paid: Mapping[int, Charge]
 ) -> Snapshot:
-    """One study of one site."""
     site = {"anna": {(STUDY, round): charge for round, charge in paid.items()}}
     return Snapshot(
         charged={(STUDY, round): charge for round, charge in charged.items()},
-        sealed={(STUDY, round): one for round, one in sealed.items()},
-        states={STUDY: "running"},
-        bundles={},
-        asked=site,
-        paid=site,
-        doubled=(),
-    )
+        sealed={(STUDY, round): one for round, one in sealed.items()}, states={STUDY: "running"}, bundles={},
+        asked=site, paid=site, doubled=(),
+    )  # fmt: skip
 
 
 ROUNDS = {n: SealedRelease(query=f"q{n}", micro_rho=7, present=("anna",), digest=f"d{n}") for n in (0, 1)}

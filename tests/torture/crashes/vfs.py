@@ -26,13 +26,10 @@ LIKELIHOODS = (0.0, 0.2, 0.5, 0.8, 1.0)  # that something unsynced survives
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes at an offset."""
-
     offset: int
     data: bytes
 
     def sectors(self) -> Iterator[Write]:
-        """The same, cut where sectors end."""
         start = 0
         while start < len(self.data):
             end = min(len(self.data), start + SECTOR - (self.offset + start) % SECTOR)
@@ -42,20 +39,15 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A new length."""
-
     size: int
 
 
 @dataclass(slots=True)
 class Content:
-    """What one file holds for certain, and what was done to it since."""
-
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Write | Truncate] = field(default_factory=list)
 
     def sync(self) -> None:
-        """All of it is certain now."""
         for change in self.pending:
             apply(self.durable, change)
         self.pending.clear()
@@ -84,7 +76,6 @@ def apply(data: bytearray, change: Write | Truncate) -> None:
 
 
 def _pieces(change: Write | Truncate, likely: float, random: Random) -> list[Write | Truncate]:
-    """What survives of one change."""
     if isinstance(change, Write) and random.random() < TORN:
         return [sector for sector in change.sectors() if random.random() < likely]
     return [change] if random.random() < likely else []
@@ -103,7 +94,6 @@ class Disk:
     moves: list[tuple[str, Content | None]] = field(default_factory=list)  # names since the folder's sync
 
     def change(self) -> None:
-        """Before a change of any kind."""
         self.alive()
         self.calls += 1
         if self.calls == self.cut:
@@ -111,12 +101,10 @@ class Disk:
             self.alive()
 
     def alive(self) -> None:
-        """Before a call of any kind."""
         if self.off:
             raise apsw.IOError("the power is off")
 
     def content(self, name: str, exists: bool) -> tuple[Content, bool]:
-        """The file of this name, and whether it was made by this call."""
         if name in self.names:
             return self.names[name], False
         content = self.names[name] = Content()
@@ -129,7 +117,6 @@ class Disk:
         self.moves.append((name, None))
 
     def sync_folder(self) -> None:
-        """All names are certain now."""
         for name, content in self.moves:
             self._move(self.durable, name, content)
         self.moves.clear()
@@ -204,13 +191,11 @@ class PowerFile(apsw.VFSFile):
         return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        """Not certain before the next sync."""
         self.disk.change()
         super().xWrite(data, offset)
         self.content.pending.append(Write(offset, bytes(data)))
 
     def xTruncate(self, size: int) -> None:
-        """Not certain before the next sync."""
         self.disk.change()
         super().xTruncate(size)
         self.content.pending.append(Truncate(size))

@@ -26,8 +26,6 @@ VFS = "faulty"
 
 
 class Kind(Enum):
-    """What fails, with SQLite's code for it."""
-
     SYNC = apsw.SQLITE_IOERR_FSYNC
     WRITE = apsw.SQLITE_IOERR_WRITE
     FULL = apsw.SQLITE_FULL
@@ -53,8 +51,6 @@ class Fault:
 
 
 class FaultyVfs(apsw.VFS):
-    """The system's files on such a disk."""
-
     def __init__(self, fault: Fault) -> None:
         super().__init__(VFS, "")
         self.fault = fault
@@ -64,8 +60,6 @@ class FaultyVfs(apsw.VFS):
 
 
 class FaultyFile(apsw.VFSFile):
-    """One file of it."""
-
     def __init__(self, fault: Fault, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         super().__init__("", name, flags)
         self.fault = fault
@@ -81,8 +75,6 @@ class FaultyFile(apsw.VFSFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stricken:
-    """A command on a disk with a fault."""
-
     command: Command
     fault: Fault
 

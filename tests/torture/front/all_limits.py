@@ -55,20 +55,16 @@ HELD_SECONDS = 600
 
 
 def crowd(stored: Mapping[str, Credentials]) -> list[Credentials]:
-    """The certificates of those who only attack."""
     return [one for name, one in stored.items() if name.startswith("crowd")]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Whatever the coordinator refuses is the point."""
     with suppress(OSError, TimeoutError, ssl.SSLError, grpc.aio.AioRpcError):
         yield
 
 
 async def _stay(acts: Sequence[Callable[[], Awaitable[object]]]) -> None:
-    """Act over and over, all of them at once."""
-
     async def again(act: Callable[[], Awaitable[object]]) -> None:
         while True:
             with _quiet():
@@ -92,12 +88,11 @@ async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, 
         [
             partial(say, port, message[n % 3], HELD_SECONDS, None, f"127.0.1.{1 + n % 200}")
             for n in range(count)
-        ],
+        ]
     )
 
 
 async def connections(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """As many connections as each certificate may have."""
     acts = []
     for place, one in enumerate(crowd(stored)):
         tls, address = attackers_tls(one, folder), f"127.0.2.{1 + place % 200}"
@@ -148,7 +143,6 @@ async def uploads(port: int, stored: Mapping[str, Credentials], folder: Path, se
 
 
 async def invite(port: int, stored: Mapping[str, Credentials]) -> None:
-    """Have a wide study ask its first question of all who will upload."""
     toml = study_toml(
         name="wide", columns=WIDE, components=2, epsilon=1.0, sites=UPLOADERS, deadline_seconds=HELD_SECONDS
     )
@@ -187,8 +181,6 @@ async def polls(port: int, stored: Mapping[str, Credentials], folder: Path, seco
 
 
 async def readers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Watches of studies, and lists of everything."""
-
     async def look(analyst: Client) -> None:
         await analyst.stub.ListStudies(pb.ListStudiesRequest())
         await analyst.stub.ListSites(pb.ListSitesRequest())
@@ -210,23 +202,15 @@ async def unread(port: int, stored: Mapping[str, Credentials], folder: Path, sec
 
 
 async def submissions(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Signed studies as fast as they are taken, and lists of them."""
     wide, small = (study_toml(columns=columns, sites=("anna",), epsilon=0.3) for columns in (WIDE, 4))
     await declined_floods.submit_and_list(port, stored["ruth"], seconds, wide, small)
 
 
 ATTACKS: dict[str, Attack] = {
-    "strangers": strangers,
-    "connections": connections,
-    "half-sent requests": requests,
-    "large requests": large,
-    "plans": plans,
-    "uploads": uploads,
-    "long polls": polls,
-    "watches and lists": readers,
-    "unread replies": unread,
-    "submissions": submissions,
-}
+    "strangers": strangers, "connections": connections, "half-sent requests": requests,
+    "large requests": large, "plans": plans, "uploads": uploads, "long polls": polls,
+    "watches and lists": readers, "unread replies": unread, "submissions": submissions,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -253,7 +237,6 @@ def _resident(pid: int) -> int:
 
 
 def started_by(pid: int) -> list[int]:
-    """The processes that a process started, and those that they started."""
     found = []
     for threads in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -266,7 +249,6 @@ async def all_of_them(port: int, stored: Mapping[str, Credentials], folder: Path
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack at once on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(besiege(Path(folder), scale))
 

@@ -64,7 +64,6 @@ class Seen:
         return seconds[int(0.99 * len(seconds))] if seconds else float("inf")
 
     def faults(self, name: str, most_growth: float = float("inf")) -> list[str]:
-        """What an attack did to others that it should not be able to."""
         calls, found = len(self.seconds()), list[str]()
         if self.lost:
             found.append(f"{name}: {len(self.lost)} of {calls} honest calls lost ({self.lost[-1]})")
@@ -80,8 +79,6 @@ class Seen:
 
 @dataclass(slots=True, kw_only=True)
 class Siege:
-    """One coordinator under attack."""
-
     process: asyncio.subprocess.Process
     port: int
     enrol_port: int
@@ -112,12 +109,10 @@ class Siege:
         return self.port, self.held, self.folder
 
     def channel(self, held: Credentials) -> grpc.aio.Channel:
-        """A connection of its own."""
         self.channels.append(channel_of(self.port, held, CLIENT_OPTIONS))
         return self.channels[-1]
 
     def client(self, name: str) -> Client:
-        """A member on a connection of its own."""
         channel = self.channel(self.held[name])
         return Client(name=name, stub=CoordinatorStub(channel), channel=channel)
 
@@ -125,7 +120,6 @@ class Siege:
         return attackers_tls(self.attacker, self.folder)
 
     def greeter(self, name: str) -> Act:
-        """Greetings of a member on one connection."""
         stub = CoordinatorStub(self.channel(self.held[name]))
 
         async def greet() -> None:
@@ -134,7 +128,6 @@ class Siege:
         return greet
 
     async def greet_anew(self) -> None:
-        """A greeting over a connection of its own."""
         async with self.channel(self.honest) as channel:
             await CoordinatorStub(channel).Hello(HELLO, timeout=LOST_AFTER)
         self.channels.pop()
@@ -169,7 +162,6 @@ class Siege:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[Seen]:
-        """Greet throughout the block, every fifth time over a new connection."""
         seen, ended, greet = Seen(), asyncio.Event(), self.greeter("ada")
         await greet()
         acts = [greet] * 4 + [self.greet_anew]
@@ -206,7 +198,6 @@ def channel_of(
 
 @contextmanager
 def apart() -> Iterator[Callable[..., asyncio.Task[Any]]]:
-    """A function that begins a call with these arguments in another process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         yield lambda act, *words: asyncio.create_task(asyncio.to_thread(pool.apply, act, words))
 
@@ -265,7 +256,6 @@ def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
 
 
 def client_hello() -> bytes:
-    """The first record of a TLS 1.3 handshake."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

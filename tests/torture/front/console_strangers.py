@@ -58,7 +58,6 @@ SHARES: Mapping[str, int] = {
 
 
 def faults(name: str, seen: Seen) -> list[str]:
-    """What the attack did that it should not be able to."""
     found = seen.faults(name, MOST_GROWTH)
     for kind in ("greet", "page"):
         found += [f"{name}: p99 of {kind} {seen.p99(kind):.2f} s"] if seen.p99(kind) >= P99 else []
@@ -98,7 +97,6 @@ def crowd(port: int, sockets: int, seconds: float) -> int:
 
 
 def pages(siege: Siege) -> Act:
-    """The console's first page, over a connection of its own."""
     tls = attackers_tls(siege.honest, siege.folder)
     tls.set_alpn_protocols(["http/1.1"])
 
@@ -118,7 +116,6 @@ def pages(siege: Siege) -> Act:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """A crowd at each port, one after the other, on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(besiege(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
 

@@ -61,15 +61,12 @@ LOG_GROWTH = 4 * 2**20  # at the coordinator beyond the quota: ledger, events, c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disks:
-    """Bytes on both disks, and the studies of the attacker that are stored."""
-
     site: int
     coordinator: int
     studies: int
 
 
 def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
-    """What a flood did to disks that it should not be able to."""
     found = []
     if after.site - before.site > SITE_GROWTH:
         found.append(f"the site's disk grew by {(after.site - before.site) / 2**20:.1f} MiB")
@@ -110,9 +107,7 @@ async def submit_and_list(
             toml = wide if counted.total() % 8 == 0 else small
             one = replace(plans[toml], submission=os.urandom(8).hex())
             wanted = pb.SubmitStudyRequest(
-                submission=one.submission,
-                study_toml=toml,
-                authorization=signed_by_analyst(one).to_proto(),
+                submission=one.submission, study_toml=toml, authorization=signed_by_analyst(one).to_proto()
             )
             try:
                 await stub.SubmitStudy(wanted, timeout=seconds)
@@ -174,7 +169,6 @@ def decline(folder: Path, port: int) -> None:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """Of what the site declined, by the rule."""
     with closing(SqliteDatabase(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
         rows = database.rows("SELECT rule, SUM(plans) AS plans FROM decline_counts GROUP BY rule")
     return {row["rule"]: row["plans"] for row in rows}
@@ -200,7 +194,6 @@ async def prepared(rig: Rig, folder: Path) -> None:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """One flood, at its full length or shorter."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
         return asyncio.run(flooded(Path(folder), seconds))

@@ -61,7 +61,6 @@ MEMBERS = {"anna": Role.SITE, "eve": Role.ANALYST, "ada": Role.ANALYST, "bert": 
 
 
 def faults(name: str, seen: Seen, undisturbed: float) -> list[str]:
-    """What an attack did that it should not be able to."""
     found, few = seen.faults(name), len(seen.studies) < STUDIES
     if few or statistics.median(seen.studies) > SLOWER * undisturbed:
         took = "too long to tell" if few else f"{statistics.median(seen.studies):.2f} s"
@@ -139,7 +138,6 @@ async def act(name: str, port: int, held: Mapping[str, Credentials], folder: Pat
 
 
 def burn(share: float, seconds: float) -> None:
-    """Use that share of a processor, in slices, and attack nobody."""
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
     until, used = time.monotonic() + seconds, time.process_time()
     owed = 0.0
@@ -212,7 +210,6 @@ async def beside(siege: Siege, *, repeats: bool = False) -> AsyncIterator[Federa
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack, one after the other, on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(deny(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
 

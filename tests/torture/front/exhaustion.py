@@ -103,7 +103,6 @@ async def metadata(siege: Siege, scale: float) -> str:
 
 
 async def messages(siege: Siege, scale: float) -> str:
-    """A message over 4 MiB."""
     for size in (MESSAGE_BYTES + 1, 2**32 - 1):  # refused at its prefix, before it is read
         await _refused(siege, h2.call(1, "PutChunk", h2.message(bytes(2**20), length=size)), TOO_MUCH)
     return "large messages refused"
@@ -254,7 +253,6 @@ ATTACKS: Mapping[str, Attack] = {
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack after the other on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(besiege(Path(folder), scale))
 

@@ -37,14 +37,9 @@ def window_update(stream: int, by: int) -> bytes:
 def head(path: str, *more: tuple[str, str], drop: Iterable[str] = ()) -> bytes:
     """The header block of a gRPC call, without those named in `drop`; nothing is indexed."""
     headers = [
-        (":method", "POST"),
-        (":scheme", "https"),
-        (":path", path),
-        (":authority", "127.0.0.1"),
-        ("te", "trailers"),
-        ("content-type", "application/grpc"),
-        *more,
-    ]
+        (":method", "POST"), (":scheme", "https"), (":path", path), (":authority", "127.0.0.1"),
+        ("te", "trailers"), ("content-type", "application/grpc"), *more,
+    ]  # fmt: skip
     return block([pair for pair in headers if pair[0] not in drop])
 
 

@@ -19,8 +19,6 @@ BODY = h2.message(bytes(MESSAGE_BYTES - 100))[:-1]  # its last byte never comes
 
 @dataclass(slots=True, kw_only=True)
 class HalfSent:
-    """One connection with so many of them."""
-
     writer: asyncio.StreamWriter
     streams: tuple[int, ...]
     first: int = FIRST_WINDOW  # of each stream
@@ -28,7 +26,6 @@ class HalfSent:
     sent: dict[int, int] = field(default_factory=dict)
 
     def receive(self, text: bytes) -> bytes:
-        """Take note of windows; what is left is no whole frame yet."""
         at = 0
         for kind, flags, stream, payload in h2.parse(text):
             at += 9 + len(payload)
@@ -42,7 +39,6 @@ class HalfSent:
         return text[at:]
 
     def send(self) -> bool:
-        """Send a frame of each stream that may; whether any did."""
         some = False
         for stream in self.streams:
             sent = self.sent.get(stream, 0)

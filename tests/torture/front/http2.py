@@ -24,7 +24,6 @@ SEED = 20_261
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """All of them, each kind of sequence as often as any other."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_run(Path(folder), int(CONNECTIONS * scale)))
 

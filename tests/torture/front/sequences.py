@@ -144,11 +144,9 @@ def half_closed(rng: random.Random) -> bytes:
     """More after the end; trailers that end nothing; headers twice."""
     opened = h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.head(f"{h2.SERVICE}/Hello"))
     more = (
-        h2.data(1, GREETING),
-        opened,
-        h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.block([("x", "y")])),
+        h2.data(1, GREETING), opened, h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.block([("x", "y")])),
         h2.frame(h2.DATA, h2.PADDED, 1, b"\xff"),
-    )
+    )  # fmt: skip
     ended = rng.choice(
         (
             opened + h2.data(1, GREETING),
@@ -200,11 +198,9 @@ def false_settings(rng: random.Random) -> bytes:
     """Settings that cannot be, or leave no room to answer."""
     pairs = [(rng.choice((*range(8), 0xFE03, 0xFFFF)), rng.choice(ODD)) for _ in range(rng.randrange(1, 6))]
     odd = (
-        h2.frame(h2.SETTINGS, 1, 0, b"x" * 6),
-        h2.frame(h2.SETTINGS, 0, 0, b"x" * 7),
-        h2.frame(h2.SETTINGS, 0, 1),
-        h2.settings(*pairs),
-    )
+        h2.frame(h2.SETTINGS, 1, 0, b"x" * 6), h2.frame(h2.SETTINGS, 0, 0, b"x" * 7),
+        h2.frame(h2.SETTINGS, 0, 1), h2.settings(*pairs),
+    )  # fmt: skip
     return h2.PREFACE + h2.settings(*pairs) + rng.choice(odd) + _hello()
 
 

@@ -117,7 +117,6 @@ async def _talk(one: Attack, writer: asyncio.StreamWriter) -> None:
 
 
 async def publish(rig: Rig, folder: Path) -> None:
-    """Put a dictionary of 0.9 MB in force."""
     columns = tuple(
         DictionaryColumn(name=f"c{index}", meaning=MEANING, lower=-1.0, upper=1.0, source="known")
         for index in range(COLUMNS)
@@ -140,7 +139,6 @@ def acts(siege: Siege) -> list[Act]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack, one after the other, on one coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(besiege(Path(folder), scale))
 

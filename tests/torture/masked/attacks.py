@@ -45,7 +45,6 @@ class Attack:
 
 
 def honest(scene: Scene, positions: tuple[Place, ...]) -> Responses:
-    """The attempts of an honest coordinator."""
     message = []
     for round, number in positions:
         message += [scene.question(round)] if number == 1 else []
@@ -59,8 +58,6 @@ def shown(round: int = 1, number: int = 1, **changes: Any) -> Evil:
 
 
 def cards(**changed: Callable[[Scene], str]) -> Evil:
-    """The honest sites, with some cards of one's own."""
-
     def evil(scene: Scene) -> Responses:
         members = {name: scene.card(name) for name in EVERY}
         return shown(members=members | {name: card(scene) for name, card in changed.items()})(scene)
@@ -88,12 +85,10 @@ def stating(**changes: Any) -> Evil:
 
 
 def dumped(value: Any) -> bytes:
-    """As canonical JSON is, but of anything."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
-    """An honest attempt under another signature."""
     return lambda scene: [
         scene.beside(
             0,
@@ -105,7 +100,6 @@ def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
 
 
 def moved(scene: Scene) -> Responses:
-    """The attempt at the round before, beside the question of this one."""
     return [scene.beside(1, scene.attempt(0).signed(RELEASE_KEY.sign))]
 
 
@@ -132,7 +126,6 @@ def swapped(scene: Scene) -> Responses:
 
 
 def central(scene: Scene) -> Responses:
-    """An attempt beside the question of a study that is not masked."""
     plan = a_plan(a_study(federation=scene.plan.study.federation), submission="central")
     round_query = rehearse(plan)[0]
     attempt = scene.attempt(0, plan=plan.digest, query=round_query.digest).signed(RELEASE_KEY.sign)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
 from unittest import mock
@@ -33,43 +31,14 @@ from tests.integration.test_kills import select
 from tests.torture.masked.federation import Running, a_study, followed, running
 from tests.torture.masked.known import SHARE
 from tests.torture.masked.process import DUMP_ROUND, DUMPS
-from tests.torture.peers.markers import SPY
+from tests.torture.peers.markers import spying
 
 SITES, ROUND = 3, 6  # the round of products: many large numbers that are nowhere by chance
 LOUD = 2**24  # numbers beyond have eight digits at least
 PLACES = ("memory", "wire", "disk", "log")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Some files: how many bytes they have, and whose answers are in them."""
-
-    size: int
-    hits: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What one study left behind, by the kind of place; or why it failed."""
-
-    failure: str = ""
-    places: Mapping[str, Place]
-
-    def seen(self, name: str, *, size: bool = False) -> bool:
-        """Whether something was found there; or looked at."""
-        place = self.places.get(name)
-        return place is not None and bool(place.size if size else place.hits)
-
-
-@contextmanager
-def watched(spy: Path, dumps: Path) -> Iterator[None]:
-    """Every process that is started meanwhile writes its messages down, and a coordinator its memory."""
-    for folder in (spy, dumps):
-        folder.mkdir(parents=True)
-    path = os.pathsep.join([str(SPY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    message = {"EIGENVEIL_SPY": str(spy), DUMPS: str(dumps), DUMP_ROUND: str(ROUND), "PYTHONPATH": path}
-    with mock.patch.dict(os.environ, message):
-        yield
+Place = tuple[int, set[str]]  # the bytes of some files, and whose answers are in them
 
 
 def needles(round_query: RoundQuery, sites: Mapping[str, Site], masked: bool) -> dict[str, list[bytes]]:
@@ -87,31 +56,29 @@ def needles(round_query: RoundQuery, sites: Mapping[str, Site], masked: bool) ->
 
 
 def telling(values: IntArray) -> list[bytes]:
-    """Two neighbouring numbers as the machine holds them, and one as text."""
     at = np.flatnonzero((np.abs(values[:-1]) > LOUD) & (np.abs(values[1:]) > LOUD))[-1]
     return [values[at : at + 2].tobytes(), str(int(values[at])).encode()]
 
 
-def left(folder: Path, here: Running, plan: Plan) -> Found:
+def left(folder: Path, here: Running, plan: Plan) -> dict[str, Place]:
     sites = {name: Site(to_grid(rows, plan.study)) for name, rows in here.records.items()}
     wanted = needles(question(here, plan), sites, plan.masked)
     files = {
         "memory": folder.glob("dumps/*"), "wire": folder.glob("spy/wire-*"),
         "disk": here.layout.coordinator.rglob("*"), "log": here.layout.logs.iterdir(),
     }  # fmt: skip
-    return Found(places={name: searched(some, wanted) for name, some in files.items()})
+    return {name: searched(some, wanted) for name, some in files.items()}
 
 
 def searched(files: Iterable[Path], wanted: Mapping[str, list[bytes]]) -> Place:
-    size, hits = 0, set()
+    size, hits = 0, set[str]()
     for data in (file.read_bytes() for file in files if file.is_file()):
         size += len(data)
         hits |= {label for label, some in wanted.items() if any(one in data for one in some)}
-    return Place(size=size, hits=frozenset(hits))
+    return size, hits
 
 
 def question(here: Running, plan: Plan) -> RoundQuery:
-    """What was asked in the round that is looked at."""
     ((query,),) = select(
         here.layout.coordinator / "state.db", f"SELECT query FROM rounds WHERE (study, round) = (?, {ROUND})",
         plan.digest,
@@ -119,33 +86,29 @@ def question(here: Running, plan: Plan) -> RoundQuery:
     return query_from_proto(pb.Query.FromString(query))
 
 
-def study_under(trust: Trust, folder: Path) -> Found:
-    """Run a study, and search what it left."""
-    with watched(folder / "spy", folder / "dumps"):
-        study = a_study(SITES, SITES, Algorithm.GAUSS_COV, trust)
-        with running(folder / "demo", study) as here:
-            plan, failure, _ = asyncio.run(followed(here))
-            return Found(failure=failure, places={}) if failure else left(folder, here, plan)
+def study_under(trust: Trust, folder: Path) -> tuple[str, dict[str, Place]]:
+    """Run a study; why it failed, and what it left by the kind of place."""
+    spy, dumps = folder / "spy", folder / "dumps"
+    for made in (spy, dumps):
+        made.mkdir(parents=True)
+    changes = spying(spy) | {DUMPS: str(dumps), DUMP_ROUND: str(ROUND)}
+    study = a_study(SITES, SITES, Algorithm.GAUSS_COV, trust)
+    with mock.patch.dict(os.environ, changes), running(folder / "demo", study) as here:
+        plan, failure, _ = asyncio.run(followed(here))
+        return failure, {name: (0, set()) for name in PLACES} if failure else left(folder, here, plan)
 
 
 def run(scale: float) -> tuple[list[str], str]:
     del scale
     with tempfile.TemporaryDirectory(prefix="eigenveil-exact-") as root:
-        masked = study_under(Trust.SECURE_AGGREGATION, Path(root) / "masked")
-        central = study_under(Trust.CENTRAL, Path(root) / "central")
-    return verdict(masked, central)
-
-
-def verdict(masked: Found, central: Found) -> tuple[list[str], str]:
-    problems = [one.failure for one in (masked, central) if one.failure]
-    problems += [f"{label} in the {name}" for name, place in masked.places.items() for label in place.hits]
-    for name in ("memory", "wire"):
-        problems += [] if central.seen(name) else [f"the control found nothing in the {name}"]
-    problems += [f"no {name} was searched" for name in PLACES if not masked.seen(name, size=True)]
-    size = sum(place.size for place in masked.places.values())
+        failed, masked = study_under(Trust.SECURE_AGGREGATION, Path(root) / "masked")
+        failed_too, central = study_under(Trust.CENTRAL, Path(root) / "central")
+    problems = [one for one in (failed, failed_too) if one]
+    problems += [f"{label} in the {name}" for name, (_, hits) in masked.items() for label in hits]
+    problems += [f"the control found nothing in the {name}" for name in PLACES[:2] if not central[name][1]]
+    problems += [f"no {name} was searched" for name in PLACES if not masked[name][0]]
+    size = sum(size for size, _ in masked.values())
     return problems, (
         f"no answer of {SITES} sites and no sum of some in {size / 2**20:.0f} MiB of memory, disk, logs and "
-        f"messages; the control found {len(central.places['memory'].hits)} in its memory"
-        if not problems
-        else ""
+        f"messages; the control found {len(central['memory'][1])} in its memory"
     )

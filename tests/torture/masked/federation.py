@@ -56,20 +56,16 @@ class Known(Processes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A federation of such daemons, and a study for it."""
-
     layout: DemoLayout
     federation: DemoFederation
     study: Study
 
     @property
     def records(self) -> dict[str, FloatArray]:
-        """The sites' records, as they are in their files."""
         paths = {name: self.layout.records(name) for name in self.study.federation.sites}
         return {name: np.loadtxt(path, delimiter=",", skiprows=1) for name, path in paths.items()}
 
     def tried(self) -> int:
-        """How many attempts there were so far."""
         ((count,),) = select(self.layout.coordinator / "state.db", "SELECT COUNT(*) FROM attempts")
         return int(count)
 
@@ -83,7 +79,6 @@ class Running:
 def a_study(
     sites: int, quorum: int, algorithm: Algorithm, trust: Trust = Trust.SECURE_AGGREGATION, **changes: Any
 ) -> Study:
-    """The demonstration's, with so many sites."""
     study = demo_study(sites, algorithm, 2, 2.0, trust)
     federation = replace(study.federation, quorum=quorum, deadline_seconds=DEADLINE)
     return replace(study, federation=federation, **changes)
@@ -133,7 +128,6 @@ async def killed(here: Running, kills: int, seed: int) -> tuple[Plan, str, Mappi
 
 
 def faults(here: Running, kills: int, seed: int) -> tuple[list[str], int]:
-    """What is wrong with such a study, and how many attempts there were."""
     plan, failure, document = asyncio.run(killed(here, kills, seed))
     witness = here.witness()
     found = [*witness.faults, *([f"the study failed: {failure}"] if failure else [])]
@@ -143,7 +137,6 @@ def faults(here: Running, kills: int, seed: int) -> tuple[list[str], int]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Twelve sites at scale 1, three at least."""
     sites, kills = max(3, round(scale * SITES)), max(2, round(scale * KILLS))
     study = a_study(sites, max(2, sites // 2), Algorithm.DP_PCA, attempts=ATTEMPTS)
     with (

@@ -23,10 +23,7 @@ SHARE = 1009  # in every number of every masked answer: a sum tells how many ans
 
 
 class KnownShare:
-    """Stands for the noise of a site."""
-
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """The same for every number."""
         return np.full(spec.length, SHARE, dtype=np.int64)
 
 

@@ -79,15 +79,12 @@ class Scene:
 
     @cached_property
     def stranger(self) -> SiteKeys:
-        """The keys of the site that was invented."""
         return keys_of(self.peers.stage, STRANGER)
 
     def card(self, name: str) -> str:
-        """The digest of a site's true card."""
         return (self.stranger if name == STRANGER else self.peers.keys[name]).card.digest
 
     def attempt(self, round: int, number: int = 1, sites: Iterable[str] = EVERY, **changes: Any) -> Attempt:
-        """An attempt at a question of the study, but for the changes."""
         round_query = self.queries[round]
         values: dict[str, Any] = {
             "plan": round_query.plan_digest, "round": round, "query": round_query.digest, "number": number,
@@ -96,17 +93,14 @@ class Scene:
         return Attempt(**(values | changes))
 
     def question(self, round: int, round_query: RoundQuery | None = None) -> pb.NextWorkResponse:
-        """A question without an attempt."""
         return work(round_query or self.queries[round], self.peers.stage.signed(self.plan))
 
     def fixed(self, round: int, number: int = 1, **changes: Any) -> pb.NextWorkResponse:
-        """A question with an attempt at it."""
         return self.beside(round, self.attempt(round, number, **changes).signed(RELEASE_KEY.sign))
 
     def beside(
         self, round: int, signed: SignedAttempt, round_query: RoundQuery | None = None
     ) -> pb.NextWorkResponse:
-        """A question with whatever is said of its set of sites."""
         response = self.question(round, round_query)
         response.attempt.CopyFrom(
             pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
@@ -120,7 +114,6 @@ class Scene:
         return Site(to_grid(rows, self.plan.study))
 
     def exact(self, round: int) -> IntArray:
-        """The answer that nobody may see."""
         return self._site.answer(self.queries[round].query)
 
     def share(self, request: pb.ContributeRequest, attempt: Attempt) -> FloatArray:

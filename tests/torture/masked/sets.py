@@ -54,7 +54,6 @@ class Assault:
     heard: Heard = field(default_factory=Heard)
 
     async def all(self, attacks: Sequence[Attack], daemon: Daemon) -> list[Outcome]:
-        """One after the other; the books are looked at in the end."""
         scenes = [Scene.of(self.peers, one.name.encode().hex(), **one.study) for one in attacks]
         stage = self.peers.stage
         async with stage.serving(self.heard), daemon(stage, self.log):
@@ -145,8 +144,6 @@ def telling(values: IntArray) -> list[bytes]:
 
 
 async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
-    """The attacks in turns on two daemons, each a process of its own."""
-
     async def some(number: int) -> list[Outcome]:
         here = folder / str(number)
         peers, log = acquainted(here), here / "log"
@@ -158,7 +155,6 @@ async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack, or the first few of them."""
     attacks = ATTACKS[: max(4, round(scale * len(ATTACKS)))]
     with tempfile.TemporaryDirectory() as folder:
         return verdict(asyncio.run(_all(Path(folder), attacks)))

@@ -80,7 +80,6 @@ class Coordinator:
             self._notified(worker, first)
 
     def _notified(self, worker: SiteWorker, sites: tuple[str, ...]) -> bool:
-        """State a set; whether that is answered."""
         attempt = self.scene.attempt(self.round, self.number, sites)
         reply = worker.work(self.scene.fixed(self.round, self.number, sites=sites))
         if isinstance(reply, MaskedAnswer):
@@ -131,7 +130,6 @@ def a_site(folder: Path) -> Iterator[Peers]:
 
 
 def live(coordinator: Coordinator, kind: type[SqliteDatabase], random: Random) -> dict[str, bytes]:
-    """One life, and the files that are left after its cut."""
     stage, disk = coordinator.peers.stage, Disk(cut=random.randint(1, LONGEST))
     disk.load(stage.config.state.parent)
     with powered(VFS, disk), mock.patch.object(site_store, "SqliteDatabase", partial(kind, vfs=VFS)):

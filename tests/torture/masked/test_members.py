@@ -26,7 +26,6 @@ from tests.server.rig import SITES, made, refusal, serving, study_toml
 
 
 def ready(round_query: RoundQuery, **changes: object) -> pb.ReadyRequest:
-    """What a site says of this question, but for the changes."""
     message: dict[str, object] = {
         "plan_digest": bytes.fromhex(round_query.plan_digest), "round": round_query.round,
         "query_digest": bytes.fromhex(round_query.digest), "key_card_digest": bytes.fromhex(card_of("dora")),
@@ -35,7 +34,6 @@ def ready(round_query: RoundQuery, **changes: object) -> pb.ReadyRequest:
 
 
 async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> None:
-    """It is enrolled, and knows the question, the set and its digest."""
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         dora = await rig.client(Role.SITE, "dora")
@@ -79,8 +77,6 @@ async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Pat
 
 
 class Spoiler(MaskedSite):
-    """Sends whatever it likes, in the right form."""
-
     seed = 0
 
     def answer(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:

@@ -33,7 +33,6 @@ B = EVERY[1]
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """A study that nobody knows yet."""
     (tmp_path / "log").touch()
     return Scene.of(acquainted(tmp_path), "one")
 
@@ -46,7 +45,6 @@ async def served(peers: Peers, received: Heard) -> AsyncIterator[None]:
 
 
 async def ends(peers: Peers, received: Heard) -> None:
-    """A life of the daemon to its end."""
     stage = peers.stage
     async with stage.serving(received):
         with closing(stage.store()) as store:
@@ -54,7 +52,6 @@ async def ends(peers: Peers, received: Heard) -> None:
 
 
 async def told(received: Heard, *message: pb.NextWorkResponse, answers: int = 0, refusals: int = 0) -> None:
-    """Say these things, and wait for what is to come of them."""
     sent, declined = len(received.contributions) + answers, len(received.declines) + refusals
     received.work += message
     await until(lambda: not received.work and len(received.contributions) >= sent, 30)
@@ -63,7 +60,6 @@ async def told(received: Heard, *message: pb.NextWorkResponse, answers: int = 0,
 
 
 def charges(scene: Scene) -> list[int]:
-    """The rounds of the attempts that were charged, in their order."""
     with closing(scene.peers.stage.store()) as store:
         return [one.round for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
 

@@ -81,7 +81,6 @@ class Walk(RuleBasedStateMachine):
 
     @initialize(study=st.sampled_from(BEGINNINGS))
     def begin(self, study: Beginning) -> None:
-        """A new study of the same site, which comes to it late or not."""
         kind, self.first = study
         self.scene = Scene.of(self.peers, f"walk-{next(self.serial)}", **kind)
         self.sent: dict[tuple[int, int], str] = {}
@@ -98,7 +97,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(ahead=ahead, beyond=beyond, sites=sets)
     def notify(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
-        """An attempt, honest or not."""
         attempt = self._attempt(ahead, beyond, sites)
         self._received(attempt, self._state(self.scene.fixed, attempt))
 
@@ -118,7 +116,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(ahead=ahead, beyond=beyond, sites=sets, point=st.sampled_from(POINTS))
     def crash(self, ahead: int, beyond: int, sites: tuple[str, ...], point: str) -> None:
-        """The process ends at a step of its answer."""
         attempt = self._attempt(ahead, beyond, sites)
         wanted = self._wanted(attempt) and self._place(attempt) not in self.sent
         reply: Reply | None = None
@@ -154,7 +151,6 @@ class Walk(RuleBasedStateMachine):
         return self.scene.attempt(round, number, sites)
 
     def _latest(self, round: int) -> int:
-        """The latest number of a round that was answered."""
         return max((number for at, number in self.sent if at == round), default=0)
 
     # ------------------------------------------------------------ what the model says
@@ -243,7 +239,6 @@ def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phas
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """300 walks of 60 steps at scale 1."""
     walks, problem = max(5, round(scale * WALKS)), ""
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)  # each refusal is an alarm
     try:

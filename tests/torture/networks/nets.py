@@ -30,12 +30,13 @@ class NotPermittedError(Exception):
     """This machine lets nobody make network namespaces, or lacks a tool."""
 
 
-def sh(*words: str) -> str:
+def sh(command: str, *more: str) -> str:
     """Run a command; its output.
 
     Raises:
         NotPermittedError: it is not there or not allowed.
     """
+    words = (*command.split(), *more)
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
     except FileNotFoundError as problem:
@@ -47,8 +48,6 @@ def sh(*words: str) -> str:
 
 @dataclass
 class Net:
-    """The namespaces of one scenario."""
-
     tag: str
     sites: Sequence[str]
     made: list[str] = field(default_factory=list)
@@ -59,63 +58,48 @@ class Net:
         return f"ev{os.getpid()}-{self.tag}-{index}"
 
     def make(self) -> None:
-        """Namespaces, lines, addresses and routes."""
         middle = self._add("c")
-        sh("ip", "-n", middle, "addr", "add", f"{COORDINATOR}/32", "dev", "lo")
+        sh(f"ip -n {middle} addr add {COORDINATOR}/32 dev lo")
         for number, site in enumerate(self.sites, 1):
             edge, line = self._add(site), f"s{number}"
-            sh(
-                "ip",
-                "link",
-                "add",
-                line,
-                "netns",
-                middle,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "wan",
-                "netns",
-                edge,
-            )
-            sh("ip", "-n", middle, "addr", "add", f"10.77.{number}.1/30", "dev", line)
-            sh("ip", "-n", edge, "addr", "add", f"10.77.{number}.2/30", "dev", "wan")
-            sh("ip", "-n", middle, "link", "set", line, "up")
-            sh("ip", "-n", edge, "link", "set", "wan", "up")
-            sh("ip", "-n", edge, "route", "add", f"{COORDINATOR}/32", "via", f"10.77.{number}.1")
-            sh("ip", "netns", "exec", edge, "nft", "add table inet spoil")
+            sh(f"ip link add {line} netns {middle} type veth peer name wan netns {edge}")
+            sh(f"ip -n {middle} addr add 10.77.{number}.1/30 dev {line}")
+            sh(f"ip -n {edge} addr add 10.77.{number}.2/30 dev wan")
+            sh(f"ip -n {middle} link set {line} up")
+            sh(f"ip -n {edge} link set wan up")
+            sh(f"ip -n {edge} route add {COORDINATOR}/32 via 10.77.{number}.1")
+            self._nft(site, "add table inet spoil")
             for hook in ("input", "output"):
                 chain = f"add chain inet spoil {hook} {{ type filter hook {hook} priority 0; }}"
-                sh("ip", "netns", "exec", edge, "nft", chain)
+                self._nft(site, chain)
+
+    def _nft(self, name: str, rule: str) -> str:
+        return sh(f"ip netns exec {self.space(name)} nft", rule)
 
     def _add(self, name: str) -> str:
         space = self.space(name)
-        sh("ip", "netns", "add", space)
+        sh(f"ip netns add {space}")
         self.made.append(space)
-        sh("ip", "-n", space, "link", "set", "lo", "up")
+        sh(f"ip -n {space} link set lo up")
         return space
 
     def spoil(self, site: str, what: str) -> None:
         """Add an nftables rule to both directions of a site's line; `what` is its verdict part."""
         for hook, route in (("input", "iifname"), ("output", "oifname")):
             rule = f'add rule inet spoil {hook} {route} "wan" {what}'
-            sh("ip", "netns", "exec", self.space(site), "nft", rule)
+            self._nft(site, rule)
 
     def heal(self, site: str) -> int:
-        """Take all rules off a site's line; how many packets they hit."""
-        space = self.space(site)
         hit = self.hit(site)
-        sh("ip", "netns", "exec", space, "nft", "flush table inet spoil")
+        self._nft(site, "flush table inet spoil")
         return hit
 
     def hit(self, site: str) -> int:
         """How many packets the rules of a site's line have hit."""
-        result = sh("ip", "netns", "exec", self.space(site), "nft", "list ruleset")
+        result = self._nft(site, "list ruleset")
         return sum(map(int, re.findall(r"counter packets (\d+)", result)))
 
     def double(self, site: str) -> None:
-        """Send every packet of a site's line twice, both ways."""
         number = self.sites.index(site) + 1
         for name, line, other in (("c", f"s{number}", 2), (site, "wan", 1)):
             again = f"counter dup to 10.77.{number}.{other} device {line}"
@@ -124,24 +108,19 @@ class Net:
                 "chain ip double output { type filter hook output priority 0; }",
                 f"rule ip double output oifname {line} {again}",
             ):
-                sh("ip", "netns", "exec", self.space(name), "nft", f"add {what}")
+                self._nft(name, f"add {what}")
 
     def slow(self, site: str, rate: str) -> None:
-        """Limit a site's line, both ways."""
         for space, line in self._ends(site):
             # One packet at once: with more, a site on a busy machine may never send fast enough to wait.
-            shape = ("tbf", "rate", rate, "burst", "1600", "latency", "2s")
-            sh("tc", "-n", space, "qdisc", "add", "dev", line, "root", *shape)
+            sh(f"tc -n {space} qdisc add dev {line} root tbf rate {rate} burst 1600 latency 2s")
 
     def queued(self, site: str) -> int:
         """How often a limited line made a packet wait, both ways."""
-        result = [
-            sh("tc", "-n", space, "-s", "qdisc", "show", "dev", line) for space, line in self._ends(site)
-        ]
+        result = [sh(f"tc -n {space} -s qdisc show dev {line}") for space, line in self._ends(site)]
         return sum(map(int, re.findall(r"overlimits (\d+)", " ".join(result))))
 
     def _ends(self, site: str) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Return the namespace and the device of both ends of a site's line."""
         return (self.space("c"), f"s{self.sites.index(site) + 1}"), (self.space(site), "wan")
 
     def remove(self) -> None:
@@ -185,7 +164,6 @@ class Running:
         return out
 
     def message(self, name: str, out: Path) -> dict[str, object]:
-        """The first line that a process prints, which is one JSON object."""
         deadline = time.monotonic() + START_SECONDS
         while b"\n" not in out.read_bytes():
             if self.jobs[name].poll() is not None or time.monotonic() > deadline:
@@ -222,17 +200,8 @@ class Running:
 
     def submit(self, study: Path) -> str:
         """Submit as the analyst, from the coordinator's own namespace; the study's digest."""
-        words = (
-            "study",
-            "submit",
-            "--yes",
-            study,
-            "--profile",
-            self.folder / "analyst",
-            "--submission",
-            "torture",
-            "--json",
-        )
+        profile = ("--profile", self.folder / "analyst", "--submission", "torture", "--json")
+        words = ("study", "submit", "--yes", study, *profile)
         result = self.message("submit", self.start("submit", "c", "eigenveil_client.cli", *words))
         if "study" not in result:
             raise AssertionError(f"the study was not accepted: {result}")

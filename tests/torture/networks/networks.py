@@ -77,28 +77,11 @@ class Scenario:
         return self.study.startswith(MASKED)
 
 
-def _nothing(here: Running, port: int) -> None:
-    pass
-
-
 def _cut(here: Running, port: int) -> None:
     here.net.spoil(FAR, "counter drop")
 
 
-def _lose(here: Running, port: int) -> None:
-    here.net.spoil(FAR, "numgen random mod 100 < 20 counter drop")
-
-
-def _double(here: Running, port: int) -> None:
-    here.net.double(FAR)
-
-
-def _narrow(here: Running, port: int) -> None:
-    here.net.slow(FAR, "64kbit")
-
-
 def _delay(seconds: float, here: Running, port: int) -> None:
-    """Put a slow line between the far site and its coordinator."""
     words = (str(LINE_PORT), COORDINATOR, str(port), str(seconds))
     here.message("line", here.start("line", FAR, "tests.torture.networks.slow_line", *words))
     path = here.folder / "sites" / FAR / "identity" / "identity.json"
@@ -106,7 +89,6 @@ def _delay(seconds: float, here: Running, port: int) -> None:
 
 
 def _heal_after(seconds: float, here: Running, elapsed: float) -> int:
-    """Heal the cut once; its hits are remembered in a file beside the logs."""
     healed = here.folder / "healed"
     if elapsed > seconds and not healed.exists():
         healed.write_text(str(here.net.heal(FAR)))
@@ -114,7 +96,6 @@ def _heal_after(seconds: float, here: Running, elapsed: float) -> int:
 
 
 def _cut_midway(here: Running, elapsed: float) -> int:
-    """Cut the line for good when five rounds have been released."""
     cut = here.folder / "cut"
     if not cut.exists():
         ((released,),) = _rows(here.folder / "coordinator" / "state.db", "SELECT COUNT(*) FROM releases")
@@ -122,18 +103,6 @@ def _cut_midway(here: Running, elapsed: float) -> int:
             here.net.spoil(FAR, "counter drop")
             cut.touch()
     return here.net.hit(FAR)
-
-
-def _hits(here: Running, elapsed: float) -> int:
-    return here.net.hit(FAR)
-
-
-def _waits_for_client(here: Running, elapsed: float) -> int:
-    return here.net.queued(FAR)
-
-
-def _delayed(here: Running, elapsed: float) -> int:
-    return int(here.jobs["line"].poll() is None)
 
 
 def _reset(every: float, here: Running, elapsed: float) -> int:
@@ -153,22 +122,24 @@ def _reset(every: float, here: Running, elapsed: float) -> int:
 
 
 UNDISTURBED = tuple(
-    Scenario(name=f"undisturbed {kind}", study=kind, spoil=_nothing, meddle=lambda here, elapsed: 1)
+    Scenario(name=f"undisturbed {kind}", study=kind, spoil=lambda here, _: None, meddle=lambda *_: 1)
     for kind in ("short", "long", "doomed", "masked short", "masked long", "masked doomed")
 )
 MET = (
     Scenario(name="partition for 8 s", study="short", spoil=_cut, meddle=partial(_heal_after, 8.0)),
-    Scenario(
-        name="partition for good", study="doomed", spoil=partial(_delay, 0.05), meddle=_cut_midway, loses=True
-    ),
-    Scenario(name="20 % loss", study="short", spoil=_lose, meddle=_hits),
-    Scenario(name="doubled packets", study="short", spoil=_double, meddle=_hits),
-    Scenario(name="64 kbit/s", study="long", spoil=_narrow, meddle=_waits_for_client),
-    Scenario(name="300 ms delay", study="short", spoil=partial(_delay, 0.3), meddle=_delayed),
-    Scenario(
-        name="resets every 10 s", study="long", spoil=partial(_delay, 0.15), meddle=partial(_reset, 10.0)
-    ),
-)
+    Scenario(name="partition for good", study="doomed", spoil=partial(_delay, 0.05), meddle=_cut_midway,
+             loses=True),
+    Scenario(name="20 % loss", study="short", meddle=lambda here, _: here.net.hit(FAR),
+             spoil=lambda here, _: here.net.spoil(FAR, "numgen random mod 100 < 20 counter drop")),
+    Scenario(name="doubled packets", study="short", spoil=lambda here, _: here.net.double(FAR),
+             meddle=lambda here, _: here.net.hit(FAR)),
+    Scenario(name="64 kbit/s", study="long", spoil=lambda here, _: here.net.slow(FAR, "64kbit"),
+             meddle=lambda here, _: here.net.queued(FAR)),
+    Scenario(name="300 ms delay", study="short", spoil=partial(_delay, 0.3),
+             meddle=lambda here, _: int(here.jobs["line"].poll() is None)),
+    Scenario(name="resets every 10 s", study="long", spoil=partial(_delay, 0.15),
+             meddle=partial(_reset, 10.0)),
+)  # fmt: skip
 BAD = (*MET, *(replace(one, name=f"{MASKED}{one.name}", study=f"{MASKED}{one.study}") for one in MET))
 FEW = ("partition for good", "20 % loss", "300 ms delay", "masked partition for good", "masked 20 % loss")
 
@@ -221,15 +192,11 @@ def read_outcome(folder: Path, study: str, disturbed: int) -> Outcome:
         records = {site: np.loadtxt(path, delimiter=",", skiprows=1) for site, path in tables.items()}
         wrong.append(wrong_round(plan_from_json(message), load_release(now.bundles[study]).document, records))
     return Outcome(
-        state=str(word),
-        failure=str(failure),
-        ended_after=(int(str(ended)) - int(str(opened))) / 1000,
+        state=str(word), failure=str(failure), ended_after=(int(str(ended)) - int(str(opened))) / 1000,
         releases={round: one.digest for round, one in sealed.items()},
         without=tuple(round for round, one in sealed.items() if now.fixed and FAR not in one.present),
-        tried=len(witness.sets),
-        wrong=tuple(filter(None, wrong)),
-        disturbed=disturbed,
-    )
+        tried=len(witness.sets), wrong=tuple(filter(None, wrong)), disturbed=disturbed,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +209,6 @@ class Template:
 
 
 def studies() -> dict[str, Study]:
-    """Central ones, and masked ones that may lose a site."""
     made = {}
     for name, algorithm, deadline in (
         ("short", Algorithm.GAUSS_COV, DEADLINE),
@@ -328,7 +294,6 @@ def play_all(scenarios: Sequence[Scenario], root: Path) -> dict[str, Outcome]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """All scenarios, or at a small scale those that need half a minute."""
     chosen = [scenario for scenario in BAD if scale >= 1.0 or scenario.name in FEW]
     kinds = {scenario.study for scenario in chosen}
     weak = [scenario for scenario in UNDISTURBED if scenario.study in kinds]

@@ -28,12 +28,9 @@ from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
 from tests.torture.peers.entries import counted
 
 CERTIFIED = {
-    "site": pb.CALLER_ROLE_SITE,
-    "another site": pb.CALLER_ROLE_SITE,
-    "analyst": pb.CALLER_ROLE_ANALYST,
-    "another analyst": pb.CALLER_ROLE_ANALYST,
-    "operator": pb.CALLER_ROLE_OPERATOR,
-}
+    "site": pb.CALLER_ROLE_SITE, "another site": pb.CALLER_ROLE_SITE, "analyst": pb.CALLER_ROLE_ANALYST,
+    "another analyst": pb.CALLER_ROLE_ANALYST, "operator": pb.CALLER_ROLE_OPERATOR,
+}  # fmt: skip
 DENIED = {"denied site": Role.SITE, "denied analyst": Role.ANALYST, "denied operator": Role.OPERATOR}
 NOBODY = "nobody"
 SECONDS = 20.0
@@ -55,7 +52,6 @@ def methods() -> list[MethodDescriptor]:
 
 
 def declared(method: MethodDescriptor) -> frozenset[int]:
-    """The roles that the .proto names."""
     return frozenset(method.GetOptions().Extensions[pb.roles])
 
 
@@ -97,15 +93,13 @@ async def cell(
         table.faults.append(f"{method.name} by {who}: {message}, handler entered {entered} times")
 
 
+def _role(number: pb.CallerRole.ValueType) -> Role:
+    return Role[pb.CallerRole.Name(number).removeprefix("CALLER_ROLE_")]
+
+
 async def everybody(rig: Rig) -> dict[str, Client]:
-    """One caller of each kind; who is denied was enrolled before."""
-    callers = {
-        "site": await rig.client(Role.SITE, "anna"),
-        "another site": await rig.client(Role.SITE, "bert"),
-        "analyst": await rig.client(Role.ANALYST, "ada"),
-        "another analyst": await rig.client(Role.ANALYST, "eve"),
-        "operator": await rig.client(Role.OPERATOR, "olga"),
-    }
+    names = zip(CERTIFIED, ("anna", "bert", "ada", "eve", "olga"), strict=True)
+    callers = {who: await rig.client(_role(CERTIFIED[who]), name) for who, name in names}
     for who, role in DENIED.items():
         callers[who] = await rig.client(role, "dora")
         rig.daemon.registry.deny(role, "dora")
@@ -113,7 +107,6 @@ async def everybody(rig: Rig) -> dict[str, Client]:
 
 
 async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str, Client]) -> None:
-    """Every cell of both listeners."""
     no_one = grpc.ssl_channel_credentials(rig.ca)
     main, enrol = f"127.0.0.1:{rig.ports.port}", f"127.0.0.1:{rig.ports.enrol_port}"
     for method in methods():
@@ -176,18 +169,14 @@ async def examine(folder: Path) -> Table:
     return table
 
 
-def verdict(table: Table) -> tuple[list[str], str]:
-    known = {number for number in pb.CallerRole.values() if number}
-    unused = known - frozenset().union(*(declared(method) for method in methods()))
-    faults = [*table.faults, *(f"nobody may call as {pb.CallerRole.Name(one)}" for one in sorted(unused))]
-    message = (
-        f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
-        f"{table.foreign} foreign identifiers refused"
-    )
-    return faults, message
-
-
 def run(scale: float) -> tuple[list[str], str]:
     """All cells at any scale: it takes seconds."""
     with tempfile.TemporaryDirectory(prefix="eigenveil-calls-") as folder:
-        return verdict(asyncio.run(examine(Path(folder) / "c")))
+        table = asyncio.run(examine(Path(folder) / "c"))
+    known = {number for number in pb.CallerRole.values() if number}
+    unused = known - frozenset().union(*(declared(method) for method in methods()))
+    faults = [*table.faults, *(f"no caller is a {pb.CallerRole.Name(one)}" for one in sorted(unused))]
+    return faults, (
+        f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
+        f"{table.foreign} foreign identifiers refused"
+    )

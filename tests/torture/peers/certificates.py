@@ -53,8 +53,6 @@ HELLO = a_hello()
 
 @dataclass(slots=True)
 class Report:
-    """How many were refused of each end, and what was wrong."""
-
     clients: int = 0
     servers: int = 0
     denial: float = 0.0
@@ -70,10 +68,8 @@ def bad_shapes() -> dict[str, Shape]:
     named = {
         "two URIs": (uri(ANNA), uri(ANNA.replace("anna", "bert"))),
         "the same URI twice": (uri(ANNA), uri(ANNA)),
-        "a URI and a host": (uri(ANNA), x509.DNSName("localhost")),
-        "a host only": (x509.DNSName("anna"),),
-        "an e-mail address only": (x509.RFC822Name("anna@test.example"),),
-        "a subject only": (),
+        "a URI and a host": (uri(ANNA), x509.DNSName("localhost")), "a host only": (x509.DNSName("anna"),),
+        "an e-mail address only": (x509.RFC822Name("anna@test.example"),), "a subject only": (),
         "another federation": (uri("eigenveil://other-fed/site/anna"),),
         "the coordinator's role": (uri(ANNA.replace("site", "coordinator")),),
         "an unknown role": (uri(ANNA.replace("site", "root")),),
@@ -81,31 +77,25 @@ def bad_shapes() -> dict[str, Shape]:
         "user information": (uri(ANNA.replace("test-fed", "me@test-fed")),),
         "a port": (uri(ANNA.replace("test-fed", "test-fed:7443")),),
         "upper case": (uri(ANNA.replace("anna", "Anna")),),
-        "percent-encoding": (uri(ANNA.replace("anna", "%61nna")),),
-        "a trailing slash": (uri(ANNA + "/"),),
-        "a query": (uri(ANNA + "?x"),),
-        "another scheme": (uri(ANNA.replace("eigenveil", "spiffe")),),
+        "percent-encoding": (uri(ANNA.replace("anna", "%61nna")),), "a trailing slash": (uri(ANNA + "/"),),
+        "a query": (uri(ANNA + "?x"),), "another scheme": (uri(ANNA.replace("eigenveil", "spiffe")),),
         "an empty name": (uri(ANNA.replace("anna", "")),),
-    }
+    }  # fmt: skip
     return {what: replace(good, names=names) for what, names in named.items()} | {
-        "expired": replace(good, begins=-48.0, ends=-1.0),
-        "not valid yet": replace(good, begins=1.0),
+        "expired": replace(good, begins=-48.0, ends=-1.0), "not valid yet": replace(good, begins=1.0),
         "for servers": replace(good, usages=(Usage.SERVER_AUTH,)),
         "for both": replace(good, usages=(Usage.CLIENT_AUTH, Usage.SERVER_AUTH)),
         "for anything": replace(good, usages=(Usage.ANY_EXTENDED_KEY_USAGE,)),
         "for nothing stated": replace(good, usages=None),
         "two subjects": replace(good, subject=("anna", "bert")),
-        "another's subject": replace(good, subject=("bert",)),
-        "an authority": replace(good, ca=True),
+        "another's subject": replace(good, subject=("bert",)), "an authority": replace(good, ca=True),
         "a weak key": replace(good, key=rsa.generate_private_key(65537, 1024)),
         "another curve": replace(good, key=ec.generate_private_key(ec.SECP384R1())),
-        "huge": replace(good, ballast=30_000),
-        "larger than TLS allows": replace(good, ballast=200_000),
-    }
+        "huge": replace(good, ballast=30_000), "larger than TLS allows": replace(good, ballast=200_000),
+    }  # fmt: skip
 
 
 def bad_signers(authority: Authority) -> dict[str, Forged]:
-    """Flaws of who signed what looks right."""
     good, leaf_key = client("anna", ANNA), new_key()
     leaf = forge(authority, replace(good, key=leaf_key))
     self_signed = Authority(certificate=leaf.leaf, key=leaf_key)
@@ -121,7 +111,6 @@ def bad_signers(authority: Authority) -> dict[str, Forged]:
 
 
 def register(rig: Rig, leaf: x509.Certificate) -> None:
-    """Enter a certificate as if enrolment had issued it to the site anna."""
     issuer = fingerprint(rig.daemon.runtime.keys.authority.certificate)
     key = leaf.public_key()
     cached = key_print(key) if isinstance(key, ec.EllipticCurvePublicKey) else fingerprint(leaf)
@@ -136,7 +125,6 @@ def register(rig: Rig, leaf: x509.Certificate) -> None:
 
 
 async def greet(rig: Rig, forged: Forged) -> Code | None:
-    """Say Hello with a certificate; the code of the refusal."""
     cached = Credentials(name="anna", key=forged.key, certificate=forged.chain, ca=rig.ca)
     client = rig.connect(cached)
     try:
@@ -149,7 +137,6 @@ async def greet(rig: Rig, forged: Forged) -> Code | None:
 
 
 async def try_clients(rig: Rig, entries: Counter[str], report: Report) -> None:
-    """Every bad one, and before and after them a good one."""
     authority = rig.daemon.runtime.keys.authority
     bad = {what: forge(authority, shape) for what, shape in bad_shapes().items()} | bad_signers(authority)
     control = forge(authority, client("anna", ANNA))
@@ -217,7 +204,6 @@ async def _clone(rig: Rig, report: Report, folder: Path) -> None:
 
 
 async def _denial(rig: Rig, report: Report) -> None:
-    """How long a long-poll of a site that is denied goes on."""
     site = await rig.client(Role.SITE, "eric")
     polling = asyncio.create_task(site.query())
     await asyncio.sleep(0.2)
@@ -233,27 +219,23 @@ async def _denial(rig: Rig, report: Report) -> None:
 
 
 def bad_servers(authority: Authority) -> dict[str, Forged]:
-    """What may listen at the coordinator's address."""
     good, leaf_key = server(COORDINATOR), new_key()
     site = forge(authority, replace(client("anna", ANNA), key=leaf_key))
     below = Authority(certificate=site.leaf, key=leaf_key)
     stranger, namesake = impostor(FEDERATION), impostor(FEDERATION, authority)
     host = x509.DNSName("elsewhere.example")
     shapes = {
-        "expired": replace(good, begins=-48.0, ends=-1.0),
-        "not valid yet": replace(good, begins=1.0),
+        "expired": replace(good, begins=-48.0, ends=-1.0), "not valid yet": replace(good, begins=1.0),
         "for clients": replace(good, usages=(Usage.CLIENT_AUTH,)),
         "for both": replace(good, usages=(Usage.CLIENT_AUTH, Usage.SERVER_AUTH)),
-        "for nothing stated": replace(good, usages=None),
-        "no URI": replace(good, names=LOOPBACK),
+        "for nothing stated": replace(good, usages=None), "no URI": replace(good, names=LOOPBACK),
         "a subject only": replace(good, names=(), subject=("localhost",)),
         "two URIs": replace(good, names=(*good.names, uri(ANNA))),
-        "another federation": server("eigenveil://other-fed/coordinator/coordinator"),
-        "a site": server(ANNA),
+        "another federation": server("eigenveil://other-fed/coordinator/coordinator"), "a site": server(ANNA),
         "another host": replace(good, names=(uri(COORDINATOR), host)),
         "a wildcard": replace(good, names=(*good.names, x509.DNSName("*.example"))),
         "user information": server(COORDINATOR.replace("test-fed", "me@test-fed")),
-    }
+    }  # fmt: skip
     return {what: forge(authority, shape) for what, shape in shapes.items()} | {
         "another authority": forge(stranger, good, stranger.certificate),
         "another authority of the same name": forge(namesake, good, namesake.certificate),
@@ -266,7 +248,6 @@ def bad_servers(authority: Authority) -> dict[str, Forged]:
 
 @asynccontextmanager
 async def impersonated(servicer: Coordinator, shown: Forged) -> AsyncIterator[str]:
-    """The address of somebody who shows this certificate."""
     listener = grpc.aio.server()
     rpc.add_CoordinatorServicer_to_server(servicer, listener)
     port = listener.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(shown.key, shown.chain)]))
@@ -278,7 +259,6 @@ async def impersonated(servicer: Coordinator, shown: Forged) -> AsyncIterator[st
 
 
 async def dial(address: str, authority: Authority) -> Code | None:
-    """What a client of the federation makes of it."""
     try:
         async with await verified_channel(address, FEDERATION, pem(authority.certificate), None) as channel:
             await call(rpc.CoordinatorStub(channel).Hello, HELLO, attempts=1)
@@ -288,7 +268,6 @@ async def dial(address: str, authority: Authority) -> Code | None:
 
 
 async def try_servers(authority: Authority, report: Report) -> None:
-    """Every bad one, then a good one."""
     servicer = Coordinator()
     for what, shown in bad_servers(authority).items():
         async with impersonated(servicer, shown) as address:

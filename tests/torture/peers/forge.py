@@ -20,7 +20,6 @@ LOOPBACK = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")))
 
 
 def uri(text: str) -> x509.UniformResourceIdentifier:
-    """A subject alternative name."""
     return x509.UniformResourceIdentifier(text)
 
 
@@ -39,19 +38,15 @@ class Shape:
 
 
 def client(name: str, text: str) -> Shape:
-    """A client's, as it should be."""
     return Shape(names=(uri(text),), subject=(name,), usages=(Usage.CLIENT_AUTH,))
 
 
 def server(text: str) -> Shape:
-    """A coordinator's, as it should be."""
     return Shape(names=(uri(text), *LOOPBACK), subject=("coordinator",), usages=(Usage.SERVER_AUTH,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forged:
-    """Key, certificate, and the chain that is shown, in PEM."""
-
     key: bytes
     leaf: x509.Certificate
     chain: bytes

@@ -13,6 +13,7 @@ from dataclasses import replace
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Study
 from eigenveil.study_authorization import AUTHORIZATION_SIGNED, SignedAuthorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
@@ -26,7 +27,6 @@ GREEDY = a_study(epsilon=2.0)
 
 
 def question(stage: Stage, plan: Plan, signed: SignedAuthorization | None) -> Responses:
-    """The first question of a plan, which comes with this authorization."""
     return [work(rehearse(plan)[0], stage.authorized(plan, signed))]
 
 
@@ -38,46 +38,16 @@ def stated(signed: SignedAuthorization, **changes: object) -> SignedAuthorizatio
     )
 
 
-def by_another_key(stage: Stage) -> Responses:
-    plan = a_plan(GREEDY, submission="forged")
-    return question(stage, plan, signed_by_analyst(plan, MALLORY))
+def forged(
+    name: str, sign: Callable[[Plan], SignedAuthorization | None], study: Study = GREEDY, analyst: str = "ada"
+) -> Evil:
+    """The first question of a plan of this study, with what is signed of it."""
+    plan = a_plan(study, submission=name, analyst=analyst)
+    return lambda stage: question(stage, plan, sign(plan))
 
 
-def by_another_key_under_her_card(stage: Stage) -> Responses:
-    plan = a_plan(GREEDY, submission="forged")
-    signed = signed_by_analyst(plan, MALLORY)
-    return question(stage, plan, replace(signed, card=analyst_card("ada", plan.federation)))
-
-
-def stripped(stage: Stage) -> Responses:
-    return question(stage, a_plan(GREEDY, submission="stripped"), None)
-
-
-def borrowed(stage: Stage) -> Responses:
-    """A signature that the analyst made under another plan."""
-    honest, plan = a_plan(submission="greedy"), a_plan(GREEDY, submission="greedy")
-    return question(stage, plan, signed_by_analyst(honest))
-
-
-def in_an_older_form(stage: Stage) -> Responses:
-    plan = a_plan(GREEDY, submission="older")
-    return question(stage, plan, stated(signed_by_analyst(plan), form=0))
-
-
-def expired(stage: Stage) -> Responses:
-    plan = a_plan(submission="expired")
-    return question(stage, plan, signed_by_analyst(plan, expires=int(time.time()) - 1))
-
-
-def endless(stage: Stage) -> Responses:
-    plan = a_plan(submission="endless")
-    return question(stage, plan, signed_by_analyst(plan, expires=int(time.time()) + 40 * 86_400))
-
-
-def another_analyst(stage: Stage) -> Responses:
-    """Certified by the coordinator, with a key of its own, whom nobody here has compared."""
-    plan = a_plan(submission="stranger", analyst="mallory")
-    return question(stage, plan, signed_by_analyst(plan))
+def expiring(seconds: int) -> Callable[[Plan], SignedAuthorization]:
+    return lambda plan: signed_by_analyst(plan, expires=int(time.time()) + seconds)
 
 
 def under_the_id_of(used: Plan) -> Evil:
@@ -91,8 +61,6 @@ def under_the_id_of(used: Plan) -> Evil:
 
 
 def ended_and_replayed(plan: Plan) -> Evil:
-    """A study whose end this site heard, from its first question on."""
-
     def evil(stage: Stage) -> Responses:
         end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
         return [pb.NextWorkResponse(ended=[end]), *question(stage, plan, signed_by_analyst(plan))]
@@ -102,13 +70,28 @@ def ended_and_replayed(plan: Plan) -> Evil:
 
 # By another clock these hold: nothing is said of them.
 PUT_OFF = frozenset({"a signature that has expired", "a signature that hardly ends"})
+HONEST = a_study()
 ATTACKS: Mapping[str, tuple[str, Evil]] = {
-    "a plan in her name by another key": ("code=unconfirmed-analyst", by_another_key),
-    "a plan in her name by another key under her card": ("code=identity", by_another_key_under_her_card),
-    "a study without its signature": ("code=unsigned", stripped),
-    "her signature under another plan": ("code=authorization", borrowed),
-    "a signature of an older form": ("code=version", in_an_older_form),
-    "a signature that has expired": ("code=authorization-expired", expired),
-    "a signature that hardly ends": ("code=authorization", endless),
-    "an analyst whom nobody compared": ("code=unconfirmed-analyst", another_analyst),
-}
+    "a plan in her name by another key": (
+        "code=unconfirmed-analyst", forged("forged", lambda plan: signed_by_analyst(plan, MALLORY)),
+    ),
+    "a plan in her name by another key under her card": (
+        "code=identity",
+        forged("forged", lambda plan: replace(signed_by_analyst(plan, MALLORY),
+                                              card=analyst_card("ada", plan.federation))),
+    ),
+    "a study without its signature": ("code=unsigned", forged("stripped", lambda plan: None)),
+    "her signature under another plan": (
+        "code=authorization",
+        forged("greedy", lambda plan: signed_by_analyst(a_plan(submission="greedy"))),
+    ),
+    "a signature of an older form": (
+        "code=version", forged("older", lambda plan: stated(signed_by_analyst(plan), form=0)),
+    ),
+    "a signature that has expired": ("code=authorization-expired", forged("expired", expiring(-1), HONEST)),
+    "a signature that hardly ends": ("code=authorization", forged("endless", expiring(40 * 86_400), HONEST)),
+    # Certified by the coordinator, with a key of its own.
+    "an analyst whom nobody compared": (
+        "code=unconfirmed-analyst", forged("stranger", signed_by_analyst, HONEST, "mallory"),
+    ),
+}  # fmt: skip

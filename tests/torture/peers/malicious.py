@@ -63,12 +63,10 @@ class Attack:
 
 
 def signed(plan: Plan) -> Callable[[Stage], Responses]:
-    """The first question of another plan, signed with the real key."""
     return lambda stage: [work(rehearse(plan)[0], stage.signed(plan))]
 
 
 def asked(*queries: RoundQuery) -> Callable[[Stage], Responses]:
-    """Questions about the plan that is under way."""
     return lambda _: [work(query) for query in queries]
 
 
@@ -80,7 +78,6 @@ def wider_clip(_: Stage) -> Responses:
 
 
 def overflowing(_: Stage) -> Responses:
-    """Edges and a price at the end of their types."""
     first, second = work(replace(NORMS, round=2)), work(replace(GRAM, round=2))
     first.query.row_norms.edges = b"\xff" * 7 + b"\x7f" + b"\xff" * 7 + b"\x7f"
     second.query.micro_rho = 2**64 - 1
@@ -187,7 +184,6 @@ Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[object]]
 
 
 async def assault(stage: Stage, attack: Attack, daemon: Daemon, log: Path) -> Outcome:
-    """Honest questions, the attack, and an honest question."""
     outcome = Outcome(attack.name)
     coordinator = Coordinator()
     config = written(stage, f'approval = "{attack.approval.value}"\n')
@@ -220,12 +216,11 @@ async def _attack(stage: Stage, coordinator: Coordinator, config: Path, attack: 
 
 
 async def _control(stage: Stage, coordinator: Coordinator, config: Path, attack: Attack) -> None:
-    """An honest question at last; a person agrees to it where one is asked."""
     coordinator.work.append(attack.question(stage, rehearse(CONTROL)[0], CONTROL))
     if attack.approval is Approval.AUTO:
         return
     waiting = bytes.fromhex(CONTROL.digest)
-    await until(lambda: any(waiting in one.awaiting_approval for one in coordinator.asked))
+    await until(lambda: any(waiting in one.awaiting_approval for one in coordinator.requests))
     await asyncio.to_thread(site, config, "approve", CONTROL.digest, "--yes")
     coordinator.work.append(work(rehearse(CONTROL)[0]))
 
@@ -278,7 +273,6 @@ async def _all(attacks: tuple[Attack, ...], folder: Path) -> list[Outcome]:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Every attack (or the first few of them), each on a daemon of its own."""
     most = max(2, round(scale * len(ATTACKS)))
     attacks = (*ATTACKS[:most], *IMPERSONATIONS[:most])
     with tempfile.TemporaryDirectory() as folder:

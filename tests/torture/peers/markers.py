@@ -13,10 +13,8 @@ import signal
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
@@ -76,73 +74,44 @@ def _replace(path: Path, text: str) -> None:
     whole.replace(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What was searched and found. `control` is how many planted ones the same search found."""
-
-    markers: int
-    files: int
-    size: int
-    hits: list[str]
-    control: int
-    dumps: list[str]
-    released: bool
-    missing: list[str]
-
-
-def check(folder: Path) -> Result:
-    """Run the federation through everything, and search what it left."""
-    spy = folder / "spy"
-    spy.mkdir(parents=True)
-    temporary = folder / "tmp"
-    temporary.mkdir()
-    with _environment(spy, temporary), open_demo_folder(folder / "demo") as layout:
+def check(folder: Path) -> tuple[list[str], str]:
+    spy, temporary = folder / "spy", folder / "tmp"
+    for made in (spy, temporary):
+        made.mkdir(parents=True)
+    changes = spying(spy) | {
+        "PYTHONFAULTHANDLER": "1", "PYTHONDEVMODE": "1", "TMPDIR": str(temporary), "GRPC_VERBOSITY": "DEBUG",
+    }  # fmt: skip
+    with mock.patch.dict(os.environ, changes), open_demo_folder(folder / "demo") as layout:
         planted, released, dumps = _federation(layout, spy)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in RECORDS]
     log = (layout.logs / f"{SITES[0]}.log").read_text(errors="replace")
-    missing = [words for words in HAPPENED if words not in log]
-    hits = [f"{marker.text} in {path.relative_to(folder)}" for marker, path in found(planted.markers, files)]
-    return Result(
-        markers=len(planted.markers),
-        files=len(files),
-        size=sum(path.stat().st_size for path in files),
-        hits=hits,
-        control=_control(planted.markers, layout.logs / f"{SITES[0]}.log"),
-        dumps=dumps,
-        released=released,
-        missing=missing,
+    wrong = [f"{marker.text} in {path.relative_to(folder)}" for marker, path in found(planted.markers, files)]
+    wrong += [f"{name} may dump core" for name in dumps]
+    wrong += [f"no log says {words!r}" for words in HAPPENED if words not in log]
+    size, control = sum(path.stat().st_size for path in files), _control(planted.markers, layout)
+    if control != len(planted.markers):
+        wrong.append("the search does not find every marker that is planted")
+    if not released:
+        wrong.append("the study was not released")
+    return wrong, (
+        f"{len(planted.markers)} markers in no one of {len(files)} files ({size / 2**20:.1f} MiB: logs at "
+        f"DEBUG, databases, messages, metrics, crashes); {control} found when planted"
     )
 
 
-def _control(markers: list[Marker], log: Path) -> int:
+def spying(spy: Path) -> dict[str, str]:
+    """The environment of processes that write their messages down in a folder."""
+    path = os.pathsep.join([str(SPY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return {"PYTHONPATH": path, "EIGENVEIL_SPY": str(spy)}
+
+
+def _control(markers: list[Marker], layout: DemoLayout) -> int:
     """Write every marker into a log, each in another of its spellings, and count those that are found."""
+    log = layout.logs / f"{SITES[0]}.log"
     with log.open("ab") as file:
         for number, marker in enumerate(markers):
             file.write(b"\n" + marker.needles[number % len(marker.needles)])
     return len({marker.text for marker, _ in found(markers, [log])})
-
-
-@contextmanager
-def _environment(spy: Path, temporary: Path) -> Iterator[None]:
-    """For every process that is started meanwhile."""
-    changes = {
-        "PYTHONPATH": os.pathsep.join([str(SPY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-        "EIGENVEIL_SPY": str(spy),
-        "PYTHONFAULTHANDLER": "1",
-        "PYTHONDEVMODE": "1",
-        "TMPDIR": str(temporary),
-        "GRPC_VERBOSITY": "DEBUG",
-    }
-    before: Mapping[str, str | None] = {key: os.environ.get(key) for key in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
 
 
 def _federation(layout: DemoLayout, spy: Path) -> tuple[Planted, bool, list[str]]:
@@ -171,8 +140,6 @@ def _federation(layout: DemoLayout, spy: Path) -> tuple[Planted, bool, list[str]
 
 
 def _follow(layout: DemoLayout, text: str, submission: str) -> int:
-    """Submit a study and watch it to its end; its state."""
-
     async def follow() -> int:
         async with Analyst(load_identity(layout.analyst)) as analyst:
             plan, _ = await analyst.submit(text, submission)
@@ -200,7 +167,6 @@ def _fail(layout: DemoLayout, federation: DemoFederation, spy: Path, text: str, 
 
 
 def _core_limits(federation: DemoFederation) -> list[str]:
-    """Daemons that may leave a core file behind."""
     may = []
     for name, job in federation.daemons.items():
         limits = Path(f"/proc/{job.process.pid}/limits").read_text().splitlines()
@@ -211,7 +177,6 @@ def _core_limits(federation: DemoFederation) -> list[str]:
 
 
 def _abort(federation: DemoFederation) -> None:
-    """Crash every daemon where it stands; its last words are in its log."""
     for name in (*SITES, COORDINATOR):
         process = federation.daemons[name].process
         process.send_signal(signal.SIGABRT)
@@ -232,18 +197,4 @@ def run(scale: float) -> tuple[list[str], str]:
     """The same at every scale: it takes its time to start, not to run."""
     del scale
     with tempfile.TemporaryDirectory() as folder:
-        return verdict(check(Path(folder)))
-
-
-def verdict(result: Result) -> tuple[list[str], str]:
-    detail = (
-        f"{result.markers} markers in no one of {result.files} files ({result.size / 2**20:.1f} MiB: logs at "
-        f"DEBUG, databases, messages, metrics, crashes); {result.control} found when planted"
-    )
-    problems = [*result.hits[:5], *(f"{name} may dump core" for name in result.dumps)]
-    problems += [f"no log says {words!r}" for words in result.missing]
-    if result.control != result.markers:
-        problems.append("the search does not find every marker that is planted")
-    if not result.released:
-        problems.append("the study was not released")
-    return problems, detail
+        return check(Path(folder))

@@ -36,7 +36,6 @@ async def to_coordinator(folder: Path, inputs: int, seed: int, found: Path = FOU
 
 
 async def to_site(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> Tally:
-    """Mutated answers of every method, queries and signed plans."""
     with site_kinds(folder) as kinds:
         return await hunt(kinds, inputs, seed, found)
 
@@ -48,7 +47,6 @@ def _half(half: Half, inputs: int) -> Tally:
 
 
 def run(scale: float) -> tuple[list[str], str]:
-    """Both halves at once, each in a process of its own."""
     inputs = int(MESSAGES * scale / 2)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         tallies = pool.starmap(_half, [(to_coordinator, inputs), (to_site, inputs)])

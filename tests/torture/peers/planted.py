@@ -23,8 +23,6 @@ IDENTIFIERS = ("patient_id", "patient_name", "born")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """One string in the records, and all byte strings that would betray it."""
-
     text: str
     needles: tuple[bytes, ...]
 
@@ -95,7 +93,6 @@ def _spellings(*raw: bytes) -> Iterator[bytes]:
 
 
 def write_csv(path: Path, planted: Planted, rows: Sequence[list[str]]) -> None:
-    """A CSV file of these rows, and a copy that no daemon is told of."""
     for file in (path, path.with_name(path.name + ".copy")):
         with file.open("w", newline="") as out:
             csv.writer(out).writerows([planted.headers, *rows])
@@ -114,7 +111,6 @@ def write_parquet(path: Path, planted: Planted, rows: Sequence[list[str]]) -> No
 
 
 def found(markers: Sequence[Marker], files: Sequence[Path]) -> list[tuple[Marker, Path]]:
-    """Every marker that is in a file, in any spelling."""
     hits = []
     for file in files:
         data = file.read_bytes()

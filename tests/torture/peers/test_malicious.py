@@ -19,7 +19,6 @@ SLOW = (pytest.mark.slow,)
 
 @asynccontextmanager
 async def here(stage: Stage, log: Path) -> AsyncIterator[None]:
-    """The daemon in this process, with its log in a file."""
     lines = logging.FileHandler(log)
     logger = logging.getLogger("eigenveil")
     level = logger.level

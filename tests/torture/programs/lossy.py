@@ -29,13 +29,11 @@ SERVICE = "eigenveil.v1.Coordinator"
 
 
 def failure(status: grpc.StatusCode, text: str, code: str = "") -> grpc.aio.AioRpcError:
-    """As gRPC tells a client."""
     trailing = grpc.aio.Metadata((CODE_KEY, code)) if code else grpc.aio.Metadata()
     return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), trailing, text)
 
 
 def lost(text: str) -> grpc.aio.AioRpcError:
-    """The other end cannot be reached."""
     return failure(grpc.StatusCode.UNAVAILABLE, text)
 
 
@@ -73,14 +71,11 @@ class Entrance:
         )
 
     async def open(self, host: str, port: int) -> int:
-        """Nobody listens."""
         return 1
 
-    async def close(self) -> None:
-        """Nothing to do."""
+    async def close(self) -> None: ...
 
-    def sweep(self) -> None:
-        """Nothing to do."""
+    def sweep(self) -> None: ...
 
 
 class Listening:
@@ -97,27 +92,21 @@ class Listening:
         """The server that was made last for this service."""
         return cls.latest[service]
 
-    def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same as the registered ones."""
+    def add_generic_rpc_handlers(self, handlers: object) -> None: ...
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Keep the first service's; the other's are there to be refused."""
         if not self._handlers:
             self._handlers |= handlers
             self.latest[service] = self
 
     def add_insecure_port(self, address: str) -> int:
-        """Nobody listens."""
         return 1
 
-    async def start(self) -> None:
-        """Nothing to do."""
+    async def start(self) -> None: ...
 
-    async def stop(self, grace: float | None) -> None:
-        """Nothing to do."""
+    async def stop(self, grace: float | None) -> None: ...
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
-        """It never breaks."""
         await asyncio.sleep(FOR_EVER)
         return False
 
@@ -153,7 +142,6 @@ class Network:
     dialled: int = 0
 
     def connect(self, caller: StoredIdentity) -> Channel:
-        """A connection; it breaks when either end dies."""
         who = caller.identity.name
         if self.server is None or who in self.cut:
             raise lost("no connection")
@@ -165,18 +153,15 @@ class Network:
         return channel
 
     def drop(self, who: str | None = None) -> None:
-        """Break the connections of one caller, or all."""
         for channel in [one for one in self.channels if who in (None, one.who)]:
             channel.snap()
 
     def heal(self) -> None:
-        """No fault is due any more; lines that were cut are dialled anew."""
         self.due.clear()
         for who in tuple(self.cut):
             self.mend(who)
 
     def mend(self, who: str) -> None:
-        """Take a cut away; what was on that line is gone."""
         self.cut.discard(who)
         self.drop(who)
 
@@ -221,7 +206,6 @@ class Network:
         return await self.server(channel, method, request)
 
     def _again(self, channel: Channel, method: str, request: bytes) -> None:
-        """A copy of an old request arrives; nobody hears the answer."""
         if self.server is not None and channel.who not in self.cut:
             self._spawn(self._served(channel, method, request))
 
@@ -238,15 +222,12 @@ class Network:
 
 
 def _shown(caller: StoredIdentity) -> bytes:
-    """The certificate that TLS shows to the other end."""
     pem = caller.pair.read_bytes()
     return pem[pem.index(b"-----BEGIN CERTIFICATE") :]
 
 
 @dataclass(slots=True)
 class Channel:
-    """One connection of one caller, as generated stubs use it."""
-
     network: Network
     who: str
     certificate: bytes
@@ -287,5 +268,4 @@ class Channel:
 
         return call
 
-    def unary_stream(self, path: str, **options: Any) -> None:
-        """Streams are for analysts; the programs read the books instead."""
+    def unary_stream(self, path: str, **options: Any) -> None: ...

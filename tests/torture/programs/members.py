@@ -31,16 +31,13 @@ class NoNoise:
     private = False
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Zeros."""
         return frozen(np.zeros(spec.length, dtype=np.int64))
 
     def uniform(self, count: int) -> FloatArray:
-        """Halves."""
         return np.full(count, 0.5)
 
 
 def one_hot(site: str) -> FloatArray:
-    """Records that are all in the site's own column."""
     values = np.zeros((ROWS[site], COLUMNS))
     values[:, SITES.index(site)] = 0.75
     return values

@@ -47,14 +47,11 @@ FOUND = Path(__file__).parent / "found"
 
 @dataclass(slots=True)
 class Runner:
-    """Carries out one program."""
-
     here: World
     submitting: list[asyncio.Task[str]]
     others: list[asyncio.Task[None]]
 
     async def run(self, program: Program) -> None:
-        """Everybody starts; the operations; the faults stop; the end."""
         for who in EVERYBODY:
             await self.here.start(who)
         for operation in program:
@@ -109,7 +106,6 @@ class Runner:
                     raise
 
     async def _calm(self) -> None:
-        """The faults stop; within a minute every study has ended."""
         here = self.here
         here.network.heal()
         here.calm()
@@ -157,7 +153,6 @@ def _wrong_words(bundle: bytes | None) -> Iterator[str]:
 
 
 def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Counter[str]]:
-    """Run a program; what is wrong, and what happened."""
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)
     with memory_folder() as folder:
 
@@ -198,8 +193,8 @@ def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -
     """Write a reproduction; `test_programs.py` runs every one of them."""
     folder.mkdir(exist_ok=True)
     path = folder / f"program-{seed}.json"
-    message = {"seed": seed, "faults": faults, "program": [asdict(op) for op in program]}
-    path.write_text(json.dumps(message, indent=1) + "\n")
+    lines = ",\n".join(json.dumps(asdict(op)) for op in program)
+    path.write_text(f'{{"seed": {seed}, "faults": {json.dumps(faults)}, "program": [\n{lines}]}}\n')
     return path
 
 
@@ -224,18 +219,10 @@ def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str],
 
 
 def verdict(programs: int, wrong: list[str], result: Counter[str]) -> tuple[list[str], str]:
-    """What all of it shows; a run in which nothing happened shows nothing."""
     happened = (
-        "deaths",
-        "releases",
-        "masked",
-        *(("again",) if programs >= RARE else ()),
-        LOSE_REQUEST,
-        LOSE_ANSWER,
-        REPEAT,
-        "Renew",
-        "released",
-    )
+        "deaths", "releases", "masked", *(("again",) if programs >= RARE else ()), LOSE_REQUEST, LOSE_ANSWER,
+        REPEAT, "Renew", "released",
+    )  # fmt: skip
     missing = [f"no {what}" for what in happened if not result[what]]
     detail = (
         f"{programs} programs: {result['deaths']} deaths, {result[LOSE_REQUEST]} requests and "

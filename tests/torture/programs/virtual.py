@@ -75,10 +75,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Inline(Executor):
-    """A pool that does everything at once."""
-
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Done on return."""
         done: Future[T] = Future()
         try:
             done.set_result(fn(*args, **kwargs))

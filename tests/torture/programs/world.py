@@ -94,7 +94,6 @@ class World:
     # ------------------------------------------------------------ life
 
     async def start(self, who: str) -> None:
-        """A new life, if there is none; a coordinator may die while it starts."""
         if self.alive(who):
             return
         self.lives[who] += 1
@@ -140,11 +139,9 @@ class World:
             ),
         )  # fmt: skip
         store = SiteStore(
-            config.state,
-            config.policy.budget,
-            RollbackGuard(config.identity),
+            config.state, config.policy.budget, RollbackGuard(config.identity),
             clock=lambda: self.clock(who) // 1000,
-        )
+        )  # fmt: skip
         self.stores[who] = store
         member = load_identity(config.identity)
         engine = LocalEngine(partial(self._records, who), config.engine, config.scratch, 100_000)
@@ -173,7 +170,6 @@ class World:
             self.faults.append(f"{who} ended: {type(problem).__name__}: {problem}")
 
     def belongs(self, task: asyncio.Task[Any] | None) -> None:
-        """This task ends with the life that it is part of."""
         if task is not None and (life := LIVE.get(None)) is not None:
             self.tasks[life].add(task)
 
@@ -225,7 +221,6 @@ class World:
             self.witness.look(read(self.config.files.database, here))
 
     def calm(self) -> None:
-        """Nobody is doomed any more."""
         disarm()
 
     def states(self) -> dict[str, str]:

@@ -32,9 +32,9 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords
-from tests.client.records.apart.hostile import HANGS, SEGFAULT, Ends
-from tests.client.records.apart.support import NOBODY
-from tests.client.records.apart.test_reader import study_of
+from tests.client.records.isolated.hostile import HANGS, SEGFAULT, Ends
+from tests.client.records.isolated.support import NOBODY
+from tests.client.records.isolated.test_reader import study_of
 from tests.fuzz.hunt import resident_bytes
 
 MOST_RECORDS = 100_000  # as a site.toml has it that says nothing
@@ -43,13 +43,10 @@ PAUSE_SECONDS = 0.02
 USUAL, SHORT, SMALL = ReaderLimits(), ReaderLimits(seconds=0.05), ReaderLimits(memory_mib=8)
 # How a reader ends before it has read anything; of a file, where it has too little memory for any.
 DEATHS: Mapping[str, tuple[Ends | None, ReaderLimits]] = {
-    "SIGSEGV": (SEGFAULT, USUAL),
-    "SIGBUS": (Ends(signal.raise_signal, signal.SIGBUS), USUAL),
-    "SIGABRT": (Ends(os.abort), USUAL),
-    "SIGKILL": (Ends(signal.raise_signal, signal.SIGKILL), USUAL),
-    "reader-time": (HANGS, SHORT),
-    "reader-memory": (None, SMALL),
-}
+    "SIGSEGV": (SEGFAULT, USUAL), "SIGBUS": (Ends(signal.raise_signal, signal.SIGBUS), USUAL),
+    "SIGABRT": (Ends(os.abort), USUAL), "SIGKILL": (Ends(signal.raise_signal, signal.SIGKILL), USUAL),
+    "reader-time": (HANGS, SHORT), "reader-memory": (None, SMALL),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,27 +68,11 @@ class Taken:
     changed: bool
 
 
-class Way:
-    """One of the pipes to an asker, which takes one file after the other."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-
-    def request(self, message: RecordsConfig, kind: str) -> Came:
-        """Have a file of this kind read."""
-        return self._notified(message, kind)
-
-    def die(self, cause: str) -> Came:
-        """Have a reader die of one of `DEATHS`."""
-        return self._notified(None, cause)
-
-    def _notified(self, *words: object) -> Came:
-        self._pipe.send(words)
-        came: Came = self._pipe.recv()
-        return came
-
-    def close(self) -> None:
-        self._pipe.close()
+def told(way: Connection, message: RecordsConfig | None, name: str) -> Came:
+    """What came of a file of a kind, or, without one, of a reader that dies of one of `DEATHS`."""
+    way.send((message, name))
+    came: Came = way.recv()
+    return came
 
 
 class Asker:
@@ -100,8 +81,7 @@ class Asker:
     def __init__(self, good: RecordsConfig, ways: int) -> None:
         context = get_context("spawn")
         pairs = [context.Pipe() for _ in range(ways + 1)]
-        (self._control, *ours), theirs = zip(*pairs, strict=True)
-        self.ways = [Way(one) for one in ours]
+        (self._control, *self.ways), theirs = zip(*pairs, strict=True)
         self._process = context.Process(target=serve, args=(good, *theirs))
         self._process.start()
         for one in theirs:
@@ -124,7 +104,6 @@ class Asker:
 
 @contextmanager
 def asker(good: RecordsConfig, ways: int) -> Iterator[Asker]:
-    """An asker, until the end of the block."""
     found = Asker(good, ways)
     try:
         yield found
@@ -173,15 +152,12 @@ def _take(path: Connection, good: RecordsConfig) -> None:
 
 
 class Loading:
-    """The engine of a daemon, whose records are others each time."""
-
     def __init__(self) -> None:
         self._reader: Reader | None = None
         self._engine = LocalEngine(self._read, EngineConfig(), SYSTEM, MOST_RECORDS)
         self._plans: dict[Study, Plan] = {}
 
     def __call__(self, message: RecordsConfig, study: Study, limits: ReaderLimits = LIMITS) -> LocalRecords:
-        """The records of a study, as a daemon holds them."""
         self._reader = Reader(message, (), NO_RANGES, SYSTEM, limits, MOST_RECORDS)
         return self._engine.load(self.plan(study))
 
@@ -190,7 +166,6 @@ class Loading:
         return self._reader(study, retain)
 
     def plan(self, study: Study) -> Plan:
-        """A plan of a study of as many records as a site has."""
         if study not in self._plans:
             self._plans[study] = make_plan(replace(study, max_records=MOST_RECORDS))
         return self._plans[study]
@@ -208,7 +183,6 @@ def _came(read: Callable[[], Any], name: str) -> Came:
 
 
 def _outcome(problem: BadRecords) -> str:
-    """The signal that ended a reader, or what else became of it."""
     if ended := re.search(r"was ended by (SIG\w+)", str(problem)):
         return ended[1]
     return problem.about if problem.about.startswith("reader") else "refused"

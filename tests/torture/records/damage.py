@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from eigenveil_client.records.tables.source import RecordsConfig
-from tests.client.records.apart import hostile, workbooks
+from tests.client.records.isolated import hostile, workbooks
 from tests.fuzz.mutations import mutate_bytes
 
 Make = Callable[[Path], RecordsConfig]
@@ -67,7 +67,6 @@ def make_damaged(folder: Path, name: str, number: int) -> RecordsConfig:
 
 
 def damage(folder: Path, rng: random.Random) -> None:
-    """Do something wrong to one of the files there."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = rng.choice(files)
     data = path.read_bytes()

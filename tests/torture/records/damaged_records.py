@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import cycle, islice
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 
-from tests.torture.records.asker import DEATHS, Asker, Came, Taken, Way, asker
+from tests.torture.records.asker import DEATHS, Asker, Came, Taken, asker, told
 from tests.torture.records.damage import kinds, make_damaged, make_good, perhaps_cut
 from tests.torture.records.site_daemons import Served, all_served
 
@@ -55,7 +56,6 @@ class Found:
         self.faults += [came.fault] if came.fault else []
 
     def look(self, taken: Taken) -> None:
-        """Compare what the asker takes with what it took at first."""
         self.before = self.before or taken
         grown = (taken.asker - self.before.asker, taken.server - self.before.server)
         self.growth = max(self.growth, *grown)
@@ -78,9 +78,9 @@ def run(scale: float) -> tuple[list[str], str]:
 def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
     """Read whole files of every kind, then damaged ones on each of its ways, and look at it meanwhile."""
     for kind in kinds():
-        found.count(kind, one.ways[0].request(make_good(here / "whole", kind), kind))
+        found.count(kind, told(one.ways[0], make_good(here / "whole", kind), kind))
     for cause in DEATHS:
-        found.died(one.ways[0].die(cause))
+        found.died(told(one.ways[0], None, cause))
     found.look(one.taken())
     numbered, lock = enumerate(order(files)), threading.Lock()
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -97,7 +97,6 @@ def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
 
 
 def order(files: int) -> Iterator[tuple[str, int]]:
-    """Kinds and numbers of files, those of slow kinds more seldom."""
     attempts = [kind for turn in range(TIMES) for kind in kinds() if not turn or kind not in SLOW]
     numbers = Counter[str]()
     for kind in islice(cycle(attempts), files):
@@ -106,7 +105,7 @@ def order(files: int) -> Iterator[tuple[str, int]]:
 
 
 def _read(
-    path: Way, folder: Path, numbered: Iterator[tuple[int, tuple[str, int]]], lock: Lock, found: Found
+    path: Connection, folder: Path, numbered: Iterator[tuple[int, tuple[str, int]]], lock: Lock, found: Found
 ) -> None:
     while True:
         with lock:
@@ -115,11 +114,11 @@ def _read(
             return
         message = make_damaged(folder, kind, number)
         with perhaps_cut(folder, place):
-            came = path.request(message, kind)
+            came = told(path, message, kind)
         with lock:
             found.count(kind, came)
         if place % EVERY_DEATH == 0:
-            came = path.die(CAUSES[place // EVERY_DEATH % len(CAUSES)])
+            came = told(path, None, CAUSES[place // EVERY_DEATH % len(CAUSES)])
             with lock:
                 found.died(came)
 
@@ -141,11 +140,11 @@ def _figures(found: Found, served: Sequence[Served]) -> str:
     grown = max(one.growth for one in served)
     return (
         f"{outcomes.total() + of_daemons.total()} files of {len(found.outcomes)} kinds; an asker: "
-        f"{_told(outcomes)}, deaths besides: {_told(found.deaths)}, +{found.growth / MIB:.1f} MiB; "
-        f"{len(served)} daemons: {_told(of_daemons)}, +{grown / MIB:.1f} MiB; "
+        f"{_counted(outcomes)}, deaths besides: {_counted(found.deaths)}, +{found.growth / MIB:.1f} MiB; "
+        f"{len(served)} daemons: {_counted(of_daemons)}, +{grown / MIB:.1f} MiB; "
         f"{len(found.seconds)} answers beside"
     )
 
 
-def _told(counts: Counter[str]) -> str:
+def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

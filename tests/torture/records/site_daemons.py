@@ -18,7 +18,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Federation
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.records.apart.test_reader import study_of
+from tests.client.records.isolated.test_reader import study_of
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, until, work
 from tests.fuzz.hunt import resident_bytes
 from tests.torture.peers.malicious import process
@@ -40,7 +40,6 @@ class Served:
 
 
 async def all_served(folder: Path, kinds: Sequence[str], files: int, at_once: int) -> list[Served]:
-    """So many files of each kind, under so many daemons at once."""
     attempts = asyncio.Semaphore(at_once)
 
     async def one(kind: str) -> Served:
@@ -53,8 +52,6 @@ async def all_served(folder: Path, kinds: Sequence[str], files: int, at_once: in
 
 
 class Watched:
-    """One daemon, and what it was asked."""
-
     def __init__(self, stage: Stage, kind: str) -> None:
         self._stage = stage
         self._records = stage.folder / "here"
@@ -65,7 +62,6 @@ class Watched:
         _write(stage, make_good(self._records, kind))
 
     async def serve(self, files: int) -> Served:
-        """Start it, have it asked for each file, and judge."""
         kind, served = self.served.kind, self.served
         async with self._stage.serving(self._coordinator), process(self._stage, self._log) as daemon:
             if await self._ask() != "answered":
