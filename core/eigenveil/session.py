@@ -27,7 +27,7 @@ class Session:
     `way` assumes the decision that the first releases lead to, for a rehearsal.
     """
 
-    def __init__(self, plan: Plan, way: FirstStage | None = None) -> None:
+    def __init__(self, plan: Plan, first_stage: FirstStage | None = None) -> None:
         self.plan = plan
         self.releases: list[Release] = []
         self.queries: list[RoundQuery] = []
@@ -37,7 +37,7 @@ class Session:
         self.pending: RoundQuery | None = None
         self._derived: RoundQuery | None = None  # `pending` as this session computes it
         self._result: Estimate | None = None
-        self._algorithm = steps_of(plan, way)
+        self._algorithm = steps_of(plan, first_stage)
         self._advance(None)
 
     @classmethod

@@ -184,8 +184,8 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
         return None
     try:
         written = parse_json(read(stored.folder / DICTIONARY_FILE))
-        said, signature = (bytes.fromhex(written[key]) for key in ("signed_json", "signature"))
-        signed = SignedDictionary(signed_json=said, signature=signature)
+        statement, signature = (bytes.fromhex(written[key]) for key in ("signed_json", "signature"))
+        signed = SignedDictionary(signed_json=statement, signature=signature)
         return signed.check_federation(stored.release_key, stored.identity.federation)
     except (ValueError, KeyError, TypeError, PeerError):
         return None  # a damaged file is fetched again

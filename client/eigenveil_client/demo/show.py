@@ -74,9 +74,9 @@ def _trust_text(value: Mapping[str, Any], demonstration: Demonstration) -> str:
     if value["trust"] == Trust.CENTRAL.value:
         return "central: the coordinator saw each site's totals, without noise"
     others = colluding(study_from_dict(demonstration.document["plan"]["study"]))
-    nobody = "nobody saw a site's totals without noise, also not the coordinator with"
+    no_party = "nobody saw a site's totals without noise, also not the coordinator with"
     sets = f"{value['attempts']} masked sets for {value['rounds']} rounds"
-    return f"secure-aggregation: {nobody} {others}; {sets}"
+    return f"secure-aggregation: {no_party} {others}; {sets}"
 
 
 def _outcome(value: Mapping[str, Any]) -> str:

@@ -161,9 +161,9 @@ class GridFile:
     def __getitem__(self, where: slice) -> GridRows:
         """Return consecutive rows, as a view of this thread's window. Raises as `ScratchFile.read_into`."""
         start, stop, _ = where.indices(len(self))
-        window: _Window | None = getattr(self._windows, "held", None)
+        window: _Window | None = getattr(self._windows, "current", None)
         if window is None or not window.first <= start <= stop <= window.first + len(window.rows):
-            window = self._windows.held = self._window(window, start, max(start, stop))
+            window = self._windows.current = self._window(window, start, max(start, stop))
         rows = window.rows[start - window.first : max(start, stop) - window.first]
         rows.setflags(write=False)
         return rows

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
-from eigenveil.errors import Code, EigenveilError, ErrorFamily
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.log import frame_locations, log_error
 from eigenveil_common.web.pages import COMMON_FOLDER, Pages, mark
 from eigenveil_common.web.sessions import (
@@ -100,14 +100,14 @@ class PageGateway:
             samesite="strict",
         )
 
-    def refusal_page(self, request: Request, status: int, said: str = "") -> HTMLResponse:
+    def refusal_page(self, request: Request, status: int, reason: str = "") -> HTMLResponse:
         """Return an error page; `reason` is a sentence for a person. With status 403 and a reason, the advice
         to send the form again is left out."""
-        title, todo = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
-        if status == 403 and said:
-            todo = ""
+        title, action = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
+        if status == 403 and reason:
+            action = ""
         return self.pages.render(
-            request, "refused.html", status=status, title=title, said=said, todo=todo, asked=status
+            request, "refused.html", status=status, title=title, reason=reason, action=action, code=status
         )
 
 
@@ -157,6 +157,7 @@ def application(
     async def refuse(request: Request, problem: Exception) -> Response:
         if isinstance(problem, HTTPException):
             return gateway.refusal_page(request, problem.status_code)
+        ours = isinstance(problem, EigenveilError) and problem.code
         if isinstance(problem, EigenveilError) and (
             problem.family is ErrorFamily.REQUEST or problem.code is Code.IDENTITY
         ):

@@ -92,8 +92,8 @@ def printable_line(text: str, most: int = MAX_TEXT_LENGTH) -> str:
 
 def column_name(text: str) -> str:
     """Return a column name made from a title."""
-    kept = "".join(one if one.isalnum() else " " for one in text.casefold())
-    return "_".join(kept.split())[:MAX_NAME_LENGTH]
+    letters = "".join(one if one.isalnum() else " " for one in text.casefold())
+    return "_".join(letters.split())[:MAX_NAME_LENGTH]
 
 
 OMOP_COLUMNS = ("concept_name", "vocabulary_id", "concept_code")

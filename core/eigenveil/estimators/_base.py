@@ -181,9 +181,9 @@ def component_count(wanted: Any, result: Result) -> int:
     cumulative = np.cumsum(result.explained_variance_ratio)
     enough = np.flatnonzero(cumulative > wanted)
     if not enough.size and k < len(result.columns):
-        held = float(cumulative[-1]) if k else 0.0
+        share = float(cumulative[-1]) if k else 0.0
         raise ValueError(
-            f"n_components={wanted!r}: the {k} released components hold {held:.1%} of the variance; request "
+            f"n_components={wanted!r}: the {k} released components hold {share:.1%} of the variance; request "
             "a smaller share, or run a study with more components"
         )
     return int(enough[0]) + 1 if enough.size else k

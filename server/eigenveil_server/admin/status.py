@@ -105,8 +105,8 @@ def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
         })  # fmt: skip
         if one.role == Role.SITE.value:
             last = last_calls.get(one.name)
-            heard = None if last is None else time_text(last)
-            found[-1] |= {"online": (last or 0) >= recent, "last_heard": heard}
+            last_call = None if last is None else time_text(last)
+            found[-1] |= {"online": (last or 0) >= recent, "last_heard": last_call}
     return found
 
 

@@ -32,11 +32,11 @@ RECENT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOverview:
-    """Overview of a site. Unix milliseconds, None if unknown or hidden; `heard` is exact to the hour."""
+    """Overview of a site. Unix milliseconds, None if unknown or hidden; `last_call` is exact to the hour."""
 
     name: str
     statement: SiteStatement | None
-    heard: int | None
+    last_call: int | None
     online_since: int | None
     certificate_ends: int | None
 
@@ -90,7 +90,7 @@ def sites(
         SiteOverview(
             name=name,
             statement=found[name],
-            heard=directory.last_call_hour(name) or None,
+            last_call=directory.last_call_hour(name) or None,
             online_since=None if online is None else online.get(name),
             certificate_ends=None if online is None else ends.get(name),
         )

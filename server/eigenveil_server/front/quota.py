@@ -167,13 +167,15 @@ class ConnectionQuota:
 
     _close: Callable[[QuotaConnection, str], None]
     _limits: ListenerLimits
-    _guests: dict[str, GatewayClient] = field(default_factory=dict)
+    _clients: dict[str, GatewayClient] = field(default_factory=dict)
     _others: int = 0  # open streams of all clients but sites
 
     def client_of(self, who: Identity | None, network: str) -> GatewayClient:
         """Return the client with an identity, or the client of `network` without one."""
         name = f"anonymous {network}" if who is None else who.uri
-        return self._guests.setdefault(name, GatewayClient(name=name, role=None if who is None else who.role))
+        return self._clients.setdefault(
+            name, GatewayClient(name=name, role=None if who is None else who.role)
+        )
 
     def refusal(self, client: GatewayClient, taken: Collection[QuotaConnection]) -> str:
         """Return the reason to refuse one connection beside `taken`, or empty; an idle one may be closed."""
@@ -208,7 +210,7 @@ class ConnectionQuota:
         if client.role is not Role.SITE:
             self._others += 1
             if self._others > self._limits.streams_of_non_sites:
-                others = (one for one in self._guests.values() if one.role is not Role.SITE)
+                others = (one for one in self._clients.values() if one.role is not Role.SITE)
                 busiest = max(others, key=lambda one: one.streams)
                 self._close(min(busiest.open, key=lambda one: (-one.streams, one.info.began)), "streams")
 
@@ -218,4 +220,4 @@ class ConnectionQuota:
 
     def forget(self) -> None:
         """Forget clients that have been idle for long."""
-        self._guests = {name: one for name, one in self._guests.items() if not one.idle_for_long}
+        self._clients = {name: one for name, one in self._clients.items() if not one.idle_for_long}

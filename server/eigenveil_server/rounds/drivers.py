@@ -73,10 +73,10 @@ class RoundDriver(ABC):
         else:
             ledger.attempt(session.pending, due, write)
         failpoint("round-opened")
-        asked = round_statement(session.pending, ledger.ledger_position, session.after).signed(self.sign)
+        signed = round_statement(session.pending, ledger.ledger_position, session.after).signed(self.sign)
         message = pb.NextWorkResponse(
             query=query,
-            signed_round=pb.SignedRound(signed_json=asked.signed_json, signature=asked.signature),
+            signed_round=pb.SignedRound(signed_json=signed.signed_json, signature=signed.signature),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
         )
         self._assign(opened, message, at)

@@ -195,8 +195,8 @@ def authorities(config: SiteConfig, as_json: bool) -> None:
     """
     from eigenveil_client.connection.identity_files import stored_authorities
 
-    held = stored_authorities(config.identity)
-    print_result(held.as_dict(), as_json, f"list of authorities: {held.text()}")
+    stored = stored_authorities(config.identity)
+    print_result(stored.as_dict(), as_json, f"list of authorities: {stored.text()}")
 
 
 @group.command("dictionary")

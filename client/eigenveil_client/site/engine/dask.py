@@ -103,8 +103,8 @@ def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | Wor
 def load(source: RecordsConfig, study: Study, rules: Rules, plausible: PlausibleRanges) -> Partition:
     """Return the records of a file, by the same code and rules as on one machine [P30]."""
     found: set[str] = set()
-    tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-    records = reader.read(source, study, rules=rules, plausible=plausible, unreadable=tell)
+    note: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
+    records = reader.read(source, study, rules=rules, plausible=plausible, unreadable=note)
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
     columns = frozenset(found)

@@ -80,7 +80,7 @@ class GradientQueryBuilder:
 
 UNIT: int = DIRECTION_LIMIT * WEIGHT * S**2  # integers of a leading part of 1 times a rest of 1
 LEAST = WEIGHT // 32  # least weight, so that no direction vanishes
-TURNS = 30  # iterations of the two sets of weights, each optimal for the other; far more than needed
+ITERATIONS = 30  # iterations of the two sets of weights, each optimal for the other; far more than needed
 
 
 def weights(
@@ -100,7 +100,7 @@ def weights(
     others, times = np.append(variances[k:], level), np.append(np.ones(variances.size - k), float(count))
     turned = 1 / np.maximum(lead[:, None] - others, gap_noise) ** 2
     s2, t2 = np.ones(k), np.ones(others.size)
-    for _ in range(TURNS):
+    for _ in range(ITERATIONS):
         s2 = np.sqrt(lead / (turned @ (t2 * times)))
         t2 = np.sqrt(others / (s2 @ turned))
     return _whole(np.sqrt(s2.min() / s2)), _whole(np.sqrt(t2[-1] / t2[:-1]))

@@ -180,8 +180,8 @@ class EigenspaceSensitivity:
             return 0.0
         if gap - self.step - 1 <= 0.5:
             return self.cap
-        turns = [subspace_distance(1 / (2 * (gap - 1 - i))) for i in range(1, self.step + 1)]
-        return min(self.cap, sum(turns))
+        sines = [subspace_distance(1 / (2 * (gap - 1 - i))) for i in range(1, self.step + 1)]
+        return min(self.cap, sum(sines))
 
     def smooth(self, gap: float, beta: float) -> float:
         """Return max over j of exp(-beta j) local(gap - step j): no neighbour changes it by more than e^beta.

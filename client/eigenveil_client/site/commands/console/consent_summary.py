@@ -46,8 +46,8 @@ class BudgetShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConsentSummary:
-    """A received plan, as `told` by `explain_plan`. `meanings` of columns are by name and unit. `odds` bound
-    an inference from this study about one person, and `right_ever` the correct guesses of 100, rounded up,
+    """A received plan, as `explanation` by `explain_plan`. `meanings` of columns are by name and unit.
+    `odds` bound an inference from this study about one person, and `right_ever` the correct guesses of 100, rounded up,
     from everything that the budget allows."""
 
     config: SiteConfig
@@ -58,7 +58,7 @@ class ConsentSummary:
     share: BudgetShare
     odds: InferenceRisk
     right_ever: int
-    told: dict[str, Any]
+    explanation: dict[str, Any]
 
     @property
     def waits(self) -> bool:
@@ -71,11 +71,11 @@ class ConsentSummary:
 
     @property
     def allowed(self) -> bool:
-        return all(verdict["passed"] for verdict in self.told["policy"])
+        return all(verdict["passed"] for verdict in self.explanation["policy"])
 
     @property
     def signature(self) -> SignatureStatus:
-        return SignatureStatus(self.told["analyst_signature"]["status"])
+        return SignatureStatus(self.explanation["analyst_signature"]["status"])
 
     @property
     def fewest(self) -> int:
@@ -95,8 +95,8 @@ class ConsentSummary:
     @property
     def again(self) -> set[str]:
         """Kinds of queries used in several rounds."""
-        asked = Counter(kind for step in self.steps for kind in [step.kind] * (1 + step.last - step.first))
-        return {kind for kind, times in asked.items() if times > 1}
+        counts = Counter(kind for step in self.steps for kind in [step.kind] * (1 + step.last - step.first))
+        return {kind for kind, times in counts.items() if times > 1}
 
     @property
     def fingerprint(self) -> str:
@@ -106,7 +106,7 @@ class ConsentSummary:
 
 def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
     plan = seen.read_plan()
-    told = consent.explain_plan(config, store, plan, seen.signed)
+    explanation = consent.explain_plan(config, store, plan, seen.signed)
     # The federation's dictionary, or else this site's.
     known = (site_dictionary(config.dictionary), consent.federation_dictionary(config))
     entries = [entry for one in known if one is not None for entry in one.columns]
@@ -115,11 +115,11 @@ def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) ->
         seen=seen,
         plan=plan,
         meanings={(column.name, column.unit): one.meaning for one in entries for column in one.columns},
-        steps=tuple(_steps(told["rounds"])),
+        steps=tuple(_steps(explanation["rounds"])),
         share=_share(config, store, seen, plan),
         odds=inference_risk_of(plan),
         right_ever=right_ever(store),
-        told=told,
+        explanation=explanation,
     )
 
 

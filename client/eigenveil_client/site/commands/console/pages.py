@@ -201,7 +201,7 @@ def sent_routes(console: Console) -> list[Route]:
 
         view = await console.from_store(look)
         return console.pages.render(
-            request, "numbers.html", told=view, answers=labels.ANSWER_LABELS, most=MOST_NUMBERS
+            request, "numbers.html", view=view, answers=labels.ANSWER_LABELS, most=MOST_NUMBERS
         )
 
     return [Route("/sent", every), Route("/sent/{row}", recompute_answer)]
@@ -230,8 +230,8 @@ def upkeep_routes(console: Console) -> list[Route]:
         found = await console.from_config(profile_columns)
         shown, study = found, request.query_params.get("study", "")
         if study:
-            asked = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
-            wanted = {one.name for one in asked.study.columns}
+            received = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
+            wanted = {one.name for one in received.study.columns}
             shown = [one for one in found if one.seen.name in wanted]
         hidden, pictures = (
             len(found) - len(shown),
