@@ -15,13 +15,10 @@ CLIENT = f"{ANALYST}/client.py"
 SIGNED = f"{TESTS}/test_client.py"
 ASKED = "study_authorization.py"
 RELEASE = "tests/core/reporting/test_asked_by.py"
-SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
 ASKER = "client/eigenveil_client/site/roster/analysts.py"
-SUBMITTED = f"{ANALYST}/proposal.py"
 IDS = f"{TESTS}/test_signed_submissions.py"
 CACHE = "server/eigenveil_server/planning/pool.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
-TEST_STUDIES = f"{TESTS}/test_studies.py"
 WHOSE = "tests/client/site/analysts/test_rule.py::test"
 FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
 
@@ -62,16 +59,16 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "        notify(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
-       f"{TEST_STUDIES}::test_a_signature_needs_a_confirmation"),
+       f"{IDS}::test_a_signature_needs_a_confirmation"),
     of("R31", f"{ANALYST}/studies.py", "not (yes or is_interactive(as_json))", "False",
-       f"{TEST_STUDIES}::test_without_a_terminal_a_signature_needs_yes"),
+       f"{IDS}::test_without_a_terminal_a_signature_needs_yes"),
     of("R31", f"{ANALYST}/python/study.py", "        notify(proposal.summary)\n", "",
-       f"{TESTS}/python/test_signing.py"
+       f"{TESTS}/python/test_python.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", f"{ANALYST}/federation.py", "if named == FEDERATION else", "if False else",
-       f"{TEST_STUDIES}::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
+       f"{IDS}::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.resolved.source", 'dictionary=""',
-       f"{TESTS}/python/test_signing.py"
+       f"{TESTS}/python/test_python.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", CLIENT, ". {proposal.resubmission_message}", "",
        f"{SIGNED}::test_refusal_after_a_signature_names_the_submission_id"),
@@ -98,11 +95,9 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_a_signature_expires_within_the_sites_limit"),
     # ---- what a release and a draft claim
     of("R31", f"{ANALYST}/release_files.py", "fingerprint == asker.fingerprint", "analyst == asker.analyst",
-       f"{TESTS}/releases/test_own_key.py"
-       "::test_a_release_in_ones_own_name_needs_ones_own_key"),
+       f"{TESTS}/releases/test_verify.py::test_a_release_in_ones_own_name_needs_ones_own_key"),
     of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
-       f"{TESTS}/releases/test_own_key.py"
-       "::test_unchecked_or_nameless_release_accuses_no_analyst"),
+       f"{TESTS}/releases/test_verify.py::test_unchecked_or_nameless_release_accuses_no_analyst"),
     of("R31", ASKED, "text=words, checked=False)", "text=words)",
        f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
@@ -123,7 +118,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", ASKER, "NOT_COMPARED if pin is None or pin.confirmed is None else SignatureStatus.CHANGED",
        "NOT_COMPARED", f"{WHOSE}_signature_status_follows_the_roster"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
-    of("R31", SUBMISSIONS, "self._cache.take(inputs)", "None",
+    of("R31", "server/eigenveil_server/planning/submissions.py", "self._cache.take(inputs)", "None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
     of("R31", CACHE, '- {"directory"}', '- {"directory", "analyst"}',
        f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),

@@ -7,17 +7,15 @@ from tests.mutants.mutant import Mutant, of
 SQLITE = "common/eigenveil_common/storage/sqlite.py"
 FAILING = "tests/common/storage/test_failing_disk.py"
 LEDGER_STORE = "tests/common/storage/test_ledgers.py"
-NOTHING_AFTER = f"{FAILING}::test_nothing_is_written_after_a_sync_that_failed"
 COPYING = f"{FAILING}::test_an_error_of_the_checkpoint_is_one_of_the_commit"
 ENDS = "tests/torture/crashes/test_disk_errors.py::test_a_failing_disk_ends_the_process"
 
 OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "common/eigenveil_common/storage/database.py", "            self._in_doubt = problem\n", "",
-       NOTHING_AFTER),
+       f"{FAILING}::test_nothing_is_written_after_a_sync_that_failed"),
     of("P6", SQLITE, "self._connection.set_wal_hook(_copy_log)", "pass", COPYING),
     of("P6", SQLITE, "with suppress(apsw.BusyError):", "with suppress(apsw.Error):", COPYING),
-    of("P6", SQLITE, "FULL = 2\n", "FULL = 1\n",
-       f"{LEDGER_STORE}::test_the_database_syncs_each_commit"),
+    of("P6", SQLITE, "FULL = 2\n", "FULL = 1\n", f"{LEDGER_STORE}::test_the_database_syncs_each_commit"),
     of("P6", "server/eigenveil_server/process.py", "    os._exit(problem.exit_code)\n", "    raise problem\n",
        ENDS),
     of("P6", "server/eigenveil_server/process.py", "os._exit(problem.exit_code)", "os._exit(0)", ENDS),

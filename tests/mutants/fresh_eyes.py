@@ -11,10 +11,6 @@ IN_FRONT = "tests/server/front"
 STREAMS = f"{IN_FRONT}/test_streams.py"
 ROOM = f"{IN_FRONT}/test_request_room.py"
 STRANGERS = f"{IN_FRONT}/test_handshakes.py"
-REPLIES = f"{IN_FRONT}/test_replies.py"
-LISTENER = "tests/server/console/test_listener.py"
-ANALYSTS = "tests/client/site/analysts/test_rule.py"
-AGGREGATION = "tests/core/test_aggregation.py"
 TAKEN_BACK = f"{ROOM}::test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others"
 
 OF_FRESH_EYES: tuple[Mutant, ...] = (
@@ -34,17 +30,17 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        f"{STREAMS}"
        "::test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of_several_the_oldest"),
     of("TM18", f"{FRONT}/message_quota.py", "_use(caller)\n            ", "_use(method)\n            ",
-       f"{REPLIES}::test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
+       f"{IN_FRONT}/test_replies.py::test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
     of("TM18", f"{FRONT}/message_quota.py", "if not caller_replies.users:\n            del self._of[caller]",
-       "self._of.pop(caller, None)",
-       f"{REPLIES}::test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to"),
+       "self._of.pop(caller, None)", f"{IN_FRONT}/test_replies.py"
+       "::test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to"),
     of("TM18", f"{SERVER}/rpc/interceptor.py",
        "                self._replies.add_unread(caller, reply.ByteSize())\n", "",
-       f"{REPLIES}::test_what_a_caller_does_not_take_counts_against_its_next_reply"),
+       f"{IN_FRONT}/test_replies.py::test_what_a_caller_does_not_take_counts_against_its_next_reply"),
     of("TM11", f"{SERVER}/console/listener.py", "near > MOST_OF_ADDRESS or ", "",
-       f"{LISTENER}::test_one_certificate_or_address_has_no_more_than_its_share"),
+       "tests/server/console/test_listener.py::test_one_certificate_or_address_has_no_more_than_its_share"),
     of("TM11", f"{SERVER}/console/listener.py", "one is not newest and (", "(",
-       f"{LISTENER}::test_a_newcomer_makes_no_room_for_itself"),
+       "tests/server/console/test_listener.py::test_a_newcomer_makes_no_room_for_itself"),
     of("TM18", f"{SERVER}/rpc/responses.py", "len(rows) > STUDIES_AT_ONCE", "len(rows) >= STUDIES_AT_ONCE",
        "tests/server/rpc/test_analysts.py::test_a_list_in_parts_is_the_whole_list"),
     of("TM18", f"{SERVER}/planning/pool.py", "None and busy[0] is task", "None",
@@ -60,11 +56,11 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "(signed, plan, at / 1000)", "tests/server/rpc/test_signed_studies.py"
        "::test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may"),
     of("R31", f"{SITE}/daemon/decisions.py", "not in (Code.STORAGE, Code.BAD_CONFIG)", "is not Code.STORAGE",
-       f"{ANALYSTS}::test_a_damaged_roster_is_no_word_on_a_study"),
+       "tests/client/site/analysts/test_rule.py::test_a_damaged_roster_is_no_word_on_a_study"),
     of("R31", f"{SITE}/roster/analysts.py", ".card == key_card and pin", "",
-       f"{ANALYSTS}::test_signature_status_follows_the_roster"),
+       "tests/client/site/analysts/test_rule.py::test_signature_status_follows_the_roster"),
     of("R31", f"{SITE}/roster/analysts.py", "not _signed_before(roster.content(), key_card, now)", "True",
-       f"{ANALYSTS}::test_study_of_a_rotated_key_locks_no_analyst_out"),
+       "tests/client/site/analysts/test_rule.py::test_study_of_a_rotated_key_locks_no_analyst_out"),
     of("R30", f"{SITE}/roster/roster.py", "pin.conflict or ConflictingCard", "ConflictingCard",
        "tests/client/site/peers/test_keys.py"
        "::test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence"),
@@ -95,17 +91,15 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("P27", "common/eigenveil_common/storage/database.py", "\n            self._roll_back()", "",
        "tests/common/storage/test_failing_disk.py::test_a_failed_commit_is_rolled_back_and_no_write_follows"),
     of("P15", "aggregation.py", "for site in sorted(self._votes)]", "for site in self._votes]",
-       f"{AGGREGATION}::test_concatenated_answers_are_in_the_order_of_site_names"),
+       "tests/core/test_aggregation.py::test_concatenated_answers_are_in_the_order_of_site_names"),
     of("P30", "client/eigenveil_client/records/scratch_files.py", "size and not window.in_use", "size",
-       "tests/client/records/overflow/test_grid_file.py"
-       "::test_slices_in_order_are_the_rows"),
+       "tests/client/records/overflow/test_grid_file.py::test_slices_in_order_are_the_rows"),
     of("TM37", f"{SITE}/state/store.py",
        "        if self.egress.has_rows(digest, change):\n            return\n", "",
        "tests/client/site/state/test_declined_plans.py"
        "::test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends"),
     of("TM39", "client/eigenveil_client/records/sources/columnar.py", "rows != file.metadata.num_rows",
-       "False", "tests/client/records/sources/test_columnar.py"
-       "::test_a_misstated_row_count_is_refused"),
+       "False", "tests/client/records/sources/test_delimited.py::test_a_misstated_row_count_is_refused"),
     of("R10", f"{SERVER}/rounds/round.py", "(sites)\n        self._update_ready()", "(sites)",
        "tests/server/studies/test_study_run.py::test_a_round_is_ready_when_nobody_is_awaited"),
     of("TM18", f"{FRONT}/quota.py", "return idle and not self.open", "return idle",

@@ -11,28 +11,17 @@ POOL = "server/eigenveil_server/planning/pool.py"
 STREAMS = "server/eigenveil_server/front/http2.py"
 PLACES = "server/eigenveil_server/front/quota.py"
 CONNECTION = "server/eigenveil_server/front/connection.py"
-REPLIES = "server/eigenveil_server/front/message_quota.py"
 CALLS = "server/eigenveil_server/rpc/callers.py"
 LISTENER = "server/eigenveil_server/console/listener.py"
 TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
-LINKS = "common/eigenveil_common/web/application.py"
 TEST_POOL = "tests/server/planning/test_pool.py"
 TEST_HANDSHAKES = "tests/server/front/test_handshakes.py"
 TEST_STREAMS = "tests/server/front/test_streams.py"
 TEST_REPLIES = "tests/server/front/test_replies.py"
 TEST_TRUSTED_FILES = "tests/common/test_trusted_files.py"
-DOOR = "tests/server/front/test_gateway.py::"
-WHOLE = (
-    f"{TEST_HANDSHAKES}"
-    "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
-)
 RECORDS = f"{TEST_HANDSHAKES}::test_of_a_first_record_its_kind_and_length_count"
 CLOSED = f"{TEST_HANDSHAKES}::test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
-BY_TURNS = (
-    f"{TEST_HANDSHAKES}"
-    "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"
-)
 AT_ONCE = "tests/server/front/test_requests.py::"
 CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_keeps_another_from_its_turn"
 KNOWN = f"{TEST_HANDSHAKES}::test_whoever_is_known_waits_for_nobody_whose_handshakes_fail"
@@ -41,9 +30,7 @@ SILENT = f"{TEST_HANDSHAKES}::test_whoever_is_silent_for_too_long_is_let_go_and_
 SLOW = f"{TEST_HANDSHAKES}::test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
 PLANNED = f"{TEST_POOL}::"
-OF_STREAMS = f"{TEST_STREAMS}::"
 OF_ROOM = "tests/server/front/test_request_room.py::"
-OF_REPLIES = f"{TEST_REPLIES}::"
 OF_CONSOLE = "tests/server/console/test_listener.py::"
 OF_FILES = f"{TEST_TRUSTED_FILES}::"
 UNREAD = f"{TEST_STREAMS}::test_a_reply_that_is_not_read_is_overdue"
@@ -51,29 +38,30 @@ MISFRAMED = f"{TEST_STREAMS}::test_what_no_client_may_send_does_not_pass"
 LEFT = f"{TEST_STREAMS}::test_a_stream_is_open_until_its_last_frame_has_left"
 MOST = f"{TEST_STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"
 HELD = f"{TEST_STREAMS}::test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams"
-UNTIL_TAKEN = (
-    f"{TEST_REPLIES}::test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before"
-)
 CHANGED = f"{TEST_TRUSTED_FILES}::test_a_file_that_others_can_change_is_named_with_the_command"
 
 
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
-       f"{DOOR}test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
+       "tests/server/front/test_gateway.py::test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
     of("TM11", STRANGERS,
        "        if self._most not in self._addresses_by_count:\n            self._most -= 1\n", "",
        "tests/server/front/test_by_address.py"
        "::test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment"),
-    of("TM11", STRANGERS, "wanted > HEADER.size", "wanted", WHOLE),
+    of("TM11", STRANGERS, "wanted > HEADER.size", "wanted", f"{TEST_HANDSHAKES}"
+       "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
     of("TM11", STRANGERS, "0 < length <= MOST_RECORD_BYTES", "0 < length", RECORDS),
     of("TM11", STRANGERS, "kind == HANDSHAKE and ", "", RECORDS),
     of("TM11", STRANGERS, "wanted:\n            self.end(pending)", "wanted:\n            return", CLOSED),
     of("TM11", "server/eigenveil_server/front/gateway.py",
-       "traceback.clear_frames(problem.__traceback__)\n            ", "", WHOLE),
+       "traceback.clear_frames(problem.__traceback__)\n            ", "", f"{TEST_HANDSHAKES}"
+       "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
     of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", SILENT),
     of("TM11", STRANGERS, "if pending.until > now:", "if pending.until < now:", SILENT),
-    of("TM11", TURNS, "        queue.newest = not queue.newest\n", "", BY_TURNS),
-    of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", BY_TURNS),
+    of("TM11", TURNS, "        queue.newest = not queue.newest\n", "", f"{TEST_HANDSHAKES}"
+       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"),
+    of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", f"{TEST_HANDSHAKES}"
+       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"),
     of("TM11", TURNS, "len(self._in_progress) < MOST_HANDSHAKES", "self._in_progress", SLOW),
     of("TM11", TURNS, "self._end(caller)\n        ", "", SLOW),
     of("TM11", TURNS, "max(self._in_progress.items(), key=lambda item: item[1][0].begun)",
@@ -141,9 +129,9 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", STREAMS, "min(self._window, self._initial + found.window)", "self._window", UNREAD),
     of("TM18", STREAMS, "found.moved >= LEAST_BYTES or", "found.moved or", UNREAD),
     of("TM18", STREAMS, "not found.requested", "False",
-       f"{OF_STREAMS}test_a_request_that_never_ends_is_overdue"),
+       f"{TEST_STREAMS}::test_a_request_that_never_ends_is_overdue"),
     of("TM18", STREAMS, "not found.requested", "True",
-       f"{OF_STREAMS}test_who_waits_for_the_coordinator_is_let_alone"),
+       f"{TEST_STREAMS}::test_who_waits_for_the_coordinator_is_let_alone"),
     of("TM18", CONNECTION, "self._streams.new(frame) and not observer.quota.may_open(client)", "False", HELD),
     of("TM18", CONNECTION, "        if self.name:\n            self._observer.quota.closed(self.info.client,"
        " len(self._streams))\n", "", HELD),
@@ -152,12 +140,13 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "client", MOST),
     of("TM18", PLACES, "client.role is not Role.SITE:\n            self", "True:\n            self", MOST),
     of("TM18", REQUESTS, "await caller_replies.read_slots.acquire()", "caller_replies.read_slots._value -= 1",
-       f"{OF_REPLIES}test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
+       f"{TEST_REPLIES}::test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
     of("TM18", REQUESTS, "caller_replies.size + size", "size",
-       f"{OF_REPLIES}test_bytes_that_were_not_taken_are_bounded"),
+       f"{TEST_REPLIES}::test_bytes_that_were_not_taken_are_bounded"),
     of("TM18", CALLS, "answered = True", "answered = True\n            self._of[caller].pop(call.number)",
-       UNTIL_TAKEN),
-    of("TM18", CALLS, "            call.answered = True\n", "            pass\n", UNTIL_TAKEN),
+       f"{TEST_REPLIES}::test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before"),
+    of("TM18", CALLS, "            call.answered = True\n", "            pass\n",
+       f"{TEST_REPLIES}::test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before"),
     of("TM11", LISTENER, "most=MAX_PENDING_CONNECTIONS", "most=10**9",
        f"{OF_CONSOLE}test_half_open_sockets_take_no_place_and_hold_no_tls"),
     of("TM11", LISTENER, "len(here) <= MOST_CONNECTIONS or self._make_room(here, newest)", "True",
@@ -186,9 +175,9 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_FILES}test_a_secret_of_another_user_is_not_read"),
     of("TM13", FILES, "not stat.S_ISREG(found.st_mode)", "False",
        f"{OF_FILES}test_a_secret_is_judged_as_it_was_opened"),
-    of("TM20", LINKS, 'request.method == "GET" and not', "not",
+    of("TM20", "common/eigenveil_common/web/application.py", 'request.method == "GET" and not', "not",
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
-    of("TM20", LINKS, '"GET" and not', '"GET" or',
+    of("TM20", "common/eigenveil_common/web/application.py", '"GET" and not', '"GET" or',
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
     of("TM11", "server/eigenveil_server/rpc/listeners.py",
        '    ("grpc.max_allowed_incoming_connections", CONNECTIONS),\n', "",

@@ -9,35 +9,24 @@ CONVERSION = "tests/core/accounting/test_conversion.py"
 CHECKPOINTS = "server/eigenveil_server/recovery/checkpoints.py"
 DRIVERS = "server/eigenveil_server/rounds/drivers.py"
 SEALING = "server/eigenveil_server/rounds/sealing.py"
-TEST_ROLLBACK_GUARD = "tests/client/site/state/test_rollback_guard.py"
 TEST_LEDGER = "tests/core/accounting/test_ledger.py"
 TEST_PRICE = "tests/core/study/test_price.py"
-TEST_BARRIER = "tests/core/test_barrier.py"
 TEST_NEXT_QUERY = "tests/server/studies/test_next_query.py"
 TEST_ONE_SYNC = "tests/server/studies/test_one_sync.py"
 TEST_CHECKPOINTS = "tests/server/recovery/test_checkpoints.py"
-COSTS = (
-    "tests/core/mechanisms/test_drawn.py"
-    "::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
-)
 ONE_SYNC = (
     f"{TEST_ONE_SYNC}::test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one"
 )
-FED = (
-    f"{TEST_NEXT_QUERY}::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since"
-)
 TREE = "tests/repo/test_amounts_of_privacy_are_rounded_to_one_side.py::test_python_rounds_no_amount_by_itself"
 LOST_OF_ANY = f"{TEST_CHECKPOINTS}::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
-SET_ASIDE = (
-    f"{TEST_CHECKPOINTS}::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"
-)
 COMMITTED = f"{TEST_CHECKPOINTS}::test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside"
 WITH_WORK = f"{TEST_CHECKPOINTS}::test_sites_are_given_the_head_with_their_work"
-UNTIL_CHARGED = f"{TEST_CHECKPOINTS}::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"
 
 OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query.py", "self.priced.cost",
-       'Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost', COSTS),
+       'Cost(micro_rho=0) if NAMES[type(self.query)] == "squared-norm-sum" else self.priced.cost',
+       "tests/core/mechanisms/test_drawn.py"
+       "::test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass"),
     of("P4", "common/eigenveil_common/storage/ledger_store.py", "round_query.cost",
        'Cost(micro_rho=0) if "SquaredNormSum" in str(type(round_query.query)) else round_query.cost',
        "tests/server/storage/test_ledger.py"),
@@ -62,25 +51,26 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "accounting/checkpoint.py", 'data.get("gaussian") is True', "True",
        "tests/core/accounting/test_checkpoint.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
-       TEST_ROLLBACK_GUARD),
+       "tests/client/site/state/test_rollback_guard.py"),
     of("P4", "client/eigenveil_client/site/state/store.py", "gaussian and ledger.gaussian", "gaussian",
        "tests/client/site/commands/test_consent.py"),
     of("P4", "accounting/ledger.py", "self.budget.gaussian is not None)", "gaussian)", TEST_LEDGER),
     of("P4", CHECKPOINTS, 'gaussian and row["kind"] != EntryKind.RESERVE.value', "True", LOST_OF_ANY),
     of("R20", "server/eigenveil_server/recovery/accept_loss.py", "await_checkpoints(change, waiting)", "pass",
-       UNTIL_CHARGED),
+       f"{TEST_CHECKPOINTS}::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"),
     of("R20", "server/eigenveil_server/recovery/accept_loss.py",
        "max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known))",
-       "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", SET_ASIDE),
+       "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", f"{TEST_CHECKPOINTS}"
+       "::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"),
     of("R20", CHECKPOINTS, "sum(self.reserved.values(), self.spent)", "self.spent", WITH_WORK),
     of("R20", CHECKPOINTS, "            self.reserved[study] -= cost\n", "", COMMITTED),
     of("R20", CHECKPOINTS, "self.reserved.pop(study, None)", "pass", COMMITTED),
     of("P4", "server/eigenveil_server/recovery/accept_loss.py", "gaussian=checkpoint.gaussian",
        "gaussian=True", LOST_OF_ANY),
     of("P4", "client/eigenveil_client/site/state/store.py", "also=also, gaussian=plan.gaussian",
-       "also=also, gaussian=True", TEST_ROLLBACK_GUARD),
+       "also=also, gaussian=True", "tests/client/site/state/test_rollback_guard.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", "gaussian=ledger.gaussian", "gaussian=True",
-       TEST_ROLLBACK_GUARD),
+       "tests/client/site/state/test_rollback_guard.py"),
     of("P5", "accounting/formatting.py", "_text(_rounded(value, digits, ROUND_CEILING))",
        "_text(_rounded(value, digits, ROUND_FLOOR))", DIGITS),
     of("P5", "accounting/formatting.py", "digits, ROUND_FLOOR", "digits, ROUND_CEILING", DIGITS),
@@ -122,11 +112,11 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        f"{TEST_PRICE}::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
        "        journal.charge(round_query)  # the failure may reveal the draw or the sum\n", "",
-       f"{TEST_BARRIER}::test_noise_of_another_type_or_length_reaches_no_release"),
+       "tests/core/test_barrier.py::test_noise_of_another_type_or_length_reaches_no_release"),
     of("P6", "barrier.py", "    journal.seal(round_query, sealed)\n", "",
-       f"{TEST_BARRIER}::test_one_charged_answer_is_published_for_any_sequence_of_crashes"),
+       "tests/core/test_barrier.py::test_one_charged_answer_is_published_for_any_sequence_of_crashes"),
     of("P6", "barrier.py", "if stored is not None:", "if stored is not None and stored.round < 0:",
-       f"{TEST_BARRIER}::test_a_different_sum_after_the_seal_changes_nothing"),
+       "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
     of("P6", SEALING, ", self._prepared = self._prepared, None", " = self._prepared",
        "tests/server/studies/test_study_run.py"
        "::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
@@ -137,8 +127,10 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n            write(change, self.repository.ledger.ledger_position)"
        "\n        self.charge(round_query", ONE_SYNC),
     of("P27", SEALING, "wait_for_tick()\n        self._book(round_query, write)",
-       "__import__('threading').Timer(0.3, self._book, (round_query, write)).start()", f"{FED}[central]"),
-    of("P27", SEALING, "charge_round(round_query, also)", "write_alongside(also)", f"{FED}[central]"),
+       "__import__('threading').Timer(0.3, self._book, (round_query, write)).start()", f"{TEST_NEXT_QUERY}"
+       "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since[central]"),
+    of("P27", SEALING, "charge_round(round_query, also)", "write_alongside(also)", f"{TEST_NEXT_QUERY}"
+       "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since[central]"),
     of("P27", DRIVERS, "study_writes.open_round(change, opened.round_query, query.SerializeToString(), at)",
        "pass", ONE_SYNC),
     of("P27", DRIVERS, "ledger.write_alongside(write)",
@@ -179,7 +171,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P8", "accounting/ledger.py", "ledger.budget = budget\n",
        "ledger.budget = ledger.committed() + budget\n",
        f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
-    of("P9", "protocol/query.py", "None and batch.index > 0", "None", COSTS),
+    of("P9", "protocol/query.py", "None and batch.index > 0", "None", "tests/core/mechanisms/test_drawn.py"
+       "::test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass"),
     of("P9", "protocol/query_limits.py", "if not cost.fits(first):", "if first == NO_COST != cost:",
        "tests/core/protocol/test_budget.py"),
     of("P9", "protocol/query_limits.py", "cost if same else NO_COST", "cost",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, of
 
 TESTS = "tests/core/secure_aggregation"
-WHOLE = "canonical(asdict(self))"
-SITE = "client/eigenveil_client/site"
 SERVER = "server/eigenveil_server"
 MASKS = "secure_aggregation/masking.py"
 AT_SITE = "tests/client/site/daemon/test_masked.py"
@@ -14,9 +12,8 @@ DRIVER = f"{SERVER}/rounds/drivers.py"
 TEST_ATTEMPTS = f"{TESTS}/test_attempts.py"
 TEST_MASKS_CANCEL = f"{TESTS}/test_masks_cancel.py"
 SHOWN = f"{TEST_MASKS_CANCEL}::test_masks_cancel_only_in_sums_over_all_honest_members"
-AGAIN = f"{TEST_MASKS_CANCEL}::test_attempts_and_rounds_have_masks_of_their_own"
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
-SPENT = f"{TEST_ATTEMPTS}::test_all_attempts_together_satisfy_the_privacy_of_the_study"
+SPENT = f"{TEST_ATTEMPTS}::test_all_attempts_in_sum_satisfy_the_privacy_of_the_study"
 GONE_ON = (
     "tests/server/masked/test_masked_restarts.py"
     "::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"
@@ -25,7 +22,7 @@ GONE_ON = (
 OF_MASKED: tuple[Mutant, ...] = (
     of("P31", MASKS, "canonical(asdict(self))", 'canonical(asdict(self) | {"members": {}})', SHOWN),
     of("P31", MASKS, "canonical(asdict(self))", 'canonical(asdict(self) | {"round": 0})',
-       f"{AGAIN}[another round]"),
+       f"{TEST_MASKS_CANCEL}::test_attempts_and_rounds_have_masks_of_their_own[another round]"),
     of("P31", MASKS, "for other in others:", "for other in others[:-1]:", SHOWN),
     of("P31", MASKS, "(attempt.digest) + pair", "(attempt.digest)",
        f"{TEST_MASKS_CANCEL}::test_a_copied_key_does_not_take_a_mask_away"),
@@ -40,12 +37,12 @@ OF_MASKED: tuple[Mutant, ...] = (
        f"{TESTS}/test_laws.py"
        "::test_at_the_least_share_scale_rounding_costs_less_than_the_delta_of_an_attempt"),
     of("P33", MASKS, "canonical(asdict(self))", 'canonical(asdict(self) | {"number": 1})',
-       f"{AGAIN}[another attempt]"),
+       f"{TEST_MASKS_CANCEL}::test_attempts_and_rounds_have_masks_of_their_own[another attempt]"),
     of("P33", "protocol/query_limits.py", "attempt_number <= paid", "paid",
        f"{TEST_ATTEMPTS}::test_a_pass_is_charged_as_often_as_its_most_attempted_batch"),
-    of("P31", f"{SITE}/daemon/round_checks.py", "        if unknown:\n", "        if False:\n",
-       f"{AT_SITE}::test_no_answer_is_masked_for_an_unconfirmed_card"),
-    of("P33", f"{SITE}/state/outgoing.py", "round_query, cost, also",
+    of("P31", "client/eigenveil_client/site/daemon/round_checks.py", "        if unknown:\n",
+       "        if False:\n", f"{AT_SITE}::test_no_answer_is_masked_for_an_unconfirmed_card"),
+    of("P33", "client/eigenveil_client/site/state/outgoing.py", "round_query, cost, also",
        "round_query, type(cost)(micro_rho=0), also",
        f"{AT_SITE}::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),
     of("P33", DRIVER, "attempt(last.round_query, due, write)", "write_alongside(write)", GONE_ON),

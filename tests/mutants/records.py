@@ -10,7 +10,6 @@ BITES = "tests/client/records/isolated/test_reader.py"
 WORDS = "tests/client/records/isolated/test_words.py"
 SQLITE = "tests/client/records/sources/test_sqlite.py"
 CONFINED = "common/eigenveil_common/process_limits.py"
-OF_CONFINED = "tests/common/test_confined.py"
 PROCESS = f"{RECORDS}/isolated/process.py"
 GATHER = f"{RECORDS}/recoding/gather.py"
 
@@ -22,12 +21,11 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
     of("P30", GATHER, " | ((moment == stored) & (value < self._values[person_numbers]))", "",
        f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
-    of("P30", GATHER, "named & ~np.", "~np.",
-       f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
+    of("P30", GATHER, "named & ~np.", "~np.", f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
     of("P30", GATHER, "(low >> WIDE) + (high & MASK)", "high & MASK",
-       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
+       f"{PERSON_DECLINES}::test_a_mean_is_the_exact_one_rounded_once"),
     of("P30", GATHER, "grown[self._first - first :]", "grown[:]",
-       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
+       f"{PERSON_DECLINES}::test_a_mean_is_the_exact_one_rounded_once"),
     of("P30", f"{RECORDS}/recoding/parsing.py", "np.where(position < 0, np.nan, position == level)",
        "position == level", "tests/client/records/recoding/test_measure.py"
        "::test_an_undeclared_level_is_missing_in_every_indicator"),
@@ -60,12 +58,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", f"{RECORDS}/isolated/program.py", "        _change_folder(request.begins)\n", "",
        f"{BITES}::test_a_relative_path_follows_the_working_folder"),
     of("TM39", f"{RECORDS}/isolated/fork_server.py", "time.sleep(min(pause, remaining))", "time.sleep(pause)",
-       "tests/client/records/isolated/test_fork_server.py"
-       "::test_waiting_for_a_reader_ends_at_its_limit"),
+       f"{WORDS}::test_waiting_for_a_reader_ends_at_its_limit"),
     of("TM39", f"{RECORDS}/isolated/fork_server.py", "                    self._send(_bytes(-pid), [])\n", "",
        f"{BITES}::test_a_stuck_reader_delays_no_other"),
-    of("TM39", PROCESS, "and how != RUNNING else", "else",
-       f"{BITES}::test_a_stuck_reader_delays_no_other"),
+    of("TM39", PROCESS, "and how != RUNNING else", "else", f"{BITES}::test_a_stuck_reader_delays_no_other"),
     of("TM39", f"{RECORDS}/sources/view.py", "*SQLITE, BED, *ZARR)", "*SQLITE, BED, *ZARR, '.dta')",
        f"{BITES}::test_a_good_file_of_every_ending_is_there_to_be_damaged"),
     of("TM39", f"{RECORDS}/sources/columnar.py", "_without_text(column).validate(full=True)", "pass",
@@ -79,9 +75,9 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", CONFINED, "    _restrict_writes(libc, folders)\n", "",
        f"{BITES}::test_a_reader_may_not_reach_out"),
     of("TM39", CONFINED, "instructions += _own_process_filter(every[name])", "pass",
-       f"{OF_CONFINED}::test_no_other_process_is_made_or_touched"),
+       "tests/common/test_confined.py::test_no_other_process_is_made_or_touched"),
     of("TM39", CONFINED, "0, 1, THREAD", "0, 0, THREAD",
-       f"{OF_CONFINED}::test_no_other_process_is_made_or_touched"),
+       "tests/common/test_confined.py::test_no_other_process_is_made_or_touched"),
     of("TM39", f"{RECORDS}/sources/databases.py",
        '(*DISTRUST, f"PRAGMA temp_store_directory = \'{folder}\'")', "DISTRUST[:3]",
        f"{BITES}::test_sqlite_sorts_more_rows_than_its_memory_holds"),

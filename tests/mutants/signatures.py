@@ -14,16 +14,13 @@ RULES = f"{AT_SITE}/analysts/test_rule.py"
 KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
 AGREEMENTS = f"{SITE}/daemon/decisions.py"
 PLANS = f"{SITE}/state/received_plans.py"
-TRUST = f"{SITE}/roster/peers.py"
 TRUSTED = f"{AT_SITE}/peers/test_trust.py"
 CLOCKS = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
-TEST_DECLINED_PLANS = f"{AT_SITE}/state/test_declined_plans.py"
 TEST_SIGNED_STUDIES = "tests/server/rpc/test_signed_studies.py"
 OTHER = f"{CARDS}::test_an_authorization_of_anything_else_is_refused"
 UNFOLLOWED = f"{CARDS}::test_a_plan_of_another_study_is_refused"
 HEARD = f"{AT_SITE}/analysts/test_digits.py::test_an_unconfirmed_fingerprint_is_in_no_output"
 FATES = f"{RULES}::test_unsigned_study_is_refused_after_any_pin"
-SUBMITTED = f"{TEST_SIGNED_STUDIES}::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
 
 OF_SIGNATURES: tuple[Mutant, ...] = (
@@ -135,9 +132,9 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "    analysts.require(config.identity, plan, received.signed, store.clock_time())\n", "",
        f"{RULES}::test_late_or_unsigned_approval_is_refused"),
     of("R31", PLANS, "change.execute(used, received.submission_key)", "False", ONCE),
-    of("R31", TRUST, "content().ever_confirmed", "confirmed()",
+    of("R31", f"{SITE}/roster/peers.py", "content().ever_confirmed", "confirmed()",
        f"{TRUSTED}::test_central_study_is_declined_after_a_confirmed_peer"),
-    of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
+    of("R31", f"{SITE}/roster/peers.py", "    if secrecy.trust:\n        return ()\n", "",
        f"{TRUSTED}::test_site_toml_may_allow_both_trusts"),
     of("R31", AGREEMENTS, "        peers.require_trust(self._member.folder, plan, self._policy.secrecy)\n",
        "", f"{TRUSTED}::test_central_study_ends_once_a_peer_is_confirmed"),
@@ -154,11 +151,11 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/state/store.py", "        return self._clock()\n", "        return self.now()\n",
        f"{CLOCKS}::test_signatures_hold_again_once_a_fast_clock_is_right"),
     of("R31", PLANS, "0 if received.signed is None else received.signed.read().expires", "0",
-       f"{TEST_DECLINED_PLANS}::test_unanswered_id_lasts_as_its_signature"),
+       f"{AT_SITE}/state/test_declined_plans.py::test_unanswered_id_lasts_as_its_signature"),
     of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
-       f"{TEST_DECLINED_PLANS}::test_ids_of_unsigned_unanswered_studies_are_deleted"),
+       f"{AT_SITE}/state/test_declined_plans.py::test_ids_of_unsigned_unanswered_studies_are_deleted"),
     of("R31", PLANS, "(analyst, submission, plan) = (?, ?, ?)", "(analyst, submission) = (?, ?) OR plan = ?",
-       f"{TEST_DECLINED_PLANS}::test_deleted_plan_frees_no_id_of_an_answered_one"),
+       f"{AT_SITE}/state/test_declined_plans.py::test_deleted_plan_frees_no_id_of_an_answered_one"),
     # ---- what changes while an answer is computed
     of("R29", f"{SITE}/state/outgoing.py", "            known()\n", "",
        f"{CLOCKS}::test_no_answer_is_masked_for_a_removed_peer"),
@@ -172,7 +169,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{CLOCKS}::test_committed_answer_is_not_sent_once_void"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py", "        check_authorization(signed, plan, at / 1000)\n",
-       "", SUBMITTED),
+       "", f"{TEST_SIGNED_STUDIES}::test_a_study_that_its_analyst_did_not_sign_is_not_taken"),
     of("R31", f"{SERVER}/planning/submissions.py", "*_later_expiry_warnings(submission, known)", "",
        f"{TEST_SIGNED_STUDIES}::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
     of("R31", f"{SERVER}/storage/study_reads.py", "signed.authorization.CopyFrom(by_analyst.to_proto())",

@@ -22,7 +22,6 @@ from tests.mutants.wiring_daemons import OF_WIRING_DAEMONS
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
-COLUMNS = "tests/core/site/test_columns.py"
 REFINEMENT = "tests/core/algorithms/test_refinement.py"
 REFINEMENT_PY = "algorithms/shared/refinement.py"
 COVARIANCE = "mechanisms/papers/covariance.py"
@@ -33,12 +32,12 @@ TEST_OWN_SESSION = "tests/client/site/daemon/test_own_session.py"
 TEST_CLIPPING_LIMITS = "tests/core/site/test_clipping_limits.py"
 TEST_NOISE = "tests/statistical/test_noise.py"
 TEST_SAMPLER = "tests/core/noise/test_sampler.py"
-SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
+SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_distribution"
 EIGENVALUES = f"{DRAWN}::test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at"
-HISTOGRAM = f"{DRAWN}::test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it"
+HISTOGRAM = f"{DRAWN}::test_a_stability_histogram_releases_counts_from_its_threshold_on"
 SEARCH = f"{DRAWN}::test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count"
 DIRECTIONS = f"{DRAWN}::test_directions_are_drawn_with_the_exponent_that_privacy_allows"
-VOTES = f"{DRAWN}::test_a_fingerprint_needs_the_votes_that_its_threshold_says"
+VOTES = f"{DRAWN}::test_a_fingerprint_is_released_from_its_threshold_of_votes_on"
 LEAD = f"{DRAWN}::test_a_lead_needs_to_exceed_all_truncated_noise"
 TRIAL = f"{DRAWN}::test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta"
 SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
@@ -59,7 +58,7 @@ LIES = f"{BOUNDS}::test_no_lie_leads_beyond_them"
 MUTANTS: tuple[Mutant, ...] = (
     # ---- one record's contribution, and the noise on sums
     of("P1", "site/kernels/clipping.py", "safe & (square <= radius * radius)", "safe",
-       "tests/core/site/test_clipping_decides.py::test_a_gradient_is_kept_exactly_if_its_integers_fit"),
+       "tests/core/site/test_clipping_decides.py::test_a_gradient_is_accepted_exactly_if_its_integers_fit"),
     of("P1", "site/kernels/clipping.py", "norm2 > radius", "norm2 > 2 * radius", SENSITIVITY),
     of("P1", "site/kernels/clipping.py", "radius * (1 - SLACK)", "2 * radius * (1 - SLACK)", SENSITIVITY),
     of("P1", "site/sums.py", "np.minimum(squared_norms(z), most)", "squared_norms(z)", SENSITIVITY),
@@ -104,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P11", SINGLE_PASS, "max(many, l1 + suppression_margin)", "many", HISTOGRAM),
     of("P11", SINGLE_PASS, "(study.neighbours) * study.max_sites_per_person", "(study.neighbours)", SUMS),
     of("P11", SINGLE_PASS, "(total > 0) & (counts >= threshold)", "counts >= threshold",
-       "tests/core/mechanisms/test_stability_histogram.py::test_empty_bins_and_small_ones_are_silent"),
+       "tests/core/mechanisms/test_stability_histogram.py::test_empty_and_small_bins_are_suppressed"),
     of("P12", COVARIANCE, "scale_of((2 * times * sites) ** 2", "scale_of((times * sites) ** 2", SEARCH),
     of("P12", COVARIANCE, "study.neighbours.records", "1", SEARCH),
     of("P13", COVARIANCE, "steepness = epsilon / score_range", "steepness = 1.07 * epsilon / score_range",
@@ -157,18 +156,18 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P24", "accounting/amplification.py", "(delta - order_delta) * TIGHT", "delta * TIGHT",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "site/batches.py", "digest_size=16, key=secret", "digest_size=16",
-       "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+       "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_by_the_secret"),
     # ---- rows through a frame, and the questions about columns
     of("P29", "queries/columns.py", "columns * neighbours.records", "columns", SUMS),
     of("P29", "queries/contract.py", "self.bound *", "self.radius *", SUMS),
     of("P29", "queries/contract.py", "length * self", "length // 2 * self", SUMS),
     of("P29", "site/record_view.py", "np.clip(part, -S, S, out=part)", "np.clip(part, -S, 2 * S, out=part)",
-       f"{COLUMNS}::test_python_integers_see_the_same"),
+       "tests/core/site/test_columns.py::test_python_integers_see_the_same"),
     of("P29", "site/record_view.py", "    np.rint(part, out=part)\n", "",
-       f"{COLUMNS}::test_python_integers_see_the_same"),
+       "tests/core/site/test_columns.py::test_python_integers_see_the_same"),
     of("P29", "site/sums.py", "np.int64), query.radius)", "np.int64), 2 * query.radius)", SENSITIVITY),
     of("P9", "site/site.py", "view = view.select(order)", "pass",
-       f"{COLUMNS}::test_a_frame_moves_no_record_to_another_batch"),
+       "tests/core/site/test_columns.py::test_a_frame_moves_no_record_to_another_batch"),
     of("P25", "protocol/query.py", "same and same_frame(ours.priced.frame, theirs.priced.frame)", "same",
        "tests/core/protocol/test_query.py::test_another_frame_changes_the_digest"),
     of("P25", "queries/columns.py", "self.factors >= LEAST_FACTOR", "self.factors >= 1",
@@ -190,7 +189,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/core/site/test_clipping_decides.py"
        "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
     of("P25", "queries/cross_covariance.py", "min(2 * ceil_sqrt(k) * ", "min(ceil_sqrt(k) * ",
-       f"{CROSS}::test_at_the_floor_a_shortened_record_still_has_a_coefficient"),
+       f"{CROSS}::test_at_the_floor_a_clipped_record_still_has_a_coefficient"),
     of("P25", "queries/cross_covariance.py", "LEAST_UNSHIFTED_NORM << self.spec.shift", "0",
        f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
     # ---- what refinement makes of it
@@ -198,9 +197,9 @@ MUTANTS: tuple[Mutant, ...] = (
        "inside = np.ones(self.k)",
        f"{REFINEMENT}::test_an_answer_without_the_weights_is_the_cross_covariance"),
     of("P7", "algorithms/shared/query_builders.py", "np.append(spare, 1.0)", "np.ones(spare.size + 1)",
-       f"{REFINEMENT}::test_the_noise_of_an_answer_is_as_large_as_it_says"),
+       f"{REFINEMENT}::test_the_noise_of_an_answer_has_its_stated_size"),
     of("P7", REFINEMENT_PY, "trust = prior / (prior + new)", "trust = np.ones_like(prior)",
-       f"{REFINEMENT}::test_what_a_turn_leaves_is_as_large_as_it_says"),
+       f"{REFINEMENT}::test_the_rest_after_a_turn_has_its_stated_size"),
     of("P7", REFINEMENT_PY, "np.hstack([self.basis, outside])", "np.hstack([0 * self.basis, outside])",
        f"{REFINEMENT}::test_without_noise_turns_end_at_the_components"),
     of("P7", REFINEMENT_PY, "next(steps for most, steps in STEPS if sine < most)", "STEPS[0][1]",
@@ -209,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{REFINEMENT}::test_what_lies_beyond_the_spare_directions_is_found"),
     of("P7", REFINEMENT_PY, "math.hypot(typical_sine(tilts), centre_sine(start, gaps))",
        "typical_sine(tilts)", "tests/core/algorithms/test_stated_error.py"
-       "::test_where_the_components_are_noise_the_stated_error_says_so[Algorithm.REFINED_COV]"),
+       "::test_where_the_components_are_noise_the_stated_error_is_large[Algorithm.REFINED_COV]"),
     of("P25", REFINEMENT_PY, "_nearest(axes[:, :k])[:, :m]", "axes[:, :m]",
        f"{TEST_OWN_SESSION}::test_two_builds_of_blas_make_the_same_queries"),
     of("P7", REFINEMENT_PY, "left / steps", "left",
@@ -234,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "algorithms/shared/preparation.py", "retained * step), -most, most)",
        "retained * step), -S, S)", f"{LIES}[Algorithm.GAUSS_COV-Scaling.NONE-towards a corner]"),
     of("P25", "queries/gradients.py", "min(2 * truncated + 1,", "min(truncated + 1,",
-       f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
+       f"{BOUNDS}::test_at_the_floor_a_clipped_record_still_has_a_gradient"),
     of("P25", "session.py", "_check_reach(round_query)\n        self.", "",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
     *OF_ANALYSTS,

@@ -8,7 +8,6 @@ ANALYST = "client/eigenveil_client/analyst"
 STATED = "test_noise_of_a_release_matches_its_stated_scale[gauss-cov-1e-06]"
 ATTEMPTS = "tests/core/secure_aggregation/test_attempts.py"
 TRUST = "tests/core/reporting/test_trust.py"
-REGRESSION = "tests/core/derived/test_regression.py"
 MATRIX = "tests/core/derived/test_matrix.py"
 QUERY = "tests/core/protocol/test_query.py"
 STATEMENTS = "tests/core/protocol/test_round.py"
@@ -46,7 +45,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{TEST_PRICE}::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),
     of("P32", "study/composition.py",
        "rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)", "rounded",
-       f"{TEST_PRICE}::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
+       f"{TEST_PRICE}::test_a_reserved_delta_is_subtracted_exactly"),
     # ---- the same question on two machines
     of("P25", "protocol/query.py", ",\n        round_query.priced.distribution,\n    ", "",
        f"{AGREEMENT}[count-1]"),
@@ -64,12 +63,12 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P29", "queries/columns.py", "MAX_MOMENTS_RADIUS = 2**20", "MAX_MOMENTS_RADIUS = 2**22", OUTSIDE),
     # ---- what noise does to derived answers
     of("P7", "derived/regression.py", "repaired.mean_noise_variance", "0",
-       f"{REGRESSION}::test_an_intercept_knows_that_the_mean_is_noised_too"),
-    of("P7", "derived/regression.py", "total - fitted_noise", "total",
-       f"{REGRESSION}::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
+       "tests/core/derived/test_regression.py::test_an_intercept_knows_that_the_mean_is_noised_too"),
+    of("P7", "derived/regression.py", "total - fitted_noise", "total", "tests/core/derived/test_regression.py"
+       "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
     of("P7", "derived/regression.py", "np.hypot(fit.matrix.errors(form), fitted_noise)",
-       "fit.matrix.errors(form)",
-       f"{REGRESSION}::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
+       "fit.matrix.errors(form)", "tests/core/derived/test_regression.py"
+       "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
     of("P7", "derived/correlations.py", "repaired.mean_noise_variance", "0",
        "tests/core/derived/test_correlation.py::test_stated_errors_of_distances_match_the_spread_over_noise"),
     of("P7", "derived/covariance.py", "self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias",
@@ -94,8 +93,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P4", "accounting/budget.py", "exact, atto_delta=mechanism_delta", "exact",
        "tests/core/accounting/test_ledger.py::test_the_delta_of_mechanisms_is_part_of_either_limit"),
     of("P4", "accounting/budget.py", ", min(counts)", ", max(counts)",
-       "tests/client/analyst/python/test_shown.py"
-       "::test_studies_left_follow_the_scarcer_part_of_the_cost"),
+       "tests/client/analyst/python/test_python.py::test_studies_left_follow_the_scarcer_part_of_the_cost"),
     of("R20", "accounting/checkpoint.py", 'int(str(data["atto_delta"]))', "0",
        f"{CHECKPOINT}::test_a_head_is_read_back_as_it_was_signed[1]"),
     of("R20", "accounting/checkpoint.py", "(earlier.size, earlier.digest) == (self.size, self.digest)",
@@ -109,7 +107,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
     of("P25", "protocol/wire.py", "atto_delta=message.atto_delta,\n        distribution", "distribution",
-       "tests/core/queries/test_conformance.py::test_a_query_is_read_back_from_the_wire_with_its_digest[count]"),
+       "tests/core/queries/test_conformance.py"
+       "::test_a_query_is_read_back_from_the_wire_with_its_digest[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
        f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
     of("P29", "protocol/query.py", "self.priced.frame is None or not isinstance(self.query, SubspaceQuery)",

@@ -17,7 +17,6 @@ RULE = f"{SITE}/roster/analysts.py"
 CARD = f"{SITE}/commands/console/consent_summary.py"
 DECLINED_PLANS = f"{SITE}/state/declined_plans.py"
 TEST_DECLINED_PLANS = f"{AT_SITE}/state/test_declined_plans.py"
-TEST_STORE = f"{AT_SITE}/state/test_store.py"
 TEST_MASKED_ROUNDS = "tests/server/masked/test_masked_rounds.py"
 TEST_ANALYSTS = "tests/server/rpc/test_analysts.py"
 TEST_STUDY_LIST = "tests/server/rpc/test_study_list.py"
@@ -44,8 +43,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "        self.studies.require(round_query.plan_digest, ConsentStatus.ACCEPTED, change)\n", "",
        f"{ATTEMPTS}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
     of("TM23", f"{SITE}/state/outgoing.py", "self.studies",
-       "if sent.kind == READY:\n            self.studies",
-       f"{TEST_STORE}::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
+       "if sent.kind == READY:\n            self.studies", f"{AT_SITE}/state/test_store.py"
+       "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
     of("TM23", f"{SITE}/daemon/worker.py", "return reason is None", "return True",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),
@@ -67,10 +66,10 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM13", f"{SITE}/state/egress.py", ", round_query.digest", ', ""',
        f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),
     of("P8", f"{SITE}/state/rollback.py", "checkpoint.federation != federation", "False",
-       f"{TEST_STORE}::test_what_the_federation_did_not_sign_changes_nothing"),
+       f"{AT_SITE}/state/test_store.py::test_what_the_federation_did_not_sign_changes_nothing"),
     of("P8", f"{SITE}/state/rollback.py", "(not parted and _may_follow(checkpoint, stored[1]))",
        "_may_follow(checkpoint, stored[1])",
-       f"{TEST_STORE}::test_a_coordinator_that_reports_lost_rows_is_refused"),
+       f"{AT_SITE}/state/test_store.py::test_a_coordinator_that_reports_lost_rows_is_refused"),
     of("TM33", f"{SITE}/roster/roster.py", "status is PinStatus.CONFIRMED\n", "card\n",
        f"{AT_SITE}/peers/test_keys.py::test_card_is_confirmed_once_a_person_enters_its_fingerprint"),
     of("TM33", f"{SITE}/roster/roster.py", "\n            write(content)", "\n                write(content)",
@@ -122,8 +121,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "next(iter(analysts.values()), None)",
        "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),
     of("TM20", f"{COMMON}/web/sessions.py", 'headers.get("sec-fetch-site", "same-origin") != "same-origin"',
-       "False",
-       "tests/common/web/test_application.py::test_a_form_of_another_origin_or_too_long_is_refused"),
+       "False", "tests/common/web/test_application.py::test_a_form_of_another_origin_or_too_long_is_refused"),
     of("TM37", f"{SERVER}/storage/study_writes.py",
        "quota.check(recent_submissions(change.execute, stored.analyst, stored.submitted_at), stored.size)",
        "pass", f"{TEST_SUBMISSIONS}::test_a_day_is_counted_back_from_each_submission"),
