@@ -28,7 +28,7 @@ import eigenveil
 import eigenveil.algorithms
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
-from eigenveil.errors import TABLE, Code, ErrorFamily
+from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.study.checks import to_plain
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client import cli
@@ -92,9 +92,9 @@ SENTENCE_END = re.compile(r"(?<=[a-z)\]\"`0-9][.!?]) +(?=[A-Z\"`])")
 SHARED_END = re.compile(r"(?<=[.]) +(?=[A-Z`]|[a-z_]+: )")  # in an explanation of several keys
 MEANING = re.compile(r"^\| `([a-z-]+)` \| ([^|]+?) \| [A-Z_]+ \| \d+ \|$", re.MULTILINE)
 FAULT = {
-    ErrorFamily.REQUEST: "the request",
-    ErrorFamily.PEER: "the other end",
-    ErrorFamily.INTERNAL: "this end: its disk, or a defect",
+    RequestError: "the request",
+    PeerError: "the other end",
+    InternalError: "this end: its disk, or a defect",
 }
 WRITTEN = "*Written by `make docs` from the code.*"
 
@@ -259,8 +259,7 @@ def errors() -> str:
         "", "| code | what it means | whose fault | gRPC status | exit code |", "|---|---|---|---|---|",
     ]  # fmt: skip
     for code in Code:
-        rule = TABLE[code]
-        cells = (f"`{code.value}`", meaning[code.value], FAULT[rule.family], rule.status, str(rule.exit_code))
+        cells = (f"`{code.value}`", meaning[code.value], FAULT[code.family], code.status, str(code.exit_code))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

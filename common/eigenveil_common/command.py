@@ -14,7 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.log import frame_locations
 from eigenveil_common.start import INTERRUPTED
 
@@ -80,7 +80,7 @@ def run(group: click.Command, extra: str) -> int:
     except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
         where = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}"
         message = f"{where}: please report this line"
-        return _print_error(Code.BUG.value, message, TABLE[Code.BUG].exit_code, as_json)
+        return _print_error(Code.BUG.value, message, Code.BUG.exit_code, as_json)
 
 
 @contextmanager

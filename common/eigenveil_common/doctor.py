@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
-from eigenveil.errors import TABLE, Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.command import print_result, shell_command
 from eigenveil_common.files import HAS_FILE_OWNERS
 from eigenveil_common.trusted_files import trust_problems
@@ -78,7 +78,7 @@ def show(checks: Sequence[Check], as_json: bool) -> int:
 
 def exit_code(checks: Sequence[Check]) -> int:
     """Return the exit code of the first error among the failures; 0 if there is none."""
-    return next((TABLE[check.code].exit_code for check in checks if check.code is not None), 0)
+    return next((check.code.exit_code for check in checks if check.code is not None), 0)
 
 
 def disk(folder: Path) -> Check:

@@ -1,4 +1,4 @@
-"""Errors of eigenveil: three families, stable codes, one table of their gRPC statuses and exit codes.
+"""Errors of eigenveil: three families, and one table of stable codes.
 
 * EigenveilError
   x RequestError   the request is invalid, or it is not allowed now
@@ -10,9 +10,8 @@ A message says what is wrong and what to do. A code never changes its meaning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any
 
 
 def round_label(round: int) -> str:
@@ -20,117 +19,31 @@ def round_label(round: int) -> str:
     return f"round {round + 1}"
 
 
-class ErrorFamily(Enum):
-    """Party that caused an error: the requester, the peer or this program."""
-
-    REQUEST = "request"
-    PEER = "peer"
-    INTERNAL = "internal"
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRule:
-    """Family, gRPC status name and process exit code of one error code."""
-
-    family: ErrorFamily
-    status: str
-    exit_code: int
-
-
-class Code(Enum):
-    """Stable codes, each with its failure in one sentence."""
-
-    BAD_STUDY = "bad-study"  # The study is not valid.
-    BAD_DATA = "bad-data"  # The records do not match the study, or cannot be read.
-    BAD_CONFIG = "bad-config"  # The configuration file is not valid.
-    BAD_ARGUMENT = "bad-argument"  # An argument of a command or call is not valid.
-    OVERFLOW = "plan-overflow"  # The sums or the noise of the study could exceed 64-bit integers.
-    BUDGET = "budget-exhausted"  # The privacy budget does not cover the cost.
-    QUOTA = "quota-exhausted"  # The analyst has used up a quota of submissions or work.
-    POLICY = "site-policy"  # A site's rules do not allow the study.
-    TOO_FEW_RECORDS = "too-few-records"  # The site has fewer records than the minimum cohort.
-    TOO_MANY_RECORDS = "too-many-records"  # The site has more records than the study allows.
-    LOW_QUALITY_COLUMN = (
-        "low-quality-column"  # Too many values of a column are missing, unreadable or out of bounds.
-    )
-    NOT_FOUND = "not-found"  # The requested study, file or name does not exist.
-    CONFLICT = "conflict"  # The name or study exists already, or has changed since it was read.
-    NOT_READY = "not-ready"  # The result or service is not available yet; retry later.
-    STUDY_FAILED = "study-failed"  # The study ended without a release.
-    CANCELLED = "cancelled"  # The study was cancelled.
-    BAD_RELEASE = "bad-release"  # The release file is invalid, or was changed after it was signed.
-    UNSIGNED = "unsigned"  # The study has no signature of its analyst, and one is required.
-    AUTHORIZATION = "authorization"  # The analyst's signature does not cover this plan.
-    AUTHORIZATION_EXPIRED = "authorization-expired"  # The analyst's signature has expired.
-    UNCONFIRMED = "unconfirmed-analyst"  # The site has not confirmed the analyst's key card.
-    IDENTITY = "identity"  # A signature, certificate or name does not identify the expected party.
-    PROTOCOL = "protocol"  # The peer sent a message that the protocol does not allow.
-    BAD_CONTRIBUTION = "bad-contribution"  # A site sent values that its records cannot have.
-    VERSION = "version"  # The peer uses a version that this program does not support.
-    UNREACHABLE = "unreachable"  # The peer does not answer.
-    STORAGE = "storage"  # The database or disk of this machine failed.
-    BUG = "bug"  # This program has a bug; report it.
-
-
-TABLE: dict[Code, ErrorRule] = {
-    Code.BAD_STUDY: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.BAD_DATA: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 3),
-    Code.BAD_CONFIG: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 4),
-    Code.BAD_ARGUMENT: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.OVERFLOW: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.BUDGET: ErrorRule(ErrorFamily.REQUEST, "RESOURCE_EXHAUSTED", 5),
-    Code.QUOTA: ErrorRule(ErrorFamily.REQUEST, "RESOURCE_EXHAUSTED", 14),
-    Code.POLICY: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 6),
-    Code.TOO_FEW_RECORDS: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 7),
-    Code.TOO_MANY_RECORDS: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 7),
-    Code.LOW_QUALITY_COLUMN: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 3),
-    Code.NOT_FOUND: ErrorRule(ErrorFamily.REQUEST, "NOT_FOUND", 8),
-    Code.CONFLICT: ErrorRule(ErrorFamily.REQUEST, "ALREADY_EXISTS", 9),
-    Code.NOT_READY: ErrorRule(ErrorFamily.REQUEST, "UNAVAILABLE", 10),
-    Code.STUDY_FAILED: ErrorRule(ErrorFamily.REQUEST, "ABORTED", 11),
-    Code.CANCELLED: ErrorRule(ErrorFamily.REQUEST, "CANCELLED", 12),
-    Code.BAD_RELEASE: ErrorRule(ErrorFamily.REQUEST, "DATA_LOSS", 13),
-    Code.UNSIGNED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 15),
-    Code.AUTHORIZATION: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 16),
-    Code.AUTHORIZATION_EXPIRED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 17),
-    Code.UNCONFIRMED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 18),
-    Code.IDENTITY: ErrorRule(ErrorFamily.PEER, "PERMISSION_DENIED", 20),
-    Code.PROTOCOL: ErrorRule(ErrorFamily.PEER, "FAILED_PRECONDITION", 21),
-    Code.BAD_CONTRIBUTION: ErrorRule(ErrorFamily.PEER, "INVALID_ARGUMENT", 22),
-    Code.VERSION: ErrorRule(ErrorFamily.PEER, "UNIMPLEMENTED", 23),
-    Code.UNREACHABLE: ErrorRule(ErrorFamily.PEER, "UNAVAILABLE", 24),
-    Code.STORAGE: ErrorRule(ErrorFamily.INTERNAL, "INTERNAL", 70),
-    Code.BUG: ErrorRule(ErrorFamily.INTERNAL, "INTERNAL", 71),
-}
-
-
 class EigenveilError(Exception):
     """Base class of all errors of eigenveil.
 
-    `code` is stable, `family` names the party that caused it, and `str(error)` is the message.
+    `code` is stable, the class names the party that caused it, and `str(error)` is the message.
 
     >>> from eigenveil import RequestError
     >>> issubclass(RequestError, EigenveilError)
     True
     """
 
-    family: ClassVar[ErrorFamily]
-
     def __init__(self, code: Code, message: str) -> None:
-        if TABLE[code].family is not self.family:
-            raise TypeError(f"{code} does not belong to the {self.family.value} family")
+        if not isinstance(self, code.family):
+            raise TypeError(f"{code} is not a code of {type(self).__name__}")
         super().__init__(message)
         self.code = code
 
     @property
     def exit_code(self) -> int:
         """Exit code of a command that fails with this error."""
-        return TABLE[self.code].exit_code
+        return self.code.exit_code
 
     @property
     def status(self) -> str:
         """Name of the gRPC status of a call that fails with this error."""
-        return TABLE[self.code].status
+        return self.code.status
 
 
 class RequestError(EigenveilError):
@@ -143,8 +56,6 @@ class RequestError(EigenveilError):
     ...     print(problem.code.value, problem.exit_code)
     bad-study 2
     """
-
-    family = ErrorFamily.REQUEST
 
 
 class PeerError(EigenveilError):
@@ -159,8 +70,6 @@ class PeerError(EigenveilError):
     protocol FAILED_PRECONDITION
     """
 
-    family = ErrorFamily.PEER
-
 
 class InternalError(EigenveilError):
     """This program has a bug, or its storage failed.
@@ -174,14 +83,55 @@ class InternalError(EigenveilError):
     bug 71
     """
 
-    family = ErrorFamily.INTERNAL
 
+class Code(Enum):
+    """Stable codes, each with its class of error, gRPC status and exit code (proto/PROTOCOL.md)."""
 
-FAMILIES: dict[ErrorFamily, type[EigenveilError]] = {
-    kind.family: kind for kind in (RequestError, PeerError, InternalError)
-}
+    family: type[EigenveilError]
+    status: str
+    exit_code: int
+
+    def __new__(cls, value: str, *rule: Any) -> Code:
+        member = object.__new__(cls)
+        member._value_ = value
+        member.family, member.status, member.exit_code = rule
+        return member
+
+    @property
+    def value(self) -> str:
+        """Name in messages, logs and output."""
+        return str(self._value_)
+
+    BAD_STUDY = "bad-study", RequestError, "INVALID_ARGUMENT", 2  # The study is not valid.
+    BAD_DATA = "bad-data", RequestError, "INVALID_ARGUMENT", 3  # The records do not match the study.
+    BAD_CONFIG = "bad-config", RequestError, "INVALID_ARGUMENT", 4  # The configuration file is not valid.
+    BAD_ARGUMENT = "bad-argument", RequestError, "INVALID_ARGUMENT", 2  # An argument is not valid.
+    OVERFLOW = "plan-overflow", RequestError, "INVALID_ARGUMENT", 2  # Sums or noise could exceed int64.
+    BUDGET = "budget-exhausted", RequestError, "RESOURCE_EXHAUSTED", 5  # The budget does not cover the cost.
+    QUOTA = "quota-exhausted", RequestError, "RESOURCE_EXHAUSTED", 14  # The analyst has used up a quota.
+    POLICY = "site-policy", RequestError, "FAILED_PRECONDITION", 6  # A site's rules do not allow the study.
+    TOO_FEW_RECORDS = "too-few-records", RequestError, "FAILED_PRECONDITION", 7  # Below the minimum cohort.
+    TOO_MANY_RECORDS = "too-many-records", RequestError, "FAILED_PRECONDITION", 7  # More than the study has.
+    LOW_QUALITY_COLUMN = "low-quality-column", RequestError, "FAILED_PRECONDITION", 3  # Too many bad values.
+    NOT_FOUND = "not-found", RequestError, "NOT_FOUND", 8  # The requested study, file or name does not exist.
+    CONFLICT = "conflict", RequestError, "ALREADY_EXISTS", 9  # It exists already, or has changed.
+    NOT_READY = "not-ready", RequestError, "UNAVAILABLE", 10  # It is not available yet.
+    STUDY_FAILED = "study-failed", RequestError, "ABORTED", 11  # The study ended without a release.
+    CANCELLED = "cancelled", RequestError, "CANCELLED", 12  # The study was cancelled.
+    BAD_RELEASE = "bad-release", RequestError, "DATA_LOSS", 13  # The release is invalid, or was changed.
+    UNSIGNED = "unsigned", RequestError, "FAILED_PRECONDITION", 15  # A required signature is missing.
+    AUTHORIZATION = "authorization", RequestError, "INVALID_ARGUMENT", 16  # Signed for another plan.
+    AUTHORIZATION_EXPIRED = "authorization-expired", RequestError, "FAILED_PRECONDITION", 17
+    UNCONFIRMED = "unconfirmed-analyst", RequestError, "FAILED_PRECONDITION", 18  # Of an unconfirmed analyst.
+    IDENTITY = "identity", PeerError, "PERMISSION_DENIED", 20  # Not the expected party.
+    PROTOCOL = "protocol", PeerError, "FAILED_PRECONDITION", 21  # The protocol does not allow this message.
+    BAD_CONTRIBUTION = "bad-contribution", PeerError, "INVALID_ARGUMENT", 22  # Values of no possible record.
+    VERSION = "version", PeerError, "UNIMPLEMENTED", 23  # The peer's version is not supported.
+    UNREACHABLE = "unreachable", PeerError, "UNAVAILABLE", 24  # The peer does not answer.
+    STORAGE = "storage", InternalError, "INTERNAL", 70  # The database or disk of this machine failed.
+    BUG = "bug", InternalError, "INTERNAL", 71  # This program has a bug; report it.
 
 
 def error(code: Code, message: str) -> EigenveilError:
     """Return the error of the family that `code` belongs to; used to decode a peer's error."""
-    return FAMILIES[TABLE[code].family](code, message)
+    return code.family(code, message)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from eigenveil import __version__
-from eigenveil.errors import TABLE
+from eigenveil.errors import Code
 from eigenveil.identity import CALLERS, Role
 from eigenveil_common.command import SHORT_HELP, print_result, run, shell_command
 from eigenveil_common.config import load
@@ -24,8 +24,8 @@ from eigenveil_server.config import Config
 
 def _exit_codes() -> str:
     codes: dict[int, list[str]] = {0: ["success"], INTERRUPTED: ["interrupted"]}
-    for code, rule in TABLE.items():
-        codes.setdefault(rule.exit_code, []).append(code.value)
+    for code in Code:
+        codes.setdefault(code.exit_code, []).append(code.value)
     lines = [f"  {number:<4} {', '.join(import_command)}" for number, import_command in sorted(codes.items())]
     return "\n".join(["\b", "Exit codes:", *lines])
 

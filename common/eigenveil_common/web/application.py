@@ -157,9 +157,8 @@ def application(
     async def refuse(request: Request, problem: Exception) -> Response:
         if isinstance(problem, HTTPException):
             return gateway.refusal_page(request, problem.status_code)
-        ours = isinstance(problem, EigenveilError) and problem.code
         if isinstance(problem, EigenveilError) and (
-            problem.family is ErrorFamily.REQUEST or problem.code is Code.IDENTITY
+            isinstance(problem, RequestError) or problem.code is Code.IDENTITY
         ):
             return gateway.refusal_page(request, STATUS.get(problem.status, 400), str(problem))
         code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__

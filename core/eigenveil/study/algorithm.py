@@ -80,13 +80,17 @@ class Algorithm(Enum):
     True
     """
 
-    _value_: str
     properties: AlgorithmProperties
 
-    def __new__(cls, value: Any, properties: AlgorithmProperties = SUMS) -> Algorithm:
+    def __new__(cls, value: str, properties: AlgorithmProperties = SUMS) -> Algorithm:
         member = object.__new__(cls)
         member._value_, member.properties = value, properties
         return member
+
+    @property
+    def value(self) -> str:
+        """Name in a study file."""
+        return str(self._value_)
 
     AUTO = "auto", AlgorithmProperties(gaussian=True)
     GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revision=2)

@@ -49,11 +49,11 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.queries.limits import DIRECTION_LIMIT, WEIGHT
-from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.grid import S
 
 # Budget share of an algorithm's matrix; its diagonal is a second estimate of the scales.
-MATRIX = {
+MATRIX: dict[Algorithm | CustomAlgorithm, float] = {
     Algorithm.GAUSS_COV: 0.9,
     Algorithm.ANALYZE_GAUSS: 0.9,
     Algorithm.ADAPTIVE_COV: 0.5,
@@ -73,7 +73,7 @@ def scale_error(plan: Plan, spectrum: AssumedSpectrum) -> float:
 
 def _error(plan: Plan) -> float:
     """Return the final relative error of the columns' variances."""
-    first, share = predicted_scale_error(plan), MATRIX.get(Algorithm(plan.algorithm), 0.0)
+    first, share = predicted_scale_error(plan), MATRIX.get(plan.algorithm, 0.0)
     if share == 0:
         return first
     moved = LONG * plan.study.dimension * plan.study.max_sites_per_person
