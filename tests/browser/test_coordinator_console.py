@@ -199,7 +199,7 @@ def test_an_operator_denies_a_certificate_and_its_open_page_hears_no_more(
     expect(operator.get_by_text("by operator/olga: left the hospital")).to_be_visible()
 
 
-def test_a_form_of_a_session_that_has_ended_says_what_to_do(running: Running, opened: Opened) -> None:
+def test_form_of_an_ended_session_explains_what_to_do(running: Running, opened: Opened) -> None:
     page = visit(running, opened, running.enrolled(Role.ANALYST, "late"))
     fill(page, "too-late")
     page.context.clear_cookies()

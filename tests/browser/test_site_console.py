@@ -88,7 +88,7 @@ def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
         )
 
 
-def test_a_link_is_good_for_one_browser_and_a_closed_page_says_what_to_do(rig: Rig, opened: Opened) -> None:
+def test_link_serves_one_browser_and_a_closed_page_explains_what_to_do(rig: Rig, opened: Opened) -> None:
     with serving(rig) as link:
         first, second = opened(), opened()
         base = enter(first, link)

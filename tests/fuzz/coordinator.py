@@ -163,7 +163,7 @@ async def _guarded(gate: Any, name: str, handler: Any) -> Any:
 
 async def _feed(handler: Any, call: Call, defects: Defects, data: bytes) -> None:
     message = handler.request_deserializer(data)
-    kept(message)
+    check_round_trip(message)
     defects.last = None
     try:
         # In a task of its own, as gRPC has it: a call is over, and its reply is taken, when that ends.
@@ -182,7 +182,7 @@ async def _answered(handler: Any, message: Message, call: Call) -> None:
         handler.response_serializer(await handler.unary_unary(message, call))
 
 
-def kept(message: Message) -> None:
+def check_round_trip(message: Message) -> None:
     """Insist that a message survives being written and read again."""
     if type(message).FromString(message.SerializeToString()) != message:
         raise ChangedMeaning(type(message).__name__)

@@ -84,7 +84,7 @@ def share_one_arena() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def kept_bytes() -> int:
+def used_bytes() -> int:
     """Memory of this process that is in use, as long as its threads share an arena: what is free goes back to
     the system first."""
     gc.collect()
@@ -115,18 +115,18 @@ async def hunt(kinds: Mapping[str, Kind], inputs: int, seed: int, found: Path = 
     settled = int(inputs * WARM_UP)
     for number, name in enumerate(names):
         if number == settled:
-            before = kept_bytes()
+            before = used_bytes()
         kind = kinds[name]
         data = kind.mutate(rng.choice(kind.seeds), rng)
         word, seen = await outcome(kind, data)
         tally.outcomes[name][word] += 1
         if word == "find":
-            tally.finds[_keep(name, data, found)] = seen
-    tally.growth = max(0, kept_bytes() - before)
+            tally.finds[_store(name, data, found)] = seen
+    tally.growth = max(0, used_bytes() - before)
     return tally
 
 
-def _keep(name: str, data: bytes, found: Path) -> str:
+def _store(name: str, data: bytes, found: Path) -> str:
     file = found / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}.bin"
     found.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)

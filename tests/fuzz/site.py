@@ -43,8 +43,8 @@ from tests.client.site.masking import PLAN as MASKED
 from tests.client.site.masking import QUESTIONS, Peers, assignment, confirm
 from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, work
-from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_ASKS
-from tests.fuzz.coordinator import kept
+from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_QUERIES
+from tests.fuzz.coordinator import check_round_trip
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
 from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query
@@ -112,7 +112,11 @@ def query_seeds() -> tuple[bytes, ...]:
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
     part = Batch(first_round=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
-    requests: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
+    requests: list[Query] = [
+        *every_query().values(),
+        *covariance_queries().values(),
+        *SUBSPACE_QUERIES.values(),
+    ]
     requests.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
     requests.append(EigenvalueVotes(spec=alone, edges=edges, subsets=5, batch=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
@@ -203,7 +207,7 @@ def _change_value(value: Any, rng: random.Random) -> None:
 
 async def _feed_work(worker: SiteWorker, lines: Lines, data: bytes) -> None:
     response = pb.NextWorkResponse.FromString(data)
-    kept(response)
+    check_round_trip(response)
     lines.bug = lines.code = ""
     await asyncio.to_thread(worker.work, response)
     if lines.bug:
@@ -261,7 +265,7 @@ def _decoded(answer: Any) -> Kind:
     kind: type[Message] = getattr(pb, answer.name)
 
     async def feed(data: bytes) -> None:
-        kept(kind.FromString(data))
+        check_round_trip(kind.FromString(data))
 
     return Kind(seeds=(_filled(kind).SerializeToString(),), mutate=mutate_message, feed=feed)
 

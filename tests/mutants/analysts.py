@@ -13,13 +13,13 @@ KEY = f"{TESTS}/test_signing_key.py"
 PROPOSAL = f"{ANALYST}/proposal.py"
 CLIENT = f"{ANALYST}/client.py"
 SIGNED = f"{TESTS}/test_client.py"
-ASKED = "study_authorization.py"
+SIGNATURE = "study_authorization.py"
 RELEASE = "tests/core/reporting/test_asked_by.py"
 ASKER = "client/eigenveil_client/site/roster/analysts.py"
 IDS = f"{TESTS}/test_signed_submissions.py"
 CACHE = "server/eigenveil_server/planning/pool.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
-WHOSE = "tests/client/site/analysts/test_rule.py::test"
+TEST_ANALYST_RULE = "tests/client/site/analysts/test_rule.py::test"
 FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
 
 OF_ANALYSTS: tuple[Mutant, ...] = (
@@ -98,25 +98,25 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{TESTS}/releases/test_verify.py::test_a_release_in_ones_own_name_needs_ones_own_key"),
     of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
        f"{TESTS}/releases/test_verify.py::test_unchecked_or_nameless_release_accuses_no_analyst"),
-    of("R31", ASKED, "text=words, checked=False)", "text=words)",
+    of("R31", SIGNATURE, "text=words, checked=False)", "text=words)",
        f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
-    of("R31", ASKED, "check_authorization(signed, plan, signed.read().expires - 1)", "signed.card.check()",
-       f"{RELEASE}::{CHANGED}"),
-    of("R31", ASKED, "    if written is None:\n", "    if not written:\n",
+    of("R31", SIGNATURE, "check_authorization(signed, plan, signed.read().expires - 1)",
+       "signed.card.check()", f"{RELEASE}::{CHANGED}"),
+    of("R31", SIGNATURE, "    if written is None:\n", "    if not written:\n",
        f"{RELEASE}::{CHANGED}[nothing of it]"),
-    of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
+    of("R31", SIGNATURE, ' == document["plan"]["federation"]\n', "\n",
        f"{RELEASE}::test_a_simulation_is_marked_as_not_signed"),
     of("R31", "server/eigenveil_server/console/federation_pages.py", "        check_submission(id)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
     # ---- whose word a name is at a site
     of("R31", ASKER, "any(one.card == key_card and one.confirmed is not None for one in content.earlier)",
-       "False", f"{WHOSE}_signature_status_follows_the_roster"),
+       "False", f"{TEST_ANALYST_RULE}_signature_status_follows_the_roster"),
     of("R31", ASKER, "key_card and one.confirmed is not None", "key_card",
-       f"{WHOSE}_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
+       f"{TEST_ANALYST_RULE}_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
     of("R31", ASKER, "NOT_COMPARED if pin is None or pin.confirmed is None else SignatureStatus.CHANGED",
-       "NOT_COMPARED", f"{WHOSE}_signature_status_follows_the_roster"),
+       "NOT_COMPARED", f"{TEST_ANALYST_RULE}_signature_status_follows_the_roster"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
     of("R31", "server/eigenveil_server/planning/submissions.py", "self._cache.take(inputs)", "None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),

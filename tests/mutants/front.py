@@ -26,7 +26,7 @@ AT_ONCE = "tests/server/front/test_requests.py::"
 CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_keeps_another_from_its_turn"
 KNOWN = f"{TEST_HANDSHAKES}::test_whoever_is_known_waits_for_nobody_whose_handshakes_fail"
 FEWEST = f"{TEST_HANDSHAKES}::test_the_address_with_the_fewest_in_progress_is_next"
-SILENT = f"{TEST_HANDSHAKES}::test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier"
+IDLE = f"{TEST_HANDSHAKES}::test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier"
 SLOW = f"{TEST_HANDSHAKES}::test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
 PLANNED = f"{TEST_POOL}::"
@@ -37,7 +37,7 @@ UNREAD = f"{TEST_STREAMS}::test_a_reply_that_is_not_read_is_overdue"
 MISFRAMED = f"{TEST_STREAMS}::test_what_no_client_may_send_does_not_pass"
 LEFT = f"{TEST_STREAMS}::test_a_stream_is_open_until_its_last_frame_has_left"
 MOST = f"{TEST_STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"
-HELD = f"{TEST_STREAMS}::test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams"
+STUCK = f"{TEST_STREAMS}::test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams"
 CHANGED = f"{TEST_TRUSTED_FILES}::test_a_file_that_others_can_change_is_named_with_the_command"
 
 
@@ -56,8 +56,8 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", "server/eigenveil_server/front/gateway.py",
        "traceback.clear_frames(problem.__traceback__)\n            ", "", f"{TEST_HANDSHAKES}"
        "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
-    of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", SILENT),
-    of("TM11", STRANGERS, "if pending.until > now:", "if pending.until < now:", SILENT),
+    of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", IDLE),
+    of("TM11", STRANGERS, "if pending.until > now:", "if pending.until < now:", IDLE),
     of("TM11", TURNS, "        queue.newest = not queue.newest\n", "", f"{TEST_HANDSHAKES}"
        "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"),
     of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", f"{TEST_HANDSHAKES}"
@@ -123,7 +123,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", STREAMS, "opens or frame.stream in self._open", "True", MISFRAMED),
     of("TM18", STREAMS, "more or widest > MOST_WINDOW", "more", MISFRAMED),
     of("TM18", STREAMS, "not more or widest", "widest", MISFRAMED),
-    of("TM18", STREAMS, "self._initial = value  # also applies to open streams", "pass", HELD),
+    of("TM18", STREAMS, "self._initial = value  # also applies to open streams", "pass", STUCK),
     of("TM18", STREAMS, "min(self._window, self._initial + found.window)", "self._initial + found.window",
        UNREAD),
     of("TM18", STREAMS, "min(self._window, self._initial + found.window)", "self._window", UNREAD),
@@ -132,11 +132,12 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{TEST_STREAMS}::test_a_request_that_never_ends_is_overdue"),
     of("TM18", STREAMS, "not found.requested", "True",
        f"{TEST_STREAMS}::test_who_waits_for_the_coordinator_is_let_alone"),
-    of("TM18", CONNECTION, "self._streams.new(frame) and not observer.quota.may_open(client)", "False", HELD),
+    of("TM18", CONNECTION, "self._streams.new(frame) and not observer.quota.may_open(client)",
+       "False", STUCK),
     of("TM18", CONNECTION, "        if self.name:\n            self._observer.quota.closed(self.info.client,"
-       " len(self._streams))\n", "", HELD),
+       " len(self._streams))\n", "", STUCK),
     of("TM18", "server/eigenveil_server/front/gateway.py", "if why := connection.overdue():",
-       "if (why := connection.overdue()) and False:", HELD),
+       "if (why := connection.overdue()) and False:", STUCK),
     of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "client", MOST),
     of("TM18", PLACES, "client.role is not Role.SITE:\n            self", "True:\n            self", MOST),
     of("TM18", REQUESTS, "await caller_replies.read_slots.acquire()", "caller_replies.read_slots._value -= 1",

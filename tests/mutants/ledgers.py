@@ -10,7 +10,7 @@ CHECKPOINTS = "server/eigenveil_server/recovery/checkpoints.py"
 DRIVERS = "server/eigenveil_server/rounds/drivers.py"
 SEALING = "server/eigenveil_server/rounds/sealing.py"
 TEST_LEDGER = "tests/core/accounting/test_ledger.py"
-TEST_PRICE = "tests/core/study/test_price.py"
+TEST_COSTS = "tests/core/study/test_price.py"
 TEST_NEXT_QUERY = "tests/server/studies/test_next_query.py"
 TEST_ONE_SYNC = "tests/server/studies/test_one_sync.py"
 TEST_CHECKPOINTS = "tests/server/recovery/test_checkpoints.py"
@@ -33,15 +33,15 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "accounting/ledger.py", "self.committed() + entry", "entry",
        f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
     of("P4", "protocol/query_limits.py", "(spent + round_query.cost)", "round_query.cost",
-       f"{TEST_PRICE}::test_own_deltas_add_up"),
+       f"{TEST_COSTS}::test_own_deltas_add_up"),
     of("P4", "protocol/query_limits.py", "spent_pico + pico_epsilon", "pico_epsilon",
-       f"{TEST_PRICE}::test_epsilons_add_up_as_they_are"),
+       f"{TEST_COSTS}::test_epsilons_add_up_as_they_are"),
     of("P5", "accounting/zcdp.py", "- math.log1p", "- 2 * math.log1p",
        "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
     of("P4", "protocol/query_limits.py", "_check_gaussian(plan, round_query)", "pass",
-       f"{TEST_PRICE}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
+       f"{TEST_COSTS}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "protocol/query_limits.py", " or round_query.priced.atto_delta != plan.masked_delta:", ":",
-       f"{TEST_PRICE}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
+       f"{TEST_COSTS}::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "client/eigenveil_client/site/state/outgoing.py",
        "check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])", "pass",
        "tests/client/site/test_prices.py"),
@@ -101,15 +101,15 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", 'adaptive-cov", AlgorithmProperties(',
        'adaptive-cov", AlgorithmProperties(gaussian=True, ',
-       f"{TEST_PRICE}::test_a_guarantee_claims_what_its_costs_add_up_to"),
+       f"{TEST_COSTS}::test_a_guarantee_claims_what_its_costs_add_up_to"),
     of("P5", "study/composition.py", "GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
-       "GAUSSIAN", f"{TEST_PRICE}::test_the_affordable_cost_satisfies_epsilon_and_delta"),
+       "GAUSSIAN", f"{TEST_COSTS}::test_the_affordable_cost_satisfies_epsilon_and_delta"),
     of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
        "tests/core/accounting/test_gaussian.py"),
     of("P5", "accounting/budget.py", "mixed=Cost(micro_rho=zcdp.", "mixed=Cost(micro_rho=gaussian.",
        "tests/client/site/test_policy.py"),
     of("P5", "reporting/explain.py", "changes**2 * cost.micro_rho", "changes * cost.micro_rho",
-       f"{TEST_PRICE}::test_the_reading_under_replacement_is_that_of_two_changes"),
+       f"{TEST_COSTS}::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
        "        journal.charge(round_query)  # the failure may reveal the draw or the sum\n", "",
        "tests/core/test_barrier.py::test_noise_of_another_type_or_length_reaches_no_release"),

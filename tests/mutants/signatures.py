@@ -11,7 +11,7 @@ SIGNED = "study_authorization.py"
 CARDS = "tests/core/analyst_signature/test_authorization.py"
 RULE = f"{SITE}/roster/analysts.py"
 RULES = f"{AT_SITE}/analysts/test_rule.py"
-KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
+TEST_CONFIRMED = f"{AT_SITE}/state/test_confirmed_kinds.py"
 AGREEMENTS = f"{SITE}/daemon/decisions.py"
 PLANS = f"{SITE}/state/received_plans.py"
 TRUSTED = f"{AT_SITE}/peers/test_trust.py"
@@ -19,7 +19,7 @@ CLOCKS = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 TEST_SIGNED_STUDIES = "tests/server/rpc/test_signed_studies.py"
 OTHER = f"{CARDS}::test_an_authorization_of_anything_else_is_refused"
 UNFOLLOWED = f"{CARDS}::test_a_plan_of_another_study_is_refused"
-HEARD = f"{AT_SITE}/analysts/test_digits.py::test_an_unconfirmed_fingerprint_is_in_no_output"
+UNCONFIRMED = f"{AT_SITE}/analysts/test_digits.py::test_an_unconfirmed_fingerprint_is_in_no_output"
 FATES = f"{RULES}::test_unsigned_study_is_refused_after_any_pin"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
 
@@ -61,42 +61,42 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     # ---- digits are heard
     of("R30", RULE, "eigenveil-site analysts confirm {key_card.analyst}",
-       "{key_card.fingerprint} {key_card.analyst}", HEARD),
+       "{key_card.fingerprint} {key_card.analyst}", UNCONFIRMED),
     of("R30", RULE, "Have {key_card.analyst} send the key card, and confirm it",
-       "Compare {key_card.fingerprint}", HEARD),
+       "Compare {key_card.fingerprint}", UNCONFIRMED),
     of("R30", RULE, '"analyst": plan.analyst,',
-       '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', HEARD),
-    of("R30", f"{SITE}/roster/roster.py", "if pin.status is PinStatus.CONFIRMED else None", "", HEARD),
+       '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', UNCONFIRMED),
+    of("R30", f"{SITE}/roster/roster.py", "if pin.status is PinStatus.CONFIRMED else None", "", UNCONFIRMED),
     # ---- cards that are gone
     of("R31", AGREEMENTS, "            self._store.confirmed.note_and_require(self._member.folder)\n", "",
-       f"{KEPT}::test_unsigned_studies_stay_refused_without_cards"),
+       f"{TEST_CONFIRMED}::test_unsigned_studies_stay_refused_without_cards"),
     of("R31", AGREEMENTS, ".\n        self._store.confirmed.require(self._member.folder)", ".",
-       f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
+       f"{TEST_CONFIRMED}::test_answers_end_when_the_cards_of_peers_are_gone"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "if noted and not", "if False and not",
-       f"{KEPT}::test_central_studies_stay_refused_when_the_peers_are_gone"),
+       f"{TEST_CONFIRMED}::test_central_studies_stay_refused_when_the_peers_are_gone"),
     of("R31", f"{SITE}/commands/consent.py", "store.confirmed.require(config.identity)\n    analysts",
-       "analysts", f"{KEPT}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
+       "analysts", f"{TEST_CONFIRMED}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
     of("R31", f"{SITE}/daemon/service.py",
        "            self._store.confirmed.note_and_require(identity.folder)\n", "",
-       f"{KEPT}::test_a_daemon_does_not_start_without_them"),
+       f"{TEST_CONFIRMED}::test_a_daemon_does_not_start_without_them"),
     of("R31", f"{SITE}/commands/key_card_commands.py", "store.confirmed.note(kind)", "pass",
-       f"{KEPT}::test_a_lost_confirmation_fails_the_check"),
+       f"{TEST_CONFIRMED}::test_a_lost_confirmation_fails_the_check"),
     of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
-       f"{KEPT}::test_roster_link_is_neither_followed_nor_replaced"),
+       f"{TEST_CONFIRMED}::test_roster_link_is_neither_followed_nor_replaced"),
     of("R31", f"{SITE}/daemon/worker.py", "PeerChanged | RosterUnusable", "PeerChanged",
-       f"{KEPT}::test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected"),
+       f"{TEST_CONFIRMED}::test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected"),
     of("R31", AGREEMENTS, "STORAGE or isinstance(problem, RosterUnusable)", "STORAGE",
-       f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
+       f"{TEST_CONFIRMED}::test_answers_end_when_the_cards_of_peers_are_gone"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "pin.confirmed.at <= until.get(pin.card.digest, -1)",
-       "False", f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+       "False", f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "            self._note_removed(", "            len(",
-       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+       f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/commands/key_card_commands.py", "name)\n        _note_cards(config)", "name)",
-       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+       f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/commands/key_card_commands.py", "_note_cards(config)\n    view", "view",
-       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+       f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in same", "(until for until in same",
-       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+       f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/roster/roster.py", " RosterUnusable(str(problem)) from problem\n", "\n",
        f"{AT_SITE}/peers/test_keys.py::test_a_file_that_others_can_read_is_not_used"),
     # ---- what a site asks of who asks

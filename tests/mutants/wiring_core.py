@@ -15,7 +15,7 @@ RESULT = "tests/core/reporting/test_result.py"
 CHECKPOINT = "tests/core/accounting/test_checkpoint.py"
 SHOWN = "tests/client/analyst/test_display.py"
 CLIENT = f"{ANALYST}/client.py"
-TEST_PRICE = "tests/core/study/test_price.py"
+TEST_COSTS = "tests/core/study/test_price.py"
 TEST_STANDARDISED = "tests/core/algorithms/test_standardised.py"
 TEST_CLIENT = "tests/client/analyst/test_client.py"
 AGREEMENT = f"{QUERY}::test_only_fields_computed_in_floats_may_differ_and_by_one_unit"
@@ -27,7 +27,7 @@ FORM = f"{STATEMENTS}::test_a_statement_of_another_form_is_refused"
 SIGNED = f"{STATEMENTS}::test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused"
 UNITS = f"{RESULT}::test_a_result_is_in_the_units_of_its_study"
 PARTS = f"{TEST_STANDARDISED}::test_noise_is_stated_in_parts_of_standard_deviations"
-ADDED_UP = f"{TEST_PRICE}::test_a_guarantee_states_its_composition"
+ADDED_UP = f"{TEST_COSTS}::test_a_guarantee_states_its_composition"
 FIGURES = f"{SHOWN}::test_figures_of_a_study_are_those_that_were_sent"
 OTHER_PLAN = f"{TEST_CLIENT}::test_another_plan_than_the_signed_one_is_reported"
 OTHER_RELEASE = f"{TEST_CLIENT}::test_only_the_whole_signed_release_of_the_study_is_accepted"
@@ -42,10 +42,10 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P33", "reporting/report.py", ' * int(plan["study"]["privacy"].get("attempts", 1))', "",
        f"{TRUST}::test_a_document_lists_attempts_of_each_round_and_visibility"),
     of("P9", "reporting/explain.py", "round if batch is None else batch.first", "round",
-       f"{TEST_PRICE}::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),
+       f"{TEST_COSTS}::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),
     of("P32", "study/composition.py",
        "rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)", "rounded",
-       f"{TEST_PRICE}::test_a_reserved_delta_is_subtracted_exactly"),
+       f"{TEST_COSTS}::test_a_reserved_delta_is_subtracted_exactly"),
     # ---- the same question on two machines
     of("P25", "protocol/query.py", ",\n        round_query.priced.distribution,\n    ", "",
        f"{AGREEMENT}[count-1]"),
@@ -123,11 +123,11 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P7", "derived/covariance.py", "math.hypot(self.noise.count, 1 - self.noise.retained_share)",
        "self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
     of("R10", "reporting/explain.py", '"bytes_per_site": max', '"bytes_per_site": min',
-       f"{TEST_PRICE}::test_an_explanation_shows_the_longest_rehearsal"),
+       f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", ", max(map(len, query_sequences))", ", min(map(len, query_sequences))",
-       f"{TEST_PRICE}::test_an_explanation_shows_the_longest_rehearsal"),
+       f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", "if study.radius == 1:", "if study.radius is None:",
-       f"{TEST_PRICE}::test_an_explanation_states_how_records_are_clipped"),
+       f"{TEST_COSTS}::test_an_explanation_states_how_records_are_clipped"),
     of("P7", "reporting/result.py", "offsets(plan.study) + estimate", "estimate", UNITS),
     of("P7", "reporting/result.py", "estimate.noise.in_units(square),", "estimate.noise,", UNITS),
     of("P7", "reporting/result.py", ", estimate.scale", "",
@@ -135,7 +135,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P7", "algorithms/shared/standardised.py", "noise_scale * unit**2", "noise_scale * unit", PARTS),
     of("P7", "algorithms/shared/standardised.py", "found.noise.in_units(unit**2)", "found.noise", PARTS),
     of("P5", "reporting/explain.py", "cost.micro_rho / MICRO, 6", "plan.micro_rho / 2 / MICRO, 6",
-       f"{TEST_PRICE}::test_a_guarantee_claims_what_its_costs_add_up_to"),
+       f"{TEST_COSTS}::test_a_guarantee_claims_what_its_costs_add_up_to"),
     of("P20", "reporting/explain.py", "    Algorithm.PROPOSE_TEST_RELEASE,\n", "", ADDED_UP),
     of("P5", "reporting/explain.py", 'where = "" if sites == 1 else', 'where = "" if sites >= 1 else',
        ADDED_UP),

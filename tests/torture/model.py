@@ -46,7 +46,7 @@ class Snapshot:
     sealed: Mapping[Place, SealedRelease]
     states: Mapping[str, str]
     bundles: Mapping[str, bytes]
-    asked: Mapping[str, Mapping[Place, Charge]]
+    before: Mapping[str, Mapping[Place, Charge]]
     paid: Mapping[str, Mapping[Place, Charge]]
     doubled: tuple[str, ...]  # whoever charged a round twice
     fixed: Tried = field(default_factory=dict)  # by the coordinator
@@ -56,10 +56,10 @@ class Snapshot:
 
 def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
     doubled: list[str] = []
-    asked, answered = {}, {}
+    before, answered = {}, {}
     for name, path in sites.items():
         with _opened(path) as books:
-            asked[name], answered[name] = _charged(books, name, doubled), _tried(books, "plan")
+            before[name], answered[name] = _charged(books, name, doubled), _tried(books, "plan")
     with _opened(coordinator) as books:
         sealed = books.execute("SELECT study, round, query, micro_rho, present, digest FROM releases")
         releases = {(row[0], row[1]): _sealed(*row[2:]) for row in sealed}
@@ -69,7 +69,7 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
         studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
     return Snapshot(
         charged=charged, sealed=releases, states={digest: state for digest, state, _ in studies},
-        bundles={digest: release for digest, _, release in studies if release is not None}, asked=asked,
+        bundles={digest: release for digest, _, release in studies if release is not None}, before=before,
         paid={name: _charges(path, name, doubled) for name, path in sites.items()}, doubled=tuple(doubled),
         fixed=fixed, members=members, answered=answered,
     )  # fmt: skip
@@ -104,7 +104,9 @@ def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Pla
             query=query if query == before.query else "two", micro_rho=before.micro_rho + cost,
             times=before.times + 1,
         )  # fmt: skip
-    doubled += [f"{owner} charged {_said(place)} {count} times" for place, count in once.items() if count > 1]
+    doubled += [
+        f"{owner} charged {_place_name(place)} {count} times" for place, count in once.items() if count > 1
+    ]
     return found
 
 
@@ -115,7 +117,7 @@ def _tried(books: apsw.Connection, study: str) -> dict[Place, dict[int, str]]:
     return found
 
 
-def _said(place: Place) -> str:
+def _place_name(place: Place) -> str:
     return f"{place[0][:12]} round {place[1]}"
 
 
@@ -139,7 +141,7 @@ class Witness:
         for place, sealed in now.sealed.items():
             self._covered(place, sealed, now)
             if self.digests.setdefault(place, sealed.digest) != sealed.digest:
-                self._notify([f"{_said(place)} was sealed twice, with different bytes"])
+                self._notify([f"{_place_name(place)} was sealed twice, with different bytes"])
         for study, bundle in now.bundles.items():
             if self.bundles.setdefault(study, bundle) != bundle:
                 self._notify([f"the release of study {study[:12]} changed"])
@@ -147,29 +149,29 @@ class Witness:
             self._notify([f"{lost} was released and is gone"])
         self._open(now)
         self._one_set_each(now)
-        for site, asked in now.asked.items():
-            for place, charge in asked.items():
+        for site, before in now.before.items():
+            for place, charge in before.items():
                 self._query(site, place, charge.query, now)
             self._paid_enough(site, now)
 
     def published(self, study: str, round: int, now: Snapshot) -> None:
         """A watcher was told that this round is sealed: by then it was charged and stored."""
         if (study, round) not in now.sealed:
-            self._notify([f"{_said((study, round))} was published and is not sealed"])
+            self._notify([f"{_place_name((study, round))} was published and is not sealed"])
         elif (study, round) not in now.charged:
-            self._notify([f"{_said((study, round))} was published and is not charged"])
+            self._notify([f"{_place_name((study, round))} was published and is not charged"])
 
     def _covered(self, place: Place, sealed: SealedRelease, now: Snapshot) -> None:
         charge, tried = now.charged.get(place), len(now.fixed.get(place, {0: ""}))
         due = tried * sealed.micro_rho
         if charge is None or charge.query != sealed.query or charge.micro_rho < due or charge.times != tried:
-            self._notify([f"under-charge: the coordinator's ledger does not cover {_said(place)}"])
+            self._notify([f"under-charge: the coordinator's ledger does not cover {_place_name(place)}"])
         if now.members.get(place, sealed.present) != sealed.present:
-            self._notify([f"{_said(place)} was released for others than the sites of its last attempt"])
+            self._notify([f"{_place_name(place)} was released for others than the sites of its last attempt"])
         for site in sealed.present:
             paid = now.paid[site].get(place)
             if paid is None or paid.query != sealed.query:
-                self._notify([f"under-charge: {site} is in {_said(place)} and did not charge it"])
+                self._notify([f"under-charge: {site} is in {_place_name(place)} and did not charge it"])
 
     def _paid_enough(self, site: str, now: Snapshot) -> None:
         """In sum, because a site that joins a pass over parts late pays for the pass in another round."""
@@ -186,9 +188,9 @@ class Witness:
         """Round n + 1 is asked only once release n is out, and with one query for everybody."""
         study, round = place
         if self.queries.setdefault(place, query) != query:
-            self._notify([f"{site} was asked another query for {_said(place)} than somebody before"])
+            self._notify([f"{site} was asked another query for {_place_name(place)} than somebody before"])
         if round and (study, round - 1) not in now.sealed:
-            self._notify([f"{site} answered {_said(place)} before round {round - 1} was sealed"])
+            self._notify([f"{site} answered {_place_name(place)} before round {round - 1} was sealed"])
 
     def _open(self, now: Snapshot) -> None:
         unsealed = [place for place in now.charged if place not in now.sealed]
@@ -206,14 +208,16 @@ class Witness:
         for place, tried in now.fixed.items():
             for number, digest in tried.items():
                 if self.sets.setdefault((place, number), digest) != digest:
-                    self._notify([f"attempt {number} at {_said(place)} has two sets"])
+                    self._notify([f"attempt {number} at {_place_name(place)} has two sets"])
         for site, answered in now.answered.items():
             for place, tried in answered.items():
                 if not tried.items() <= now.fixed.get(place, {}).items():
-                    self._notify([f"{site} answered an attempt at {_said(place)} that was never fixed"])
-                paid = now.asked[site].get(place)
+                    self._notify([f"{site} answered an attempt at {_place_name(place)} that was never fixed"])
+                paid = now.before[site].get(place)
                 if paid is None or paid.times != len(tried):
-                    self._notify([f"under-charge: {site} answered {_said(place)} more often than it paid"])
+                    self._notify(
+                        [f"under-charge: {site} answered {_place_name(place)} more often than it paid"]
+                    )
 
     def _notify(self, faults: Iterable[str]) -> None:
         self.faults += [fault for fault in faults if fault not in self.faults]

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
-from eigenveil.errors import TABLE, Code
+from eigenveil.errors import Code
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import channel
 from eigenveil_common.config import load
@@ -84,7 +84,7 @@ async def refuses(here: Federation) -> list[str]:
         here.start(COORDINATOR)
         async with asyncio.timeout(END_SECONDS):
             code = await here.ended(COORDINATOR)
-        if code != TABLE[Code.STORAGE].exit_code or not Files(here.folder / COORDINATOR).marker.exists():
+        if code != Code.STORAGE.exit_code or not Files(here.folder / COORDINATOR).marker.exists():
             found.append(f"the {attempt} start ended with {code}")
     if rounds(here) != before:
         found.append("a round was opened")
@@ -108,7 +108,7 @@ async def accepts(here: Federation, owed: int) -> list[str]:
         found.append("a round was opened before that")
     for name in SITES:
         code = await here.ended(name)
-        if code != TABLE[Code.CONFLICT].exit_code:
+        if code != Code.CONFLICT.exit_code:
             found.append(f"{name}, shown an older ledger, ended with {code}")
         if await here.done(name, "accept-checkpoint", "--config", here.config(name)):
             found.append(f"{name} could not accept the checkpoint")

@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
+class Published:
     """What the coordinator said: the rounds it showed as sealed, the releases it handed out."""
 
     sealed: set[tuple[str, int]] = field(default_factory=set)
@@ -105,7 +105,7 @@ async def _ended(process: ForkServerProcess, fault: Fault) -> None:
     Raises:
         TimeoutError: it met its fault and goes on.
     """
-    while process.is_alive() and not fault.told.exists():
+    while process.is_alive() and not fault.marker.exists():
         await asyncio.sleep(GLANCE)
     async with asyncio.timeout(AFTER_SECONDS):
         while process.is_alive():
@@ -115,11 +115,11 @@ async def _ended(process: ForkServerProcess, fault: Fault) -> None:
 def _went_on(process: ForkServerProcess, fault: Fault, who: str) -> list[str]:
     process.kill()
     process.join()
-    seen = "the process went on" if fault.told.exists() else "the fault was not met"
+    seen = "the process went on" if fault.marker.exists() else "the fault was not met"
     return [f"{who}, {fault.kind.name} {fault.at}: {seen}"]
 
 
-async def _studies(analyst: Client, result: Told) -> None:
+async def _studies(analyst: Client, result: Published) -> None:
     """Submit and watch, one study after the other, until the coordinator is gone."""
     with suppress(grpc.aio.AioRpcError):
         for number in range(1000):
@@ -131,7 +131,7 @@ async def _studies(analyst: Client, result: Told) -> None:
             result.bundles[study] = await analyst.release(study)
 
 
-async def _calls(command: Command, ended: asyncio.Task[None], made: Template, result: Told) -> None:
+async def _calls(command: Command, ended: asyncio.Task[None], made: Template, result: Published) -> None:
     while command.result() is None and not ended.done():
         await asyncio.sleep(GLANCE)
     serving = command.result()
@@ -160,7 +160,7 @@ async def coordinator(made: Template, folder: Path, fault: Fault) -> list[str]:
     out, log = folder / "out", folder / "log"
     arguments = ("serve", "--config", str(folder / CONFIG))
     command = Command(program="eigenveil-coordinator", arguments=arguments, out=out, log=log)
-    process, result = Stricken(command=command, fault=fault).start(), Told()
+    process, result = Stricken(command=command, fault=fault).start(), Published()
     ended = asyncio.create_task(_ended(process, fault))
     try:
         async with asyncio.timeout(END_SECONDS):
@@ -224,8 +224,8 @@ async def site(folder: Path, fault: Fault) -> list[str]:
 
 
 def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str) -> list[str]:
-    if not fault.told.exists() or not process.exitcode:
-        met = "met" if fault.told.exists() else "not met"
+    if not fault.marker.exists() or not process.exitcode:
+        met = "met" if fault.marker.exists() else "not met"
         found.append(f"exit code {process.exitcode}, fault {met}")
     return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 from unittest import mock
 
-from eigenveil.errors import TABLE, Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import channel
@@ -33,7 +33,7 @@ from tests.torture.model import Witness, read
 EACH, RARE = 8, 2  # kills at each core failpoint, and at each of the others
 FEDERATIONS = 2
 VICTIM, NEWCOMER = SITES[0], "carl"
-PATIENCE = 9  # studies without a kill, after which an armed failpoint counts as unreachable
+WEAK_STUDIES = 9  # studies without a kill, after which an armed failpoint counts as unreachable
 
 # The highest passage at which to kill; a study passes it at least so often, and a process one study.
 AT_COORDINATOR: Mapping[str, int] = {
@@ -80,7 +80,7 @@ CORE = (
 RESUMED = "study-resumed"
 MIDDLE = Kill(name="round-opened")  # leaves a study under way, whichever it is
 GLANCE = 0.1  # seconds
-UNREACHABLE = TABLE[Code.UNREACHABLE].exit_code  # while the coordinator is dead
+UNREACHABLE = Code.UNREACHABLE.exit_code  # while the coordinator is dead
 T = TypeVar("T")
 
 
@@ -116,7 +116,7 @@ def next_kill(due: list[Kill], *, under_way: bool) -> Kill | None:
     return due.pop() if due else None
 
 
-async def keep(here: Federation, toll: Toll, name: str) -> None:
+async def restart(here: Federation, toll: Toll, name: str) -> None:
     while True:
         states = read(here.books, here.sites).states.values()
         kill = next_kill(toll.due[name], under_way="running" in states)
@@ -182,7 +182,7 @@ async def all_studies(here: Federation, toll: Toll) -> None:
         before = toll.done.total()
         await one_study(here, toll, next(kinds))
         weak = 0 if toll.done.total() > before else weak + 1
-        if weak > PATIENCE:
+        if weak > WEAK_STUDIES:
             toll.failed.append(f"nobody passes {sorted(kill.name for kill in toll.armed.values())}")
 
 
@@ -258,7 +258,7 @@ async def federation(folder: Path, due: dict[str, list[Kill]]) -> Toll:
 
 async def disturbed(here: Federation, toll: Toll) -> None:
     here.stop((COORDINATOR, VICTIM))
-    keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
+    keepers = [asyncio.create_task(restart(here, toll, name)) for name in (COORDINATOR, VICTIM)]
     work = asyncio.create_task(_work(here, toll))
     try:
         done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)

@@ -55,7 +55,7 @@ LIVES = 25  # in one chain; then a new coordinator begins
 LONGEST = 250  # writes and syncs of one life
 LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
 ROUNDS, TRIES = 3, 2
-PRICE = Cost(micro_rho=7)
+COST = Cost(micro_rho=7)
 BUDGET = Cost(micro_rho=10**9)
 NAME, VFS = "state.db", "power"
 
@@ -160,7 +160,7 @@ class Work:
         study = digest("torture", {"study": self._random.getrandbits(50)})
         stored = StoredStudy(
             digest=study, name="power", analyst="ada", submission=study, plan_json=bytes(2000),
-            signature=bytes(64), micro_rho=TRIES * ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
+            signature=bytes(64), micro_rho=TRIES * ROUNDS * COST.micro_rho, expected_rounds=ROUNDS,
             state=StudyState.RUNNING, failure="", submitted_at=0,
         )  # fmt: skip
         self._repository.ledger.reserve(
@@ -176,7 +176,7 @@ class Work:
         for round in range(ROUNDS):
             if round == len(releases):
                 releases.append(self._round(study, round, releases[-1].digest if round else ""))
-            result = (_asked(study, round).digest, releases[round].digest)
+            result = (_round_query(study, round).digest, releases[round].digest)
             self._outside.published.setdefault((study, round), result)
 
         def end(change: Connection) -> None:
@@ -187,7 +187,7 @@ class Work:
         self._outside.ended.add(study)
 
     def _round(self, study: str, round: int, after: str) -> Release:
-        round_query = _asked(study, round)
+        round_query = _round_query(study, round)
         masked = bool(int(study, 16) % 2)
         self._open(round_query)
         attempts = self._fix(round_query) if masked else []
@@ -220,14 +220,14 @@ class Work:
                 card = digest("torture", {"card": self._random.getrandbits(50)})
                 stored.append(Attempt.at(round_query, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
-                    round_query, PRICE, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
+                    round_query, COST, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
         return stored
 
 
-def _asked(study: str, round: int) -> RoundQuery:
-    return RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE.micro_rho), study, round)
+def _round_query(study: str, round: int) -> RoundQuery:
+    return RoundQuery(PricedQuery(query=Count(), micro_rho=COST.micro_rho), study, round)
 
 
 def _round_of(round_query: RoundQuery, masked: bool = False, attempts: Sequence[Attempt] = ()) -> Round:

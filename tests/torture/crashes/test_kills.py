@@ -51,7 +51,7 @@ def books(
     return Snapshot(
         charged={(STUDY, round): charge for round, charge in charged.items()},
         sealed={(STUDY, round): one for round, one in sealed.items()}, states={STUDY: "running"}, bundles={},
-        asked=site, paid=site, doubled=(),
+        before=site, paid=site, doubled=(),
     )  # fmt: skip
 
 

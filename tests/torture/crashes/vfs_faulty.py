@@ -37,7 +37,7 @@ class Fault:
 
     kind: Kind
     at: int
-    told: Path
+    marker: Path
     calls: int = field(default=0, init=False)
 
     def call(self, *kinds: Kind) -> None:
@@ -46,7 +46,7 @@ class Fault:
             return
         self.calls += 1
         if self.calls == self.at:
-            self.told.touch()
+            self.marker.touch()
             raise apsw.exception_for(self.kind.value)
 
 

@@ -33,13 +33,13 @@ from tests.torture.front.besieged import (
     HELLO,
     MIB,
     Attack,
-    apart,
     attack,
     attackers_tls,
     besieged,
     channel_of,
     client_hello,
-    say,
+    other_process,
+    send_bytes,
 )
 
 MOST_BYTES = 2048 * MIB
@@ -51,7 +51,7 @@ UPLOADERS = ("dora", "emil", "fred", "gina")
 ANALYSTS = ("eve", "mallory", "trudy", "ruth")
 POLLS, WATCHES, LISTS, LARGE = 32, 16, 8, 3
 HALF_SENT = 3  # of one certificate, which may send four
-HELD_SECONDS = 600
+STAY_SECONDS = 600
 
 
 def crowd(stored: Mapping[str, Credentials]) -> list[Credentials]:
@@ -59,7 +59,7 @@ def crowd(stored: Mapping[str, Credentials]) -> list[Credentials]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _suppressed() -> Iterator[None]:
     with suppress(OSError, TimeoutError, ssl.SSLError, grpc.aio.AioRpcError):
         yield
 
@@ -67,7 +67,7 @@ def _quiet() -> Iterator[None]:
 async def _stay(acts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     async def again(act: Callable[[], Awaitable[object]]) -> None:
         while True:
-            with _quiet():
+            with _suppressed():
                 await act()
             await asyncio.sleep(0.05)
 
@@ -86,7 +86,7 @@ async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, 
     message, count = (b"", hello[:100], hello), STRANGERS
     await _stay(
         [
-            partial(say, port, message[n % 3], HELD_SECONDS, None, f"127.0.1.{1 + n % 200}")
+            partial(send_bytes, port, message[n % 3], STAY_SECONDS, None, f"127.0.1.{1 + n % 200}")
             for n in range(count)
         ]
     )
@@ -96,14 +96,14 @@ async def connections(port: int, stored: Mapping[str, Credentials], folder: Path
     acts = []
     for place, one in enumerate(crowd(stored)):
         tls, address = attackers_tls(one, folder), f"127.0.2.{1 + place % 200}"
-        acts += [partial(say, port, h2.HELLO, HELD_SECONDS, tls, address)] * 12
+        acts += [partial(send_bytes, port, h2.HELLO, STAY_SECONDS, tls, address)] * 12
     await _stay(acts)
 
 
 async def requests(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Messages of 4 MiB but for their last byte: one certificate less than it may, all more than there is."""
     acts = [
-        partial(half_sent.hold, port, attackers_tls(one, folder), HALF_SENT, HELD_SECONDS)
+        partial(half_sent.hold, port, attackers_tls(one, folder), HALF_SENT, STAY_SECONDS)
         for one in crowd(stored)
     ]
     await _stay(acts)
@@ -144,7 +144,7 @@ async def uploads(port: int, stored: Mapping[str, Credentials], folder: Path, se
 
 async def invite(port: int, stored: Mapping[str, Credentials]) -> None:
     toml = study_toml(
-        name="wide", columns=WIDE, components=2, epsilon=1.0, sites=UPLOADERS, deadline_seconds=HELD_SECONDS
+        name="wide", columns=WIDE, components=2, epsilon=1.0, sites=UPLOADERS, deadline_seconds=STAY_SECONDS
     )
 
     async def agree(name: str) -> None:
@@ -167,7 +167,7 @@ async def _upload(port: int, stored: Credentials) -> None:
         for index, start in enumerate(range(0, len(message.values) - CHUNK_BYTES, CHUNK_BYTES)):
             piece = message.values[start : start + CHUNK_BYTES]
             await site.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=index, data=piece))
-        await asyncio.sleep(HELD_SECONDS)
+        await asyncio.sleep(STAY_SECONDS)
 
 
 async def polls(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -263,9 +263,9 @@ async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
         denial.beside(siege, repeats=True) as here,
     ):
         await here.study()  # what is loaded once is loaded by then
-        await invite(siege.port, siege.held)
+        await invite(siege.port, siege.credentials)
         watching = asyncio.create_task(memory.watch(siege.process.pid))
-        with apart() as begin:
+        with other_process() as begin:
             honest = await here.under(begin(attack, all_of_them, *siege.attacked, seconds))
         watching.cancel()
         found = [*siege.faults, *honest.faults("all limits")]

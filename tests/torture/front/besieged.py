@@ -83,18 +83,18 @@ class Siege:
     port: int
     enrol_port: int
     console_port: int = 0
-    held: Mapping[str, Credentials]
+    credentials: Mapping[str, Credentials]
     folder: Path
     errors: Path
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     @property
     def attacker(self) -> Credentials:
-        return self.held["anna"]
+        return self.credentials["anna"]
 
     @property
     def honest(self) -> Credentials:
-        return self.held["ada"]
+        return self.credentials["ada"]
 
     @property
     def faults(self) -> list[str]:
@@ -106,21 +106,21 @@ class Siege:
 
     @property
     def attacked(self) -> tuple[int, Mapping[str, Credentials], Path]:
-        return self.port, self.held, self.folder
+        return self.port, self.credentials, self.folder
 
-    def channel(self, held: Credentials) -> grpc.aio.Channel:
-        self.channels.append(channel_of(self.port, held, CLIENT_OPTIONS))
+    def channel(self, credentials: Credentials) -> grpc.aio.Channel:
+        self.channels.append(channel_of(self.port, credentials, CLIENT_OPTIONS))
         return self.channels[-1]
 
     def client(self, name: str) -> Client:
-        channel = self.channel(self.held[name])
+        channel = self.channel(self.credentials[name])
         return Client(name=name, stub=CoordinatorStub(channel), channel=channel)
 
     def tls(self) -> ssl.SSLContext:
         return attackers_tls(self.attacker, self.folder)
 
     def greeter(self, name: str) -> Act:
-        stub = CoordinatorStub(self.channel(self.held[name]))
+        stub = CoordinatorStub(self.channel(self.credentials[name]))
 
         async def greet() -> None:
             await stub.Hello(HELLO, timeout=LOST_AFTER)
@@ -188,21 +188,23 @@ def _descriptors(process: int) -> int:
 
 
 def channel_of(
-    port: int, held: Credentials, options: Sequence[tuple[str, int | str]] = ()
+    port: int, credentials: Credentials, options: Sequence[tuple[str, int | str]] = ()
 ) -> grpc.aio.Channel:
     """A channel to a local coordinator that shares its connection with no other."""
-    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
     own = (*options, ("grpc.use_local_subchannel_pool", 1))
-    return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=own)
+    return grpc.aio.secure_channel(f"127.0.0.1:{port}", tls, options=own)
 
 
 @contextmanager
-def apart() -> Iterator[Callable[..., asyncio.Task[Any]]]:
+def other_process() -> Iterator[Callable[..., asyncio.Task[Any]]]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         yield lambda act, *words: asyncio.create_task(asyncio.to_thread(pool.apply, act, words))
 
 
-def attack(act: Attack, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> float:
+def attack(
+    act: Attack, port: int, credentials: Mapping[str, Credentials], folder: Path, seconds: float
+) -> float:
     """Run an attack in this process for so long; return the share of a processor that it used."""
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
     began, used = time.monotonic(), time.process_time()
@@ -211,13 +213,13 @@ def attack(act: Attack, port: int, held: Mapping[str, Credentials], folder: Path
         asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await act(port, held, folder, seconds)
+                await act(port, credentials, folder, seconds)
 
     asyncio.run(work())
     return (time.process_time() - used) / (time.monotonic() - began)
 
 
-async def say(
+async def send_bytes(
     port: int, text: bytes, listen: float, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1"
 ) -> bool:
     """Connect from an address, send this and read for so long; whether the other end closed before."""
@@ -243,13 +245,13 @@ async def say(
     return True
 
 
-def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
+def attackers_tls(credentials: Credentials, folder: Path) -> ssl.SSLContext:
     """A TLS client with a certificate of the federation that will say h2 and then anything."""
-    pair = folder / f"{held.name}.attacker.pem"
+    pair = folder / f"{credentials.name}.attacker.pem"
     if not pair.exists():
-        pair.write_bytes(held.key + held.certificate)
+        pair.write_bytes(credentials.key + credentials.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=held.ca.decode())
+    context.load_verify_locations(cadata=credentials.ca.decode())
     context.load_cert_chain(pair)
     context.set_alpn_protocols(["h2"])
     return context
@@ -277,9 +279,9 @@ async def besieged(
     that serves, and `settings` are the end of its coordinator.toml."""
     config = made(folder / "coordinator")
     async with serving(config) as rig:
-        held = {}
+        credentials = {}
         for name, role in members.items():
-            held[name] = await rig.credentials(role, name)
+            credentials[name] = await rig.credentials(role, name)
             if len(members) > AT_ONCE:
                 await asyncio.sleep(1 / CONNECTIONS_A_SECOND)
         if prepare is not None:
@@ -300,7 +302,7 @@ async def besieged(
     message = json.loads(line)
     siege = Siege(
         process=process, port=message["port"], enrol_port=message["enrol_port"],
-        console_port=message.get("console_port", 0), held=held, folder=folder, errors=errors,
+        console_port=message.get("console_port", 0), credentials=credentials, folder=folder, errors=errors,
     )  # fmt: skip
     try:
         yield siege

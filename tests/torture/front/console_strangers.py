@@ -32,10 +32,10 @@ from tests.torture.front.besieged import (
     Act,
     Seen,
     Siege,
-    apart,
     attackers_tls,
     besieged,
     client_hello,
+    other_process,
 )
 
 MEMBERS = {"ada": Role.ANALYST, "anna": Role.SITE}
@@ -49,7 +49,7 @@ LEAVING = pending_connections.AT_ONCE
 SECONDS, LEAST_SECONDS = 30.0, 10.0
 CLIENT_HELLO = client_hello()
 # A handshake that has begun costs more, and its turn is waited for: one in sixteen.
-SAID = (b"", CLIENT_HELLO[:100]) * 7 + (b"", CLIENT_HELLO)
+FIRST_BYTES = (b"", CLIENT_HELLO[:100]) * 7 + (b"", CLIENT_HELLO)
 SHARES: Mapping[str, int] = {
     "console": listener.MAX_PENDING_CONNECTIONS,
     "main": pending_connections.MAX_PENDING_CONNECTIONS,
@@ -81,7 +81,7 @@ def crowd(port: int, sockets: int, seconds: float) -> int:
                     made += 1
                     stored.add(one)
                     ends.register(one, selectors.EVENT_READ)
-                    one.sendall(SAID[made // len(ADDRESSES) % len(SAID)])
+                    one.sendall(FIRST_BYTES[made // len(ADDRESSES) % len(FIRST_BYTES)])
             for key, _ in ends.select(0.02):
                 one = cast(socket.socket, key.fileobj)
                 with suppress(OSError):
@@ -127,7 +127,7 @@ async def besiege(folder: Path, seconds: float) -> tuple[list[str], str]:
         page = pages(siege)
         await page()  # what is loaded once is loaded by then
         acts = [page, siege.greeter("anna"), siege.greet_anew]
-        with apart() as begin:
+        with other_process() as begin:
             for name, port in ports.items():
                 attacking = begin(crowd, port, SOCKETS, seconds)
                 seen = await siege.watch(acts, attacking.done, Seen())

@@ -43,7 +43,7 @@ from tests.integration.living import config_of, enrolled
 from tests.server.rig import Credentials, Rig, study_toml
 from tests.support import signed_by_analyst
 from tests.torture.front import denial
-from tests.torture.front.besieged import LOWEST, Siege, apart, besieged, channel_of
+from tests.torture.front.besieged import LOWEST, Siege, besieged, channel_of, other_process
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
@@ -205,8 +205,8 @@ async def flooded(folder: Path, seconds: float) -> tuple[list[str], str]:
         with declining(folder, siege.port):
             await here.study()  # what is loaded once is loaded by then
             before = disks(siege, folder)
-            with apart() as begin:
-                attacking = begin(flood, siege.port, siege.held["eve"], seconds)
+            with other_process() as begin:
+                attacking = begin(flood, siege.port, siege.credentials["eve"], seconds)
                 honest = await here.under(attacking)
                 calm = await here.under(begin(denial.burn, *BURN))
             after = disks(siege, folder)

@@ -40,12 +40,12 @@ from tests.torture.front.besieged import (
     Attack,
     Seen,
     Siege,
-    apart,
     attack,
     attackers_tls,
     besieged,
     channel_of,
-    say,
+    other_process,
+    send_bytes,
 )
 
 IDLE = 600
@@ -74,11 +74,11 @@ def faults(name: str, seen: Seen, undisturbed: float) -> list[str]:
 def saying(at_once: int, listen: float, text: bytes) -> Attack:
     """An attack that connects as the site anna, says this and stays for so long, over and over."""
 
-    async def act(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-        tls = attackers_tls(held["anna"], folder)
+    async def act(port: int, credentials: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+        tls = attackers_tls(credentials["anna"], folder)
 
         async def once() -> None:
-            await say(port, text, listen, tls)
+            await send_bytes(port, text, listen, tls)
 
         await many(at_once, seconds, once)
 
@@ -96,10 +96,10 @@ WAITING = b"".join(
 )
 
 
-async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def plans(port: int, credentials: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Studies that are as wide as may be, explained again and again."""
     toml = study_toml(columns=2000, components=10, sites=SITES)
-    async with channel_of(port, held["eve"]) as channel:
+    async with channel_of(port, credentials["eve"]) as channel:
         stub = CoordinatorStub(channel)
 
         async def explain() -> None:
@@ -133,8 +133,10 @@ async def many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]])
             await asyncio.gather(*(again() for _ in range(at_once)))
 
 
-async def act(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    await ATTACKS[name](port, held, folder, seconds)
+async def act(
+    name: str, port: int, credentials: Mapping[str, Credentials], folder: Path, seconds: float
+) -> None:
+    await ATTACKS[name](port, credentials, folder, seconds)
 
 
 def burn(share: float, seconds: float) -> None:
@@ -157,14 +159,14 @@ class Federation:
     repeated, as every client of ours repeats it, until it would have waited too long."""
 
     siege: Siege
-    held: Mapping[str, Credentials]
+    credentials: Mapping[str, Credentials]
     ada: Client
-    asked: int = 0
+    submitted: int = 0
     repeats: bool = False
 
     async def study(self) -> float:
-        self.asked += 1
-        name = f"study-{self.asked}"
+        self.submitted += 1
+        name = f"study-{self.submitted}"
         began = time.monotonic()
         digest = await self.ada.submit(
             study_toml(name=name, sites=SITES, algorithm="dp-pca", epsilon=0.3, components=1), name
@@ -206,7 +208,7 @@ class Federation:
 async def beside(siege: Siege, *, repeats: bool = False) -> AsyncIterator[Federation]:
     """The honest members of a coordinator that is attacked: sites that answer, and an analyst."""
     async with answering({name: siege.client(name) for name in SITES}):
-        yield Federation(siege=siege, held=siege.held, ada=siege.client("ada"), repeats=repeats)
+        yield Federation(siege=siege, credentials=siege.credentials, ada=siege.client("ada"), repeats=repeats)
 
 
 def run(scale: float) -> tuple[list[str], str]:
@@ -218,7 +220,7 @@ async def deny(folder: Path, seconds: float) -> tuple[list[str], str]:
     found, response = [], []
     async with besieged(folder, MEMBERS) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then
-        with apart() as begin:
+        with other_process() as begin:
             for name in ATTACKS:
                 for _ in range(TRIES):
                     attacking = begin(attack, partial(act, name), *siege.attacked, seconds)

@@ -23,7 +23,15 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.rpc.callers import MAX_CALLS_PER_CALLER
 from tests.torture.front import frames as h2
-from tests.torture.front.besieged import ANSWER_SECONDS, HELLO, MIB, Siege, apart, besieged, client_hello
+from tests.torture.front.besieged import (
+    ANSWER_SECONDS,
+    HELLO,
+    MIB,
+    Siege,
+    besieged,
+    client_hello,
+    other_process,
+)
 
 MOST_GROWTH = 32 * MIB
 IDLE_SOCKETS = 2000
@@ -37,13 +45,13 @@ REFUSED, TOO_MUCH = ("12",), ("8",)  # UNIMPLEMENTED; RESOURCE_EXHAUSTED
 IDLE_SECONDS = 2 * HANDSHAKE_MS / 1000 + 10
 CLIENT_HELLO = client_hello()
 INITIAL_WINDOW_SIZE = 4
-SILENT, BROKEN_OFF = b"", CLIENT_HELLO[:100]
+NO_BYTES, BROKEN_OFF = b"", CLIENT_HELLO[:100]
 STATUS = b"grpc-status"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Attack = Callable[[Siege, float], Awaitable[str]]
 
 
-class NotHeld(Exception):
+class ExceededLimit(Exception):
     """A limit was not kept."""
 
 
@@ -51,7 +59,7 @@ async def _open(siege: Siege, tls: ssl.SSLContext | None) -> Pair:
     return await asyncio.open_connection("127.0.0.1", siege.port, ssl=tls)
 
 
-async def _heard(pair: Pair, seconds: float, until: bytes = b"\n never") -> tuple[bytes, bool]:
+async def _received(pair: Pair, seconds: float, until: bytes = b"\n never") -> tuple[bytes, bool]:
     """What the coordinator says in that time or until it says this, and whether it ended the connection."""
     text = b""
     with suppress(OSError, ssl.SSLError):
@@ -73,12 +81,12 @@ async def _refused(siege: Siege, text: bytes, wanted: Sequence[str]) -> None:
     """Say it on a connection that has acknowledged the coordinator's settings."""
     pair = await _open(siege, siege.tls())
     pair[1].write(h2.HELLO + h2.frame(h2.SETTINGS, 1, 0))
-    await _heard(pair, 0.2)
+    await _received(pair, 0.2)
     pair[1].write(h2.window_update(0, 2**24) + text)
-    answer, _ = await _heard(pair, 5.0, STATUS)
+    answer, _ = await _received(pair, 5.0, STATUS)
     pair[1].transport.abort()
     if h2.status(answer) not in wanted:
-        raise NotHeld(f"status {h2.status(answer) or 'none'}, wanted {wanted[0]}")
+        raise ExceededLimit(f"status {h2.status(answer) or 'none'}, wanted {wanted[0]}")
 
 
 async def compression(siege: Siege, scale: float) -> str:
@@ -111,20 +119,20 @@ async def messages(siege: Siege, scale: float) -> str:
 async def idle_sockets(siege: Siege, scale: float) -> str:
     """Of the honest caller's own address, as behind one NAT. A tenth sends a whole ClientHello: more than 120
     of these a second are a flood of handshakes, which callers of that address do feel."""
-    return await _idle(siege, scale, ("127.0.0.1",), (SILENT, BROKEN_OFF) * 4 + (SILENT, CLIENT_HELLO))
+    return await _idle(siege, scale, ("127.0.0.1",), (NO_BYTES, BROKEN_OFF) * 4 + (NO_BYTES, CLIENT_HELLO))
 
 
 async def idle_sockets_of_others(siege: Siege, scale: float) -> str:
     addresses = tuple(f"127.0.0.{number}" for number in range(2, 10))
-    return await _idle(siege, scale, addresses, (SILENT, BROKEN_OFF, CLIENT_HELLO))
+    return await _idle(siege, scale, addresses, (NO_BYTES, BROKEN_OFF, CLIENT_HELLO))
 
 
 async def _idle(siege: Siege, scale: float, addresses: Sequence[str], text: Sequence[bytes]) -> str:
     began, count = time.monotonic(), max(30, int(IDLE_SOCKETS * scale))
-    with apart() as begin:
+    with other_process() as begin:
         left = await begin(sit, siege.port, count, addresses, text)
     if left:
-        raise NotHeld(f"{left} of {count} idle sockets were still there after {IDLE_SECONDS:.0f} s")
+        raise ExceededLimit(f"{left} of {count} idle sockets were still there after {IDLE_SECONDS:.0f} s")
     return f"{count} idle sockets let go in {time.monotonic() - began:.0f} s"
 
 
@@ -160,9 +168,9 @@ async def pings(siege: Siege, scale: float) -> str:
     for _ in range(max(2, int(10 * scale))):
         pair = await _open(siege, siege.tls())
         pair[1].write(h2.HELLO + h2.frame(h2.PING, 0, 0, bytes(8)) * 20_000)
-        text, end = await _heard(pair, 3.0)
+        text, end = await _received(pair, 3.0)
         if not end and h2.GOAWAY not in [kind for kind, *_ in h2.parse(text)]:
-            raise NotHeld("20,000 pings were answered")
+            raise ExceededLimit("20,000 pings were answered")
         pair[1].transport.abort()
     return "pings cut off"
 
@@ -174,7 +182,7 @@ async def streams(siege: Siege, scale: float) -> str:
     numbers = range(1, 2 * STREAMS, 2)
     calls = (h2.frame(h2.HEADERS, h2.END_HEADERS, n, opened) + h2.data(n, h2.message(b"")) for n in numbers)
     pair[1].write(h2.HELLO + b"".join(calls))
-    text, end = await _heard(pair, STREAMS_SECONDS)
+    text, end = await _received(pair, STREAMS_SECONDS)
     over = {
         n
         for kind, flags, n, _ in h2.parse(text)
@@ -182,7 +190,7 @@ async def streams(siege: Siege, scale: float) -> str:
     }
     pair[1].transport.abort()
     if not end and STREAMS - len(over) > MAX_CALLS_PER_CALLER:
-        raise NotHeld(f"{STREAMS - len(over)} calls of one site wait at a time")
+        raise ExceededLimit(f"{STREAMS - len(over)} calls of one site wait at a time")
     return f"{len(over)} of {STREAMS} streams refused"
 
 
@@ -197,14 +205,14 @@ async def unread(siege: Siege, scale: float) -> str:
             h2.PREFACE + h2.settings((INITIAL_WINDOW_SIZE, 0)) + h2.frame(h2.SETTINGS, h2.ACK, 0) + calls
         )
     for pair in pairs:
-        text, end = await _heard(pair, STREAMS_SECONDS / 4)
+        text, end = await _received(pair, STREAMS_SECONDS / 4)
         frames = h2.parse(text)
         begun = {stream for kind, _, stream, _ in frames if kind == h2.HEADERS}
         over = {stream for kind, flags, stream, _ in frames if kind == h2.HEADERS and flags & h2.END_STREAM}
         waiting += 0 if end else len(begun - over)
     _leave(pairs)
     if waiting > MAX_CALLS_PER_CALLER:
-        raise NotHeld(f"{waiting} replies to one site wait at a time")
+        raise ExceededLimit(f"{waiting} replies to one site wait at a time")
     return f"{waiting} replies wait to be read"
 
 
@@ -217,7 +225,7 @@ async def long_polls(siege: Siege, scale: float) -> str:
     for poll in polls:
         poll.cancel()
     if POLLS - refused > MAX_CALLS_PER_CALLER:
-        raise NotHeld(f"{POLLS - refused} long polls of one site wait at a time")
+        raise ExceededLimit(f"{POLLS - refused} long polls of one site wait at a time")
     return f"{refused} of {POLLS} polls refused"
 
 
@@ -230,7 +238,7 @@ async def slow_headers(siege: Siege, scale: float) -> str:
     ended = await asyncio.gather(*(_drip(pair) for pair in pairs))
     _leave(pairs)
     if not all(ended):
-        raise NotHeld(f"{ended.count(False)} slow connections were still there")
+        raise ExceededLimit(f"{ended.count(False)} slow connections were still there")
     return f"{len(pairs)} slow connections let go"
 
 
@@ -240,7 +248,7 @@ async def _drip(pair: Pair) -> bool:
     while time.monotonic() < until:
         with suppress(OSError):
             pair[1].write(drop)
-        if (await _heard(pair, 0.5))[1]:
+        if (await _received(pair, 0.5))[1]:
             return True
     return False
 
@@ -264,7 +272,7 @@ async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
             async with siege.watched() as seen:
                 try:
                     text.append(await attack(siege, scale))
-                except NotHeld as problem:
+                except ExceededLimit as problem:
                     found.append(f"{name}: NOT HELD: {problem}")
             late = max(seen.seconds(), default=ANSWER_SECONDS)
             found += seen.faults(name, MOST_GROWTH)

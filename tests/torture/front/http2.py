@@ -13,7 +13,15 @@ import tempfile
 from pathlib import Path
 
 from tests.server.rig import Credentials
-from tests.torture.front.besieged import ANSWER_SECONDS, MIB, Siege, apart, attackers_tls, besieged, say
+from tests.torture.front.besieged import (
+    ANSWER_SECONDS,
+    MIB,
+    Siege,
+    attackers_tls,
+    besieged,
+    other_process,
+    send_bytes,
+)
 from tests.torture.front.sequences import SEQUENCES
 
 CONNECTIONS = 20_000
@@ -40,7 +48,7 @@ async def _run(folder: Path, connections: int) -> tuple[list[str], str]:
 
 
 async def _attack(siege: Siege, connections: int, seed: int) -> int:
-    with apart() as begin:
+    with other_process() as begin:
         ended: int = await begin(attack, siege.port, siege.attacker, siege.folder, connections, seed)
         return ended
 
@@ -56,6 +64,6 @@ async def _all(port: int, tls: ssl.SSLContext, connections: int, seed: int) -> i
 
     async def some() -> int:
         texts = (SEQUENCES[turn % len(SEQUENCES)](rng) for turn in attempts)
-        return sum([await say(port, text, LISTEN_SECONDS, tls) for text in texts])
+        return sum([await send_bytes(port, text, LISTEN_SECONDS, tls) for text in texts])
 
     return sum(await asyncio.gather(*(some() for _ in range(AT_ONCE))))

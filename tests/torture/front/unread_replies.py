@@ -33,10 +33,10 @@ from tests.torture.front.besieged import (
     Act,
     Seen,
     Siege,
-    apart,
     attack,
     attackers_tls,
     besieged,
+    other_process,
 )
 
 ATTACKERS = ("eve", "mallory", "trudy")
@@ -56,7 +56,7 @@ CALLED = b"".join(h2.call(number, "GetDictionary", h2.message(b"")) for number i
 class Attack:
     """What each connection begins with, and what it goes on to say each second."""
 
-    opening: bytes
+    first: bytes
     more: Callable[[int], bytes] = lambda second: b""
 
 
@@ -65,26 +65,30 @@ def _windows(size: int) -> bytes:
 
 
 ATTACKS = {
-    "no window": Attack(opening=_windows(0) + CALLED),
+    "no window": Attack(first=_windows(0) + CALLED),
     "a byte a second": Attack(
-        opening=_windows(0) + CALLED,
+        first=_windows(0) + CALLED,
         more=lambda _: b"".join(h2.window_update(number, 1) for number in REQUESTED[:40]),
     ),
-    "small windows of streams": Attack(opening=_windows(100) + h2.window_update(0, WIDE) + CALLED),
-    "small window of the connection": Attack(opening=_windows(WIDE) + CALLED),
+    "small windows of streams": Attack(first=_windows(100) + h2.window_update(0, WIDE) + CALLED),
+    "small window of the connection": Attack(first=_windows(WIDE) + CALLED),
     "window taken back": Attack(
-        opening=h2.PREFACE + h2.settings() + NOTHING + h2.settings((INITIAL_WINDOW_SIZE, 0)) + CALLED,
+        first=h2.PREFACE + h2.settings() + NOTHING + h2.settings((INITIAL_WINDOW_SIZE, 0)) + CALLED,
         more=lambda second: h2.settings((INITIAL_WINDOW_SIZE, second % 2)),
     ),
     "priorities": Attack(
-        opening=_windows(0) + CALLED, more=lambda _: h2.frame(h2.PRIORITY, 0, 1, bytes(5)) * 500
+        first=_windows(0) + CALLED, more=lambda _: h2.frame(h2.PRIORITY, 0, 1, bytes(5)) * 500
     ),
 }
 
 
-async def hold(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+async def hold(
+    name: str, port: int, credentials: Mapping[str, Credentials], folder: Path, seconds: float
+) -> None:
     """One of `ATTACKS` by all connections of three certificates, without end."""
-    ways = [attackers_tls(held[attacker], folder) for attacker in ATTACKERS for _ in range(CONNECTIONS)]
+    ways = [
+        attackers_tls(credentials[attacker], folder) for attacker in ATTACKERS for _ in range(CONNECTIONS)
+    ]
     await asyncio.gather(*(_again(ATTACKS[name], port, tls) for tls in ways))
 
 
@@ -93,7 +97,7 @@ async def _again(one: Attack, port: int, tls: ssl.SSLContext) -> None:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(2 * STUCK_SECONDS):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-                writer.write(one.opening)
+                writer.write(one.first)
                 talking = asyncio.create_task(_talk(one, writer))
                 try:
                     while piece := await reader.read(65_536):
@@ -130,7 +134,7 @@ async def publish(rig: Rig, folder: Path) -> None:
 def acts(siege: Siege) -> list[Act]:
     """Greetings of a site and of an analyst, the dictionary, and greetings on new connections."""
     ada, anna = siege.greeter("ada"), siege.greeter("anna")
-    stub = CoordinatorStub(siege.channel(siege.held["ada"]))
+    stub = CoordinatorStub(siege.channel(siege.credentials["ada"]))
 
     async def read() -> None:
         await stub.GetDictionary(pb.GetDictionaryRequest(), timeout=LOST_AFTER)
@@ -147,7 +151,7 @@ async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
     found, result, lasted = list[str](), list[str](), False
     async with besieged(folder, MEMBERS, publish) as siege:
         calls = acts(siege)
-        with apart() as begin:
+        with other_process() as begin:
             for name in ATTACKS:
                 seconds = max(LEAST_SECONDS, scale * (LASTING_SECONDS if name == LASTING else SECONDS))
                 lasted |= seconds > STUCK_SECONDS

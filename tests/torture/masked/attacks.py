@@ -109,7 +109,7 @@ def of_other_plan(scene: Scene) -> Responses:
     return [scene.beside(1, other.attempt(1).signed(RELEASE_KEY.sign))]
 
 
-def about_nobody(scene: Scene) -> RowNorms:
+def other_query(scene: Scene) -> RowNorms:
     """Another question than the second one of the study."""
     honest = next(
         round_query.query for round_query in scene.queries if isinstance(round_query.query, RowNorms)
@@ -119,7 +119,7 @@ def about_nobody(scene: Scene) -> RowNorms:
 
 def swapped(scene: Scene) -> Responses:
     """A question, and once its answer is ready another one: with the attempt at the first, and at it."""
-    other = changed_query(scene.queries[1], query=about_nobody(scene))
+    other = changed_query(scene.queries[1], query=other_query(scene))
     attempts = scene.attempt(1), scene.attempt(1, query=other.digest)
     evil = [scene.beside(1, attempt.signed(RELEASE_KEY.sign), other) for attempt in attempts]
     return [scene.question(1), *evil]

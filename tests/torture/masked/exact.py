@@ -34,7 +34,7 @@ from tests.torture.masked.process import DUMP_ROUND, DUMPS
 from tests.torture.peers.markers import spying
 
 SITES, ROUND = 3, 6  # the round of products: many large numbers that are nowhere by chance
-LOUD = 2**24  # numbers beyond have eight digits at least
+LARGE = 2**24  # numbers beyond have eight digits at least
 PLACES = ("memory", "wire", "disk", "log")
 
 
@@ -56,7 +56,7 @@ def needles(round_query: RoundQuery, sites: Mapping[str, Site], masked: bool) ->
 
 
 def telling(values: IntArray) -> list[bytes]:
-    at = np.flatnonzero((np.abs(values[:-1]) > LOUD) & (np.abs(values[1:]) > LOUD))[-1]
+    at = np.flatnonzero((np.abs(values[:-1]) > LARGE) & (np.abs(values[1:]) > LARGE))[-1]
     return [values[at : at + 2].tobytes(), str(int(values[at])).encode()]
 
 

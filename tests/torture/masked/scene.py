@@ -44,14 +44,14 @@ def acquainted(folder: Path, **policy: object) -> Peers:
 
 
 @dataclass
-class Heard(Coordinator):
+class Recording(Coordinator):
     """Keeps every request, by the name of its call, as bytes."""
 
     wire: list[tuple[str, bytes]] = field(default_factory=list)
 
 
-def _kept(name: str) -> Callable[..., Awaitable[Any]]:
-    async def method(self: Heard, request: Message, context: Context) -> Any:
+def _recorded(name: str) -> Callable[..., Awaitable[Any]]:
+    async def method(self: Recording, request: Message, context: Context) -> Any:
         self.wire.append((name, request.SerializeToString()))
         return await getattr(Coordinator, name)(self, request, context)
 
@@ -59,7 +59,7 @@ def _kept(name: str) -> Callable[..., Awaitable[Any]]:
 
 
 for call in ("Hello", "NextWork", "Ready", "Contribute", "Decline", "OpenUpload", "PutChunk", "Commit"):
-    setattr(Heard, call, _kept(call))
+    setattr(Recording, call, _recorded(call))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,12 +26,12 @@ from tests.client.site.command_line import written
 from tests.client.site.masking import Peers
 from tests.client.site.support import until
 from tests.torture.masked.attacks import ATTACKS, SETS, Attack, Place, honest
-from tests.torture.masked.scene import MAX_NOISE_SCALE, Heard, Scene, acquainted
+from tests.torture.masked.scene import MAX_NOISE_SCALE, Recording, Scene, acquainted
 from tests.torture.peers.malicious import Daemon, process
 
 ATTACKERS = 2
 SURE = 6  # standard deviations: one run in 500 million is off by more
-PATIENCE = 20.0  # seconds for one attack
+ATTACK_SECONDS = 20.0  # seconds for one attack
 
 
 @dataclass(slots=True)
@@ -51,12 +51,12 @@ class Assault:
 
     peers: Peers
     log: Path
-    heard: Heard = field(default_factory=Heard)
+    recording: Recording = field(default_factory=Recording)
 
     async def all(self, attacks: Sequence[Attack], daemon: Daemon) -> list[Outcome]:
         scenes = [Scene.of(self.peers, one.name.encode().hex(), **one.study) for one in attacks]
         stage = self.peers.stage
-        async with stage.serving(self.heard), daemon(stage, self.log):
+        async with stage.serving(self.recording), daemon(stage, self.log):
             outcomes = [await self._one(*each) for each in zip(attacks, scenes, strict=True)]
         with closing(stage.store()) as store:
             entries, rows = list(store.ledger.entries()), list(store.egress.rows())
@@ -65,30 +65,30 @@ class Assault:
         return outcomes
 
     async def _one(self, attack: Attack, scene: Scene) -> Outcome:
-        outcome, heard = Outcome(attack.name), self.heard
-        sent, declined, wire = len(heard.contributions), len(heard.declines), len(heard.wire)
+        outcome, recording = Outcome(attack.name), self.recording
+        sent, declined, wire = len(recording.contributions), len(recording.declines), len(recording.wire)
         result, evil = len(self.log.read_text()), attack.evil(scene)
         due = [*attack.before, *attack.again, *attack.after]
-        heard.work += [*honest(scene, attack.before), *evil, *honest(scene, attack.after)]
+        recording.work += [*honest(scene, attack.before), *evil, *honest(scene, attack.after)]
         refused = len(evil) if attack.refused is None else attack.refused
         try:
             await until(
                 lambda: (
-                    not heard.work
-                    and len(heard.contributions) >= sent + len(due)
-                    and len(heard.declines) >= declined + refused
+                    not recording.work
+                    and len(recording.contributions) >= sent + len(due)
+                    and len(recording.declines) >= declined + refused
                 ),
-                PATIENCE,
+                ATTACK_SECONDS,
             )
         except TimeoutError:
             outcome.faults.append("what was asked honestly was not answered, or the rest not refused")
-            heard.work.clear()
-        if len(heard.declines) != declined + refused:
-            outcome.faults.append(f"{len(heard.declines) - declined} refusals left, {refused} were due")
+            recording.work.clear()
+        if len(recording.declines) != declined + refused:
+            outcome.faults.append(f"{len(recording.declines) - declined} refusals left, {refused} were due")
         if attack.seen not in self.log.read_text()[result:]:
             outcome.faults.append(f"the log does not say {attack.seen}")
-        self._answers(scene, heard.contributions[sent:], due, outcome)
-        outcome.faults += leaks(scene, heard.wire[wire:], len(due))
+        self._answers(scene, recording.contributions[sent:], due, outcome)
+        outcome.faults += leaks(scene, recording.wire[wire:], len(due))
         return outcome
 
     def _answers(

@@ -25,7 +25,7 @@ from tests.client.site.command_line import site, written
 from tests.client.site.masking import EVERY, Peers, keys_of
 from tests.client.site.support import SITE, a_plan, a_study, until, work
 from tests.torture.masked.attacks import SETS
-from tests.torture.masked.scene import STRANGER, Heard, Scene, acquainted
+from tests.torture.masked.scene import STRANGER, Recording, Scene, acquainted
 from tests.torture.peers.test_malicious import here
 
 B = EVERY[1]
@@ -38,20 +38,22 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @asynccontextmanager
-async def served(peers: Peers, received: Heard) -> AsyncIterator[None]:
+async def served(peers: Peers, received: Recording) -> AsyncIterator[None]:
     stage = peers.stage
     async with stage.serving(received), here(stage, stage.folder / "log"):
         yield
 
 
-async def ends(peers: Peers, received: Heard) -> None:
+async def ends(peers: Peers, received: Recording) -> None:
     stage = peers.stage
     async with stage.serving(received):
         with closing(stage.store()) as store:
             await SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity)).run()
 
 
-async def told(received: Heard, *message: pb.NextWorkResponse, answers: int = 0, refusals: int = 0) -> None:
+async def exchange(
+    received: Recording, *message: pb.NextWorkResponse, answers: int = 0, refusals: int = 0
+) -> None:
     sent, declined = len(received.contributions) + answers, len(received.declines) + refusals
     received.work += message
     await until(lambda: not received.work and len(received.contributions) >= sent, 30)
@@ -69,30 +71,30 @@ def log(scene: Scene) -> str:
 
 
 async def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
-    received = Heard()
+    received = Recording()
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0), scene.fixed(0), answers=1)
+        await exchange(received, scene.question(0), scene.fixed(0), answers=1)
     async with served(scene.peers, received):
-        await told(received, scene.fixed(0, sites=SETS[2]), refusals=1)
-        await told(received, scene.fixed(0), answers=1)
+        await exchange(received, scene.fixed(0, sites=SETS[2]), refusals=1)
+        await exchange(received, scene.fixed(0), answers=1)
     async with served(scene.peers, received):
-        await told(received, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
+        await exchange(received, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
     assert received.contributions[0].values == received.contributions[1].values
     assert "second-set" in log(scene)
     assert charges(scene) == [0, 0, 1]
 
 
-async def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) -> None:
+async def test_site_with_an_older_copy_of_its_state_does_not_start(scene: Scene) -> None:
     """Else it would answer under a number that it has answered: with new noise, or for another set."""
-    stage, received = scene.peers.stage, Heard()
+    stage, received = scene.peers.stage, Recording()
     copy = stage.config.state.with_name("copy.db")
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0))
+        await exchange(received, scene.question(0))
     shutil.copy(stage.config.state, copy)
     async with served(scene.peers, received):
-        await told(received, scene.fixed(0), answers=1)
+        await exchange(received, scene.fixed(0), answers=1)
     shutil.copy(copy, stage.config.state)
     with pytest.raises(InternalError, match="older copy"), open_site_store(stage.config):
         pass
@@ -101,12 +103,12 @@ async def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) 
 async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    received = Heard()
+    received = Recording()
     other = keys_of(scene.peers.stage, B, "forged").card.digest
     forged = {name: scene.card(name) for name in EVERY} | {B: other}
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0), scene.fixed(0), answers=1)
+        await exchange(received, scene.question(0), scene.fixed(0), answers=1)
     for _ in range(2):  # the second life ends before it says or hears anything
         calls = len(received.wire)
         received.work[:] = [scene.fixed(1, members=forged)]
@@ -117,41 +119,41 @@ async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided
     received.work.clear()
     Roster(PEERS, scene.peers.stage.config.identity).confirm(B, scene.peers.keys[B].card.fingerprint, "Eva")
     async with served(scene.peers, received):
-        await told(received, scene.question(1), scene.fixed(1), answers=1)
+        await exchange(received, scene.question(1), scene.fixed(1), answers=1)
     assert "peer-key-changed" in caplog.text
     assert charges(scene) == [0, 1]
 
 
-async def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -> None:
-    received = Heard()
+async def test_removed_peer_is_in_no_later_set(scene: Scene) -> None:
+    received = Recording()
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0), scene.fixed(0), answers=1)
+        await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
-        await told(received, scene.fixed(1), refusals=1)
-        await told(received, scene.fixed(1, 2, sites=SETS[2]), answers=1)
+        await exchange(received, scene.fixed(1), refusals=1)
+        await exchange(received, scene.fixed(1, 2, sites=SETS[2]), answers=1)
     assert "unknown-peer" in log(scene)
     assert charges(scene) == [0, 1]
 
 
 async def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
-    received, stage = Heard(), scene.peers.stage
+    received, stage = Recording(), scene.peers.stage
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0), scene.fixed(0), answers=1)
+        await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         (stage.config.identity / NAME).unlink()
         keys_of(stage, SITE)
-        await told(received, scene.fixed(0), scene.fixed(1), refusals=2)
+        await exchange(received, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
 async def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
-    received, config = Heard(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
+    received, config = Recording(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
 
     async with served(scene.peers, received):
-        await told(received, scene.question(0), scene.fixed(0), answers=1)
+        await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
-        await told(received, scene.fixed(0), scene.fixed(1), refusals=2)
+        await exchange(received, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
@@ -170,7 +172,7 @@ UNWANTED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", [*UNWANTED, "numbers for the coordinator"])
 async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
-    peers, received = acquainted(tmp_path, secrecy=STRICT), Heard()
+    peers, received = acquainted(tmp_path, secrecy=STRICT), Recording()
     wanted = Scene.of(peers, "wanted", **AGREED)
     if name in UNWANTED:
         message = Scene.of(peers, "unwanted", **(AGREED | UNWANTED[name])).fixed(0)
@@ -180,7 +182,7 @@ async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name:
         message = work(unwanted.queries[0], peers.stage.signed(unwanted.plan))
 
     async with served(peers, received):
-        await told(received, message, refusals=1)
-        await told(received, wanted.question(0), wanted.fixed(0), answers=1)
+        await exchange(received, message, refusals=1)
+        await exchange(received, wanted.question(0), wanted.fixed(0), answers=1)
     assert "code=site-policy" in log(wanted)
     assert charges(wanted) == [0]

@@ -35,7 +35,7 @@ MASKED_ALONE = TrustRules(trust=("secure-aggregation",))
 
 
 @dataclass
-class Told:
+class Conversation:
     """A site, what comes of what it is told, and the bytes that left for each attempt."""
 
     peers: Peers
@@ -148,7 +148,7 @@ def merged(one: pb.NextWorkResponse, other: pb.NextWorkResponse) -> pb.NextWorkR
 
 
 # What happens in order, each `hears` one life of the process; and what comes of each.
-Story = Callable[[Told, Scene], Iterable[str]]
+Story = Callable[[Conversation, Scene], Iterable[str]]
 STORIES: dict[str, tuple[Story, str]] = {
     "rounds that a site may miss are passed over, once": (
         lambda t, one: [t.hears(one.fixed(2), one.fixed(1), one.question(1), one.fixed(2, 2))],
@@ -254,5 +254,5 @@ STORIES: dict[str, tuple[Story, str]] = {
 @pytest.mark.parametrize("name", STORIES)
 def test_nothing_leaves_that_is_not_due(name: str, tmp_path: Path) -> None:
     peers = acquainted(tmp_path)
-    told, (story, due) = Told(peers=peers, scene=Scene.of(peers, "one")), STORIES[name]
-    assert " | ".join(filter(None, story(told, told.scene))) == due
+    conversation, (story, due) = Conversation(peers=peers, scene=Scene.of(peers, "one")), STORIES[name]
+    assert " | ".join(filter(None, story(conversation, conversation.scene))) == due

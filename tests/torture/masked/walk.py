@@ -85,7 +85,7 @@ class Walk(RuleBasedStateMachine):
         self.scene = Scene.of(self.peers, f"walk-{next(self.serial)}", **kind)
         self.sent: dict[tuple[int, int], str] = {}
         self.sets: dict[tuple[int, int], Attempt] = {}
-        self.due = self.kept = 0
+        self.due = self.durable = 0
         self._live()
 
     def _live(self) -> None:
@@ -126,7 +126,7 @@ class Walk(RuleBasedStateMachine):
                 assert wanted
                 if point == STORED:
                     self._charged(attempt, "")
-                    self.kept = self.due = max(self.due, attempt.round)
+                    self.durable = self.due = max(self.due, attempt.round)
             else:
                 assert not wanted
                 self._received(attempt, reply)
@@ -135,7 +135,7 @@ class Walk(RuleBasedStateMachine):
     def restart(self) -> None:
         """Another life: what was not durable is forgotten."""
         self.store.close()
-        self.due = self.kept
+        self.due = self.durable
         self._live()
 
     def _state(self, fixed: object, attempt: Attempt) -> Reply | None:
@@ -183,7 +183,7 @@ class Walk(RuleBasedStateMachine):
         self.sent[place], self.sets[place] = digest, attempt
 
     def _follow(self, round: int) -> None:
-        self.kept = self.due = max(self.due, round)
+        self.durable = self.due = max(self.due, round)
 
     @invariant()
     def the_books_agree(self) -> None:

@@ -32,7 +32,7 @@ CERTIFIED = {
     "another analyst": pb.CALLER_ROLE_ANALYST, "operator": pb.CALLER_ROLE_OPERATOR,
 }  # fmt: skip
 DENIED = {"denied site": Role.SITE, "denied analyst": Role.ANALYST, "denied operator": Role.OPERATOR}
-NOBODY = "nobody"
+NO_CERTIFICATE = "nobody"
 SECONDS = 20.0
 NEVER = {Code.BUG, Code.STORAGE}
 
@@ -43,7 +43,7 @@ class Table:
 
     cells: int = 0
     allowed: int = 0
-    foreign: int = 0
+    strangers_ids: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -119,7 +119,7 @@ async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str,
         for address in (main, enrol):
             may = address == enrol and not main_service and pb.CALLER_ROLE_UNCERTIFIED in roles
             async with grpc.aio.secure_channel(address, no_one, options=OPTIONS) as channel:
-                await cell(table, entries, channel, method, f"{NOBODY} at {address}", may)
+                await cell(table, entries, channel, method, f"{NO_CERTIFICATE} at {address}", may)
 
 
 async def strangers(table: Table, callers: dict[str, Client]) -> None:
@@ -144,7 +144,7 @@ async def strangers(table: Table, callers: dict[str, Client]) -> None:
         "a cancellation of another's study": eve.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=plan)),
     }
     for what, attempt in attempts.items():
-        table.foreign += 1
+        table.strangers_ids += 1
         try:
             refused: EigenveilError = await refusal(attempt)
         except AssertionError:
@@ -178,5 +178,5 @@ def run(scale: float) -> tuple[list[str], str]:
     faults = [*table.faults, *(f"no caller is a {pb.CallerRole.Name(one)}" for one in sorted(unused))]
     return faults, (
         f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
-        f"{table.foreign} foreign identifiers refused"
+        f"{table.strangers_ids} foreign identifiers refused"
     )

@@ -20,7 +20,7 @@ SERVICES = {"Coordinator": Service, "Enrolment": Enrolment}
 def counted() -> Iterator[Counter[str]]:
     """Count in every coordinator that begins to serve within."""
     entries: Counter[str] = Counter()
-    with quiet(), ExitStack() as patches:
+    with muted(), ExitStack() as patches:
         for service, servicer in SERVICES.items():
             for method in pb.DESCRIPTOR.services_by_name[service].methods:
                 handler = _counting(entries, method.name, getattr(servicer, method.name))
@@ -29,7 +29,7 @@ def counted() -> Iterator[Counter[str]]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def muted() -> Iterator[None]:
     """The log says nothing on standard error for a while; handlers that somebody added still hear it."""
     handler, logger = logging.NullHandler(), logging.getLogger("eigenveil")
     logger.addHandler(handler)

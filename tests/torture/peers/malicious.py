@@ -66,7 +66,7 @@ def signed(plan: Plan) -> Callable[[Stage], Responses]:
     return lambda stage: [work(rehearse(plan)[0], stage.signed(plan))]
 
 
-def asked(*queries: RoundQuery) -> Callable[[Stage], Responses]:
+def questions(*queries: RoundQuery) -> Callable[[Stage], Responses]:
     return lambda _: [work(query) for query in queries]
 
 
@@ -112,8 +112,8 @@ def lower_quorum(stage: Stage) -> Responses:
 def forged_checkpoint(stage: Stage) -> Responses:
     """A checkpoint that the federation's key did not sign, beside an honest-looking question."""
     response = work(replace(GRAM, round=2))
-    signed_by_nobody = pb.SignedCheckpoint(checkpoint_json=b"{}", signature=bytes(64))
-    response.checkpoint.CopyFrom(signed_by_nobody)
+    unsigned = pb.SignedCheckpoint(checkpoint_json=b"{}", signature=bytes(64))
+    response.checkpoint.CopyFrom(unsigned)
     return [response]
 
 
@@ -124,21 +124,21 @@ PROTOCOL, POLICY, IDENTITY = "code=protocol", "code=site-policy", "code=identity
 ATTACKS = (
     Attack(name="changed clip", seen="code=plan-overflow", evil=wider_clip),
     Attack(name="clip of an answered round", seen=PROTOCOL,
-           evil=asked(changed_query(GRAM, round=1, query=Gram(centre=np.zeros(3, np.int64), radius=5)))),
+           evil=questions(changed_query(GRAM, round=1, query=Gram(centre=np.zeros(3, np.int64), radius=5)))),
     Attack(name="changed columns", seen=PROTOCOL,
-           evil=asked(changed_query(GRAM, round=2, query=Gram(centre=np.zeros(4, np.int64), radius=5)))),
+           evil=questions(changed_query(GRAM, round=2, query=Gram(centre=np.zeros(4, np.int64), radius=5)))),
     Attack(name="less noise than planned (price)", seen=PROTOCOL,
-           evil=asked(changed_query(GRAM, round=2, micro_rho=PLAN.micro_rho))),
-    Attack(name="question for nothing", seen=PROTOCOL, evil=asked(changed_query(GRAM, round=2, micro_rho=1))),
+           evil=questions(changed_query(GRAM, round=2, micro_rho=PLAN.micro_rho))),
+    Attack(name="question for nothing", seen=PROTOCOL, evil=questions(changed_query(GRAM, round=2, micro_rho=1))),
     Attack(name="less noise than allowed (plan)", seen=POLICY, evil=signed(PRECISE)),
     Attack(name="plan changed after signing", seen=IDENTITY, evil=plan_changed_after_signing),
     Attack(name="plan swapped in mid-study", seen=PROTOCOL, evil=plan_swapped),
     Attack(name="lowered quorum", seen="study-waits", evil=lower_quorum,
            honest=(), approval=Approval.MANUAL, waits=True),
     Attack(name="cohort that probes the site", seen=POLICY, evil=signed(HIGH_COHORT)),
-    Attack(name="replayed round", seen=PROTOCOL, evil=asked(COUNT)),
-    Attack(name="second, different question", seen=PROTOCOL, evil=asked(replace(GRAM, round=1))),
-    Attack(name="round out of order", seen=PROTOCOL, evil=asked(replace(GRAM, round=7))),
+    Attack(name="replayed round", seen=PROTOCOL, evil=questions(COUNT)),
+    Attack(name="second, different question", seen=PROTOCOL, evil=questions(replace(GRAM, round=1))),
+    Attack(name="round out of order", seen=PROTOCOL, evil=questions(replace(GRAM, round=7))),
     Attack(name="forged checkpoint", seen="checkpoint-refused", evil=forged_checkpoint, waits=True),
     Attack(name="wrong plan signature", seen=IDENTITY, evil=wrong_signature),
     Attack(name="another federation's plan", seen=PROTOCOL, evil=signed(a_plan(federation="elsewhere"))),
@@ -148,10 +148,10 @@ ATTACKS = (
     Attack(name="unapproved study", seen="study-waits",
            evil=lambda stage: [*signed(PLAN)(stage), work(COUNT)],
            honest=(), approval=Approval.MANUAL, waits=True),
-    Attack(name="withdrawn study", seen=POLICY, evil=asked(replace(GRAM, round=2)),
+    Attack(name="withdrawn study", seen=POLICY, evil=questions(replace(GRAM, round=2)),
            before=("withdraw", PLAN.digest)),
     Attack(name="one round more than the plan has", seen=PROTOCOL, honest=QUERIES,
-           evil=asked(replace(NORMS, round=len(QUERIES)))),
+           evil=questions(replace(NORMS, round=len(QUERIES)))),
     *(Attack(name=name, seen="code=", evil=evil) for name, evil in steering.questions(PLAN).items()),
 )  # fmt: skip
 

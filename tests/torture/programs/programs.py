@@ -166,8 +166,13 @@ def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Count
                 states, deaths = Counter(here.states().values()), here.kills
                 here.close()
                 faults = [*here.faults, *here.network.defects, *here.witness.faults, *wrong_sums(here)]
-                kept, tried = len(here.witness.digests), Counter(place for place, _ in here.witness.sets)
-                result = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
+                stored_program, tried = (
+                    len(here.witness.digests),
+                    Counter(place for place, _ in here.witness.sets),
+                )
+                result = Counter(
+                    {"deaths": deaths, "releases": stored_program, **states, **here.network.done}
+                )
                 result += Counter(masked=len(tried), again=tried.total() - len(tried))
             return faults, result
 
@@ -189,7 +194,7 @@ def shrunk(program: Program, seed: int, made: Path) -> Program:
     return program
 
 
-def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -> Path:
+def store(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -> Path:
     """Write a reproduction; `test_programs.py` runs every one of them."""
     folder.mkdir(exist_ok=True)
     path = folder / f"program-{seed}.json"
@@ -198,7 +203,7 @@ def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -
     return path
 
 
-def kept(path: Path) -> tuple[Program, int]:
+def stored_program(path: Path) -> tuple[Program, int]:
     message = json.loads(path.read_text())
     return tuple(Op(**op) for op in message["program"]), message["seed"]
 
@@ -213,7 +218,7 @@ def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str],
             result += happened
             if faults:
                 small = shrunk(drawn(seed), seed, made)
-                keep(small, seed, faults_of(small, seed, made)[0], found)
+                store(small, seed, faults_of(small, seed, made)[0], found)
                 wrong.append(f"program {seed}: {faults[0]}")
     return wrong, result
 

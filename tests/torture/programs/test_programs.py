@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tests.torture.programs.members import template
-from tests.torture.programs.programs import FOUND, faults_of, kept
+from tests.torture.programs.programs import FOUND, faults_of, stored_program
 
 
 def test_every_stored_program_ends_without_a_fault() -> None:
     with template() as members:
-        found = {path.name: faults_of(*kept(path), members)[0] for path in FOUND.glob("program-*.json")}
+        found = {
+            path.name: faults_of(*stored_program(path), members)[0] for path in FOUND.glob("program-*.json")
+        }
     assert found
     assert not any(found.values()), found

@@ -33,7 +33,7 @@ from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords
 from tests.client.records.isolated.hostile import HANGS, SEGFAULT, Ends
-from tests.client.records.isolated.support import NOBODY
+from tests.client.records.isolated.support import ABSENT
 from tests.client.records.isolated.test_reader import study_of
 from tests.fuzz.hunt import resident_bytes
 
@@ -68,7 +68,7 @@ class Taken:
     changed: bool
 
 
-def told(way: Connection, message: RecordsConfig | None, name: str) -> Came:
+def outcome_of(way: Connection, message: RecordsConfig | None, name: str) -> Came:
     """What came of a file of a kind, or, without one, of a reader that dies of one of `DEATHS`."""
     way.send((message, name))
     came: Came = way.recv()
@@ -191,7 +191,7 @@ def _outcome(problem: BadRecords) -> str:
 def _died(name: str, read: Callable[..., Any]) -> Came:
     ends, limits = DEATHS[name]
     if ends is not None:
-        read = partial(process.run_task, NOBODY, ends, check=lambda one: one)  # type: ignore[arg-type]
+        read = partial(process.run_task, ABSENT, ends, check=lambda one: one)  # type: ignore[arg-type]
     came = _came(partial(read, limits=limits), name)
     if came.fault or came.outcome == name:
         return came

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 
-from tests.torture.records.asker import DEATHS, Asker, Came, Taken, asker, told
+from tests.torture.records.asker import DEATHS, Asker, Came, Taken, asker, outcome_of
 from tests.torture.records.damage import kinds, make_damaged, make_good, perhaps_cut
 from tests.torture.records.site_daemons import Served, all_served
 
@@ -78,9 +78,9 @@ def run(scale: float) -> tuple[list[str], str]:
 def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
     """Read whole files of every kind, then damaged ones on each of its ways, and look at it meanwhile."""
     for kind in kinds():
-        found.count(kind, told(one.ways[0], make_good(here / "whole", kind), kind))
+        found.count(kind, outcome_of(one.ways[0], make_good(here / "whole", kind), kind))
     for cause in DEATHS:
-        found.died(told(one.ways[0], None, cause))
+        found.died(outcome_of(one.ways[0], None, cause))
     found.look(one.taken())
     numbered, lock = enumerate(order(files)), threading.Lock()
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -114,11 +114,11 @@ def _read(
             return
         message = make_damaged(folder, kind, number)
         with perhaps_cut(folder, place):
-            came = told(path, message, kind)
+            came = outcome_of(path, message, kind)
         with lock:
             found.count(kind, came)
         if place % EVERY_DEATH == 0:
-            came = told(path, None, CAUSES[place // EVERY_DEATH % len(CAUSES)])
+            came = outcome_of(path, None, CAUSES[place // EVERY_DEATH % len(CAUSES)])
             with lock:
                 found.died(came)
 

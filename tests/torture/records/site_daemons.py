@@ -64,21 +64,21 @@ class Watched:
     async def serve(self, files: int) -> Served:
         kind, served = self.served.kind, self.served
         async with self._stage.serving(self._coordinator), process(self._stage, self._log) as daemon:
-            if await self._ask() != "answered":
+            if await self._request() != "answered":
                 served.faults.append(f"{kind}: a whole file is declined")
             before = _memory(daemon.pid)
             for number in range(BEGIN, BEGIN + files):
                 make_damaged(self._records, kind, number)
                 with perhaps_cut(self._records, number):
-                    served.outcomes[await self._ask()] += 1
+                    served.outcomes[await self._request()] += 1
                 served.growth = max(served.growth, _memory(daemon.pid) - before)
             make_good(self._records, kind)
-            if await self._ask() != "answered" or daemon.returncode is not None:
+            if await self._request() != "answered" or daemon.returncode is not None:
                 served.faults.append(f"{kind}: a whole file is not answered after {files} damaged ones")
         self._judge()
         return served
 
-    async def _ask(self) -> str:
+    async def _request(self) -> str:
         """The first question of a study of its own, and the end of the one before."""
         study = replace(study_of(self.served.kind), federation=Federation(sites=(SITE, "hospital-b")))
         study = replace(study, max_records=100_000)
