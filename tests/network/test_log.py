@@ -19,7 +19,7 @@ from unittest import mock
 import click
 import pytest
 
-from eigenveil.errors import TABLE, Code
+from eigenveil.errors import Code
 from eigenveil_common import command, log
 from eigenveil_common.log import Format
 
@@ -93,7 +93,7 @@ def test_a_command_that_fails_unforeseen_says_where_only(capsys: pytest.CaptureF
         int(SECRET)
 
     with mock.patch.object(sys, "argv", ["broken"]):
-        assert command.run(broken, "site") == TABLE[Code.BUG].exit_code
+        assert command.run(broken, "site") == Code.BUG.exit_code
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(r"error \[bug\]: ValueError at .*test_log.py:\d+: please report this line\n", err)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.accounting.ledger import replay
-from eigenveil.errors import TABLE, Code, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -248,6 +248,6 @@ async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
         # From here on, no file of the process may grow.
         resource.prlimit(coordinator.process.pid, resource.RLIMIT_FSIZE, (0, 0))
         await refusal(ada.submit(study_toml()))
-        assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
+        assert await coordinator.process.wait() == Code.STORAGE.exit_code
     async with serving(config) as rig:
         assert rig.repository.ledger.ledger.committed().micro_rho == 0
