@@ -129,7 +129,6 @@ async def signed_request(
 async def submitted(
     stub: CoordinatorAsyncStub, toml: str, submission: str = "one", key: Ed25519PrivateKey | None = None
 ) -> pb.SubmitStudyResponse:
-    """What comes of it."""
     return await stub.SubmitStudy(await signed_request(stub, toml, submission, key))
 
 
@@ -247,14 +246,12 @@ class MemoryStore:
         return self.releases.get(round)
 
     def seal(self, round_query: RoundQuery, release: Release) -> None:
-        """Spend, and store once."""
         assert release.round not in self.releases
         self.charge(round_query)
         self.releases[release.round] = release
         self.events.append("seal")
 
     def charge(self, round_query: RoundQuery) -> None:
-        """Spend once."""
         assert self.charged.setdefault(round_query.round, round_query.digest) == round_query.digest
         self.events.append("charge")
 

@@ -15,12 +15,11 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
 
 PICTURE = re.compile(r"!\[([^\]]+)\]\((figures/growth/(\w+)\.png)\)")
-LARGEST = 150_000  # bytes of a picture
 SMALL = Wanted(records=10_000, columns=10, components=2, sites=4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_tables_of_a_page_are_what_its_points_say(page: Path) -> None:
+def test_the_tables_of_a_page_follow_from_its_points(page: Path) -> None:
     assert page.read_text() == written(page.read_text())
 
 

@@ -42,7 +42,7 @@ KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
 BLOCKS = Subsamples(centre=ZERO, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=ZERO, rank=2, count=6, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=ZERO, rank=1, max_records=1000, truncated=False, key=KEY)
-PRICES = (1, 1000, 500_000, 8_000_000)
+COSTS = (1, 1000, 500_000, 8_000_000)
 DELTAS = (10**9, 10**12, 10**17)
 SLOTS = 8192
 
@@ -71,7 +71,7 @@ def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
 
 
 QUERIES = questions()
-SUMS = {name: ask for name, ask in QUERIES.items() if isinstance(ask, AdditiveQuery)}
+SUMS = {name: query for name, query in QUERIES.items() if isinstance(query, AdditiveQuery)}
 
 
 class Recorder:
@@ -82,7 +82,7 @@ class Recorder:
     def __init__(self, *uniforms: float) -> None:
         self.blocks: list[Block] = []
         self.uniforms = list(uniforms)
-        self.asked = 0
+        self.uniform_calls = 0
 
     @classmethod
     def of(cls, *blocks: Block) -> Recorder:
@@ -97,7 +97,7 @@ class Recorder:
 
     def uniform(self, count: int) -> FloatArray:
         """Shape: (count,)."""
-        self.asked += 1
+        self.uniform_calls += 1
         if len(self.uniforms) >= count:
             taken, self.uniforms = self.uniforms[:count], self.uniforms[count:]
             return np.array(taken)
@@ -110,7 +110,7 @@ def plan_of(neighbours: Neighbours, sites: int) -> Plan:
 
 
 def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
-    for neighbours, sites, cost, delta in product(Neighbours, (1, 3), PRICES, deltas or (0,)):
+    for neighbours, sites, cost, delta in product(Neighbours, (1, 3), COSTS, deltas or (0,)):
         adds = neighbours is Neighbours.ADD_REMOVE
         yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=cost, atto_delta=delta)
 

@@ -119,13 +119,13 @@ def hostile_rows(n: int, centre: IntArray, radius: int, seed: int) -> GridRows:
         _subnormal(half, d, rng),
     ]
     z = np.concatenate(sorts)[rng.permutation(len(sorts) * half)[:half]]
-    flips = np.where(rng.integers(0, 2, (half, 1)) == 0, -1, _keep_first(d))
+    flips = np.where(rng.integers(0, 2, (half, 1)) == 0, -1, _flips(d))
     rows = np.empty((n, d), dtype=np.int64)
     rows[0::2], rows[1::2] = centre + z, centre + flips * z
     return np.clip(rows, -S, S).astype(np.int16)
 
 
-def _keep_first(d: int) -> Integers:
+def _flips(d: int) -> Integers:
     signs = -np.ones(d, dtype=np.int64)
     signs[: min(2, d - 1)] = 1
     return signs

@@ -73,7 +73,7 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case SquaredNormSum():
             return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
-            return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
+            return _gram(_clipped(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():
             norm = _projected(row, query.spec).norm() * 2.0**query.spec.shift
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
@@ -119,7 +119,7 @@ def _weight(square: int, radius: int) -> int:
     return t if t * t * square <= (WEIGHT * radius) ** 2 else 0
 
 
-def _shortened(z: list[int], radius: int) -> list[int]:
+def _clipped(z: list[int], radius: int) -> list[int]:
     square = _square(z)
     if square <= radius * radius:
         return z

@@ -34,7 +34,6 @@ COUNTS |= {"column-histograms"}
 
 
 def real(x: Fraction | int) -> arb:
-    """`x` as an interval."""
     return arb(fmpq(*Fraction(x).as_integer_ratio()))
 
 
@@ -184,7 +183,6 @@ def eigenvalues(query: Any, distribution: str, s: Setting) -> tuple[Noise, ...]:
 
 
 def log_inverse(delta: arb) -> arb:
-    """ln(1 / delta)."""
     return -delta.log()
 
 

@@ -21,8 +21,8 @@ from eigenveil.study.grid import S
 from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_query, refused
 
 PLAN = a_plan(d=3)
-ASK = ClippedSum(centre=frozen([0, 0, 0]), radius=S)
-QUERY = a_query(ASK, plan_digest=PLAN.digest)
+SUM = ClippedSum(centre=frozen([0, 0, 0]), radius=S)
+QUERY = a_query(SUM, plan_digest=PLAN.digest)
 TOTAL = frozen([1, -2, 3])
 
 # Where a process can die, in order; the second of each pair is after the effect was stored.
@@ -73,7 +73,7 @@ def honest(process: Process, publish: Publish) -> None:
     publish(barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=process, noise=process).values)
 
 
-def promises_kept(run: Barrier, deaths: list[str | None]) -> bool:
+def is_safe(run: Barrier, deaths: list[str | None]) -> bool:
     """The check: over all lives at most one answer gets out, and none before its charge and its seal."""
     store, noise = MemoryStore(), FixedNoise()
     published: list[list[int]] = []
@@ -98,7 +98,7 @@ def promises_kept(run: Barrier, deaths: list[str | None]) -> bool:
 @example(list(POINTS))
 @example(list(reversed(POINTS)))
 def test_one_charged_answer_is_published_for_any_sequence_of_crashes(deaths: list[str | None]) -> None:
-    assert promises_kept(honest, deaths)
+    assert is_safe(honest, deaths)
 
 
 @pytest.mark.parametrize("death", POINTS)
@@ -113,69 +113,6 @@ def test_a_crash_before_the_seal_draws_again_and_after_it_does_not(death: str) -
     assert store.events.count("seal") == 1
     again = death in ("after draw", "before seal")
     assert store.events.count("draw") == (2 if again else 1)
-
-
-def spec() -> NoiseSpec:
-    return noise_spec(ASK, QUERY.priced.micro_rho, PLAN.study.neighbours)
-
-
-def made(process: Process) -> Release:
-    return Release(
-        round=0,
-        query=QUERY.digest,
-        values=TOTAL + process.draw(spec()),
-        sigma=1.0,
-        micro_rho=1,
-        atto_delta=0,
-        present=(),
-    )
-
-
-def kept_alone(process: Process) -> Release:
-    """A release that is stored, and not yet paid for."""
-    release = process.sealed(0) or made(process)
-    process.store.releases[0] = release
-    process._reach("after seal")
-    return release
-
-
-def charge_after_release(process: Process, publish: Publish) -> None:
-    """Planted fault: the journal's order is draw, seal, publish, charge."""
-    publish(kept_alone(process).values)
-    process.charge(QUERY)
-
-
-def charge_after_seal(process: Process, publish: Publish) -> None:
-    """Planted fault: a crash between seal and charge leaves an answer that nobody paid for."""
-    if process.sealed(0) is None:
-        kept_alone(process)
-        process.charge(QUERY)
-    sealed = process.sealed(0)
-    assert sealed is not None
-    publish(sealed.values)
-
-
-def publish_before_seal(process: Process, publish: Publish) -> None:
-    """Planted fault: the first draw got out, and the process died before it was stored."""
-    done = process.sealed(0)
-    if done is None:
-        done = made(process)
-        publish(done.values)
-        process.seal(QUERY, done)
-    publish(done.values)
-
-
-def draw_every_time(process: Process, publish: Publish) -> None:
-    """Planted fault: fresh noise for everyone who asks."""
-    process.charge(QUERY)
-    publish(made(process).values)
-
-
-@pytest.mark.parametrize(
-    "faulty", [charge_after_release, charge_after_seal, publish_before_seal, draw_every_time]
-)
-def test_a_wrong_order_and_a_second_draw_are_caught(faulty: Barrier) -> None:
-    assert not all(promises_kept(faulty, [death]) for death in (*POINTS, None))
 
 
 class Source(OsNoise):
@@ -219,7 +156,7 @@ def test_a_release_is_the_sum_plus_the_draw_and_states_its_cost(name: str) -> No
 
 def test_a_query_of_another_plan_is_refused() -> None:
     with refused(Code.BUG, "another plan"):
-        barrier.release(a_query(ASK), TOTAL, (), plan=PLAN, journal=MemoryStore(), noise=FixedNoise())
+        barrier.release(a_query(SUM), TOTAL, (), plan=PLAN, journal=MemoryStore(), noise=FixedNoise())
 
 
 @pytest.mark.parametrize("total", [np.zeros(3), np.zeros(2, int), np.zeros((3, 1), int), np.zeros(3, bool)])
@@ -233,7 +170,7 @@ def test_a_sum_of_the_wrong_shape_or_type_is_refused_before_anything_is_charged(
 def test_a_round_sealed_for_another_query_is_never_served() -> None:
     store = MemoryStore()
     barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
-    other = a_query(ASK, plan_digest=PLAN.digest, micro_rho=QUERY.priced.micro_rho + 1)
+    other = a_query(SUM, plan_digest=PLAN.digest, micro_rho=QUERY.priced.micro_rho + 1)
     with refused(Code.BUG, "another query"):
         barrier.release(other, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import pyplot
@@ -27,7 +26,7 @@ from eigenveil.reporting.figures.captions import (
     scree_caption,
 )
 from eigenveil.reporting.figures.components import predicted_errors
-from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
+from eigenveil.reporting.figures.figure import ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
 from tests.core.test_released import NAMES, released, simulation
 
@@ -105,21 +104,6 @@ def test_components_within_the_noise_are_marked() -> None:
         assert hatched == [*subject.from_noise, *[False] * (4 - subject.k)]
         assert ("* may be noise" in [text.get_text() for text in plot.loadings(of).texts]) is marked
         assert ("noise alone" in scree_caption(subject)) is marked
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_on_a_narrow_figure_every_word_is_inside_and_large_enough(name: str) -> None:
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.5, 3.0), layout="constrained")
-        axes = DRAWN[name](released(), ax=figure.add_subplot())
-        figure.draw_without_rendering()
-    assert axes.get_position().width > 0.45, "the words leave no room for the picture"
-    for text in axes.findobj(Text):
-        if text.get_text() and text.get_visible():
-            box = text.get_window_extent()
-            assert float(text.get_fontsize()) >= 8
-            assert box.x0 >= -1, text.get_text()
-            assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
 
 
 def numbers(words: str) -> list[float]:

@@ -80,15 +80,6 @@ def test_a_path_bytes_and_a_mapping_are_the_same_release(tmp_path: Path) -> None
             verify_release(one, bytes(32))
 
 
-def test_arrays_of_a_release_equal_its_document() -> None:
-    one, message = released(), simulation().document["result"]
-    for name in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
-        np.testing.assert_array_equal(getattr(one, name), message[name])
-    assert (one.columns, one.sites, one.study) == (NAMES, ("north", "south"), simulation().plan.study)
-    assert one.guarantee == simulation().document["guarantee"]["text"]
-    assert one.predicted_error == message["predicted_sin_angle"]
-
-
 def changed(data: bytes) -> dict[str, Any]:
     bundle = json.loads(data)
     bundle["document"]["result"]["mean"][0] += 1e-9

@@ -127,7 +127,7 @@ def drain(plan: Plan) -> None:
         session.feed(Release.of(query, frozen([0]), 1.0, ()))
 
 
-def test_a_query_whose_sums_could_overflow_is_not_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_with_sums_that_could_overflow_is_not_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = a_plan(d=2, max_records=2**31)
 
     def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:

@@ -27,7 +27,7 @@ NEEDED = (
 )
 
 
-def kept_federation() -> ModuleType:
+def docs_federation() -> ModuleType:
     spec = importlib.util.spec_from_file_location("kept", ROOT / "docs" / "kept_federation.py")
     assert spec is not None
     assert spec.loader is not None
@@ -51,7 +51,7 @@ def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) ->
 
     notebook = read_myst_markdown_notebook(TUTORIAL.read_text(), None)
     folder = tmp_path / "demo-out"
-    with kept_federation().kept(folder):
+    with docs_federation().kept(folder):
         client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}})
         client.execute()
         with chdir(tmp_path):

@@ -76,7 +76,6 @@ class Approximate:
 
     @property
     def mu(self) -> float:
-        """Of epsilon-DP."""
         return float(2 * ndtri(expit(self.epsilon)))
 
     def needed(self, likely: FloatArray, rare: FloatArray) -> FloatArray:

@@ -37,8 +37,8 @@ from tests.statistical.mechanisms import (
     REPLACE,
     ZERO,
     Stacked,
+    at_cost,
     at_once,
-    at_price,
     field_of,
     moves,
     rows,
@@ -59,7 +59,7 @@ def matrix(*entries: float) -> IntArray:
 def eigenvalues(distribution: NoiseDistribution) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    round_query = at_price(query, distribution)
+    round_query = at_cost(query, distribution)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
@@ -91,7 +91,7 @@ def direction() -> Mechanism:
     """Most directions drawn lie along the second axis; the record is along the first, where few do."""
     query = Eigenvectors(centre=ZERO, radius=R, records=RECORDS, count=1)
     before, after = matrix(0, 2, 0), matrix(1, 2, 0)
-    attack = watched(at_price(query), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
+    attack = watched(at_cost(query), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="eigenvectors", kind="eigenvectors", claim=claim, attack=attack, tight=0.55)
 
@@ -106,7 +106,7 @@ def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
     claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
     attack = watched(
-        at_price(query, atto_delta=delta),
+        at_cost(query, atto_delta=delta),
         study_of(ADD),
         before,
         after,
@@ -124,7 +124,7 @@ def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
     parts = (Batch(first_round=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
     requests = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
-    return [at_price(query, round=i) for i, query in enumerate(requests)]
+    return [at_cost(query, round=i) for i, query in enumerate(requests)]
 
 
 def passed(
@@ -192,7 +192,7 @@ def slot(index: int = 0) -> ShuffledRecord:
 def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     query, study = slot(), study_of(REPLACE)
-    round_query = at_price(query, atto_delta=OF_ITS_OWN)
+    round_query = at_cost(query, atto_delta=OF_ITS_OWN)
     spec = single_pass.shuffled_noise_spec(round_query.priced, query, study)
     ends = frozen([0, query.radius]), frozen([0, -query.radius])
 

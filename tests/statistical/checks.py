@@ -34,7 +34,7 @@ def discrete_laplace(scale: float, reach: int) -> FloatArray:
     return np.asarray(math.tanh(1 / (2 * scale)) * np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale))
 
 
-def law_variance(sigma: float) -> float:
+def distribution_variance(sigma: float) -> float:
     """Of the rounded normal law: sigma^2 + 1 / 12 up to 1e-12 from sigma = 1.5 on."""
     if sigma >= 1.5:
         return sigma**2 + 1 / 12
@@ -44,13 +44,12 @@ def law_variance(sigma: float) -> float:
 def variance_fits(sample: IntArray, sigma: float) -> bool:
     """Whether the mean square is that of scale `sigma` (chi-square; sigma from 1 on)."""
     n = len(sample)
-    ratio = float((sample.astype(np.float64) ** 2).sum() / law_variance(sigma))
+    ratio = float((sample.astype(np.float64) ** 2).sum() / distribution_variance(sigma))
     return bool(stats.chi2.ppf(ALARM / 2, n) <= ratio <= stats.chi2.isf(ALARM / 2, n))
 
 
 def mean_fits(sample: IntArray, sigma: float) -> bool:
-    """Whether the mean is 0."""
-    z = float(sample.mean()) / math.sqrt(law_variance(sigma) / len(sample))
+    z = float(sample.mean()) / math.sqrt(distribution_variance(sigma) / len(sample))
     return abs(z) <= float(stats.norm.isf(ALARM / 2))
 
 

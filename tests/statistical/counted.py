@@ -34,15 +34,15 @@ from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
     ADD,
+    COST,
     DELTA,
     LEVEL,
     OF_ITS_OWN,
-    PRICE,
     REPLACE,
     ZERO,
     added,
+    at_cost,
     at_once,
-    at_price,
     field_of,
     released,
     study_of,
@@ -74,7 +74,7 @@ def watched(
     return attack
 
 
-def spoken(values: IntArray) -> FloatArray:
+def is_released(values: IntArray) -> FloatArray:
     """Whether anything is said. Shape: (m, length) -> (m,)."""
     return np.asarray(values.any(axis=1), dtype=np.float64)
 
@@ -91,7 +91,7 @@ def second(values: IntArray) -> FloatArray:
 
 def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    round_query, study = at_price(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    round_query, study = at_cost(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
     return round_query, study, single_pass.stability_noise_spec(round_query.priced, study)[1]
 
 
@@ -116,7 +116,7 @@ def appears(
 ) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
     round_query, study, _ = full(query, neighbours)
-    attack = watched(round_query, study, frozen([0] * len(bins)), frozen(bins), spoken)
+    attack = watched(round_query, study, frozen([0] * len(bins)), frozen(bins), is_released)
     return Mechanism(name=name, kind=kind, claim=WITH_DELTA, attack=attack, tight=0.0)
 
 
@@ -140,8 +140,7 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
 
 
 def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
-    """What a winner needs."""
-    scale = scale_of(query.l1(study.neighbours) ** 2, PRICE)
+    scale = scale_of(query.l1(study.neighbours) ** 2, COST)
     return max(vote_threshold(scale, changed_votes(study), DELTA), query.min_votes)
 
 
@@ -150,8 +149,8 @@ def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight
     query, study = SpanVotes(subsamples=BLOCKS), study_of(neighbours)
     least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
-    round_query = at_price(query, atto_delta=OF_ITS_OWN)
-    attack = watched(round_query, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
+    round_query = at_cost(query, atto_delta=OF_ITS_OWN)
+    attack = watched(round_query, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), is_released)
     return Mechanism(name=name, kind="span-votes", claim=WITH_DELTA, attack=attack, tight=tight)
 
 
@@ -161,7 +160,7 @@ def cell_votes() -> Mechanism:
     least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
-    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, before, after, first)
+    attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, first)
     return Mechanism(name="cell-votes", kind="cell-votes", claim=WITH_DELTA, attack=attack, tight=0.5)
 
 
@@ -174,7 +173,7 @@ def rank_votes() -> Mechanism:
     query, study = RankVotes(cells=CELLS), study_of(ADD)
     half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
-    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
+    attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], is_released)
     return Mechanism(
         name="rank-votes",
         kind="rank-votes",
@@ -190,7 +189,7 @@ def span_gap(name: str, lead: int, tight: float) -> Mechanism:
     query, study = SpanGap(pool=POOL), study_of(ADD)
     margin = changed_votes(study) + lead
     before, after = (frozen([5 + margin + more, 5, *ONE]) for more in (0, 1))
-    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, before, after, spoken)
+    attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, is_released)
     return Mechanism(name=name, kind="span-gap", claim=WITH_DELTA, attack=attack, tight=tight)
 
 
@@ -203,12 +202,12 @@ def radius_search() -> Mechanism:
     )
     before = frozen([0] * edges + [count])
     after = frozen([0] * (edges - 1) + [1, count])
-    attack = watched(at_price(query), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
+    attack = watched(at_cost(query), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="radius-search", kind="radius-search", claim=claim, attack=attack, tight=0.85)
 
 
-LEAD = truncation_bound(scale_of(1, PRICE), 1, DELTA) - 1
+LEAD = truncation_bound(scale_of(1, COST), 1, DELTA) - 1
 
 COUNTED: list[Mechanism] = [
     at_the_threshold(),

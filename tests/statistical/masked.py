@@ -19,16 +19,17 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study, Trust
 from tests.statistical.audit import Gaussian, Mechanism
-from tests.statistical.mechanisms import ADD, FEW, GRAM, LEVEL, SUM, Stacked, at_price, moves, score
+from tests.statistical.mechanisms import ADD, FEW, GRAM, LEVEL, SUM, Stacked, at_cost, moves, score
 from tests.support import a_study
 
 PAIR = moves(FEW, [4096, 0])  # a site's records without one, and with it
+OF_GRAM = moves(FEW, [2400, 3200])
 LATER = math.sqrt(2)  # in mu, what a second attempt costs
 Sent = Mapping[str, IntArray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class MaskedAttempts:
     """Attempts at one query by sites a, b, c, ..., of which the last `colluding` collude."""
 
     sites: int = 4
@@ -53,7 +54,7 @@ class Held:
 
     def sent(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> dict[str, IntArray]:
         """What each member sends in an attempt, m times over. Shape: (m, length) each."""
-        round_query = at_price(self.query)
+        round_query = at_cost(self.query)
         attempt = attempt_of(round_query, number, members)
         spec = share_spec(round_query.priced, self.study, len(members))
         out = {}
@@ -75,7 +76,7 @@ class Held:
     def evidence(self, found: IntArray, person: str) -> FloatArray:
         """For the record, of integers like an answer's. Shape: (m, length) -> (m,)."""
         before, after = (self.answers(person, there=there)[person] for there in (False, True))
-        spec = share_spec(at_price(self.query).priced, self.study, self.sites)
+        spec = share_spec(at_cost(self.query).priced, self.study, self.sites)
         return score(found - before, after - before, spec)
 
 
@@ -83,7 +84,7 @@ View = Callable[[Sent, NoiseSource, int], IntArray]
 
 
 def of(
-    name: str, stored: Held, view: View, *, person: str = "a", mu: float = LEVEL, tight: float
+    name: str, stored: MaskedAttempts, view: View, *, person: str = "a", mu: float = LEVEL, tight: float
 ) -> Mechanism:
     """An attack by the likelihood ratio of what `view` makes of what was sent."""
 
@@ -97,13 +98,13 @@ def of(
     return Mechanism(name=f"masked, {name}", kind="masked", claim=Gaussian(mu=mu), attack=attack, tight=tight)
 
 
-def whole(name: str, stored: Held) -> Mechanism:
+def whole(name: str, stored: MaskedAttempts) -> Mechanism:
     """The sum of one attempt, without what colluders know."""
     members = stored.names
     return of(name, stored, lambda exact, *by: stored.total(exact, members, 1, *by), tight=0.95)
 
 
-def alone(name: str, stored: Held, person: str) -> Mechanism:
+def alone(name: str, stored: MaskedAttempts, person: str) -> Mechanism:
     """The answer of one honest site, which nobody can unmask."""
     members = stored.names
     return of(
@@ -111,7 +112,7 @@ def alone(name: str, stored: Held, person: str) -> Mechanism:
     )
 
 
-def twice(name: str, stored: Held) -> Mechanism:
+def twice(name: str, stored: MaskedAttempts) -> Mechanism:
     """Two attempts: a person at a site that is in both, and in either sum."""
     first, second = stored.names, stored.names.replace("c", "")
 
@@ -121,7 +122,7 @@ def twice(name: str, stored: Held) -> Mechanism:
     return of(name, stored, view, mu=LATER * LEVEL, tight=0.95)
 
 
-def left(name: str, stored: Held) -> Mechanism:
+def left(name: str, stored: MaskedAttempts) -> Mechanism:
     """Two attempts, the second without site c, where the person is: what the two sums differ in."""
     first, second = stored.names, stored.names.replace("c", "")
 
@@ -132,11 +133,11 @@ def left(name: str, stored: Held) -> Mechanism:
 
 
 MASKED: list[Mechanism] = [
-    whole("one of four colludes", Held()),
-    whole("three of four collude", Held(colluding=3)),
-    whole("one of two colludes", Held(sites=2)),
-    whole("a matrix, two of five", Held(sites=5, colluding=2, query=GRAM, data=moves(FEW, [2400, 3200]))),
-    twice("two attempts", Held()),
-    left("who left", Held()),
-    alone("one answer", Held(), "c"),
+    whole("one of four colludes", MaskedAttempts()),
+    whole("three of four collude", MaskedAttempts(colluding=3)),
+    whole("one of two colludes", MaskedAttempts(sites=2)),
+    whole("a matrix, two of five", MaskedAttempts(sites=5, colluding=2, query=GRAM, data=OF_GRAM)),
+    twice("two attempts", MaskedAttempts()),
+    left("who left", MaskedAttempts()),
+    alone("one answer", MaskedAttempts(), "c"),
 ]

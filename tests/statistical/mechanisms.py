@@ -42,7 +42,7 @@ from tests.statistical.noises import computed_once
 from tests.support import a_query, a_study
 
 LEVEL = 2.0  # the claim: mu = 2 of Gaussian noise, epsilon = 2 of a pure mechanism; both cost rho = 2
-PRICE = int(LEVEL**2 / 2 * MICRO)
+COST = int(LEVEL**2 / 2 * MICRO)
 DELTA = 0.01  # large, so that what happens that seldom is seen often enough
 OF_ITS_OWN = int(DELTA * ATTO)
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
@@ -54,18 +54,17 @@ def rows(*records: list[int]) -> GridRows:
     return np.array(records, dtype=np.int16)
 
 
-def at_price(
+def at_cost(
     query: Query,
     distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     atto_delta: int = 0,
     round: int = 0,
 ) -> RoundQuery:
     """A query at the price of all audits."""
-    return a_query(query, micro_rho=PRICE, atto_delta=atto_delta, distribution=distribution, round=round)
+    return a_query(query, micro_rho=COST, atto_delta=atto_delta, distribution=distribution, round=round)
 
 
 def study_of(neighbours: Neighbours, d: int = 2) -> Study:
-    """A study of one site."""
     return a_study(d=d, sites=("north",), neighbours=neighbours)
 
 
@@ -147,7 +146,7 @@ def of(
     claim: Claim = (
         Gaussian(mu=LEVEL) if distribution is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
     )
-    attack = added(at_price(query, distribution), study, without, without + sites * (with_it - without))
+    attack = added(at_cost(query, distribution), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 

@@ -127,5 +127,5 @@ def test_without_noise_every_release_differs_by_the_whole_sensitivity(name: str)
 
 
 @pytest.mark.parametrize("name", DECIDED)
-def test_some_fixed_noise_lets_the_neighbours_be_told_apart(name: str) -> None:
+def test_some_fixed_noise_separates_the_neighbours(name: str) -> None:
     assert decides(ALL[name])

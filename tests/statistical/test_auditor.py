@@ -66,7 +66,7 @@ def test_noise_a_tenth_too_low_is_caught(name: str, samples: int) -> None:
     assert len(verdict.proven) == REPEATS
 
 
-def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_it_says() -> None:
+def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_stated() -> None:
     """100 audits of noise that is exactly as loud as claimed. False-alarm rate of this test: below 1e-6."""
     rng, audits = np.random.default_rng(11), 100
     most = stats.binom.isf(TRUSTWORTHY, audits, 1 - CONFIDENCE)

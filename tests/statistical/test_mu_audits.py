@@ -27,7 +27,7 @@ from tests.statistical.audit import Gaussian, Mechanism, audit
 from tests.statistical.behind import BEHIND
 from tests.statistical.checks import discrete_normal, rounded_normal
 from tests.statistical.counted import COUNTED
-from tests.statistical.mechanisms import ADDITIVE, LEVEL, PRICE, SUM
+from tests.statistical.mechanisms import ADDITIVE, COST, LEVEL, SUM
 from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
@@ -76,12 +76,12 @@ PATHS = ((), (0.75,), (0.25, 0.25, 0.25))  # for more, as that one speaks agains
 
 
 def chosen_by_results(more: float) -> Mechanism:
-    """One sum asked for again and again by an analyst who decides by the results so far how often, and at
-    which shares (times `more`) of the price. Released is the evidence for the record in all of them."""
+    """One sum queried again and again by an analyst who decides by the results so far how often, and at
+    which shares (times `more`) of the cost. Released is the evidence for the record in all of them."""
 
-    def told(share: float, noise: NoiseSource, m: int, present: bool) -> FloatArray:
+    def evidence(share: float, noise: NoiseSource, m: int, present: bool) -> FloatArray:
         """Shape: (m,)."""
-        sigma = noise_spec(SUM, round(PRICE * share), Neighbours.ADD_REMOVE).sigma
+        sigma = noise_spec(SUM, round(COST * share), Neighbours.ADD_REMOVE).sigma
         drawn = noise.draw(NoiseSpec(blocks=(Block(count=m, scale=sigma),)))
         shift = math.sqrt(SUM.l2_squared(Neighbours.ADD_REMOVE))
         return np.asarray((drawn + shift * present - shift / 2) * shift / sigma**2)
@@ -89,15 +89,17 @@ def chosen_by_results(more: float) -> Mechanism:
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         found = []
         for present in (False, True):
-            known = told(FIRST, noise, m, present)
-            paths = [sum((told(more * x, noise, m, present) for x in path), np.zeros(m)) for path in PATHS]
+            known = evidence(FIRST, noise, m, present)
+            paths = [
+                sum((evidence(more * x, noise, m, present) for x in path), np.zeros(m)) for path in PATHS
+            ]
             found.append(known + np.choose(np.digitize(known, [-1.0, 0.5]), paths))
         return found[0], found[1]
 
     return Mechanism(name="adaptive", kind="clipped-sum", claim=Gaussian(mu=LEVEL), attack=attack, tight=0.75)
 
 
-def test_who_chooses_prices_by_results_proves_no_more_than_the_mu_of_their_sum() -> None:
+def test_adaptively_chosen_costs_prove_no_more_than_the_mu_of_their_sum() -> None:
     """[P4] Squares of adaptively chosen mu add up. Planted: a third more for what comes second is seen."""
     verdict = audit(chosen_by_results(1.0), Bulk())
     assert not verdict.alarm
@@ -108,14 +110,14 @@ def test_who_chooses_prices_by_results_proves_no_more_than_the_mu_of_their_sum()
 def test_the_noise_of_a_count_is_gaussian_dp_at_any_scale() -> None:
     """[P26] Rounding is all that happens to a normal law, so no event tells more than mu, as loud or quiet
     as it may be. Of the discrete Gaussian "at least one" tells 2.48 where mu = 2 was paid."""
-    sigma = noise_spec(Count(), PRICE, Neighbours.ADD_REMOVE).sigma
+    sigma = noise_spec(Count(), COST, Neighbours.ADD_REMOVE).sigma
     assert sigma == pytest.approx(0.5)
     for scale, shift in ((0.3, 1), (sigma, 1), (1.0, 1), (1.0, 3), (25.0, 50)):
-        assert told(rounded_normal(scale, math.ceil(9 * scale)), shift) <= shift / scale * (1 + 1e-6)
-    assert told(discrete_normal(sigma, 5), 1) > 1.2 / sigma
+        assert proven_mu(rounded_normal(scale, math.ceil(9 * scale)), shift) <= shift / scale * (1 + 1e-6)
+    assert proven_mu(discrete_normal(sigma, 5), 1) > 1.2 / sigma
 
 
-def told(distribution: FloatArray, shift: int) -> float:
+def proven_mu(distribution: FloatArray, shift: int) -> float:
     """The largest mu that an event proves of an exact law, moved by `shift`."""
     tail = np.cumsum(distribution[::-1])[::-1]  # P[X >= x]
     rare, likely = tail[shift:], tail[:-shift]

@@ -35,10 +35,10 @@ from tests.statistical.checks import (
 MILLION = 10**6
 SCALES = [1.0, 3.0, 47.5, 1e6, 2.0**32, 2.0**40]
 OFF = [0.98, 1.02]
-LAWS = {NoiseDistribution.GAUSSIAN: rounded_normal, NoiseDistribution.LAPLACE: discrete_laplace}
+DISTRIBUTIONS = {NoiseDistribution.GAUSSIAN: rounded_normal, NoiseDistribution.LAPLACE: discrete_laplace}
 TAILS = {NoiseDistribution.GAUSSIAN: stats.norm, NoiseDistribution.LAPLACE: stats.laplace}
 
-laws = pytest.mark.parametrize("distribution", LAWS)
+distributions = pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 
 
 def draw(
@@ -55,13 +55,13 @@ def test_variance_and_mean(sigma: float) -> None:
     assert not any(variance_fits(sample, sigma * off) for off in OFF)
 
 
-@laws
+@distributions
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
 def test_shape(scale: float, distribution: NoiseDistribution) -> None:
     """And a wrong scale is seen."""
     sample, reach = draw(scale, distribution=distribution), int(20 * scale) + 3
-    assert shape_fits(sample, LAWS[distribution](scale, reach))
-    assert not any(shape_fits(sample, LAWS[distribution](scale * off, reach)) for off in OFF)
+    assert shape_fits(sample, DISTRIBUTIONS[distribution](scale, reach))
+    assert not any(shape_fits(sample, DISTRIBUTIONS[distribution](scale * off, reach)) for off in OFF)
 
 
 def levels(sample: IntArray, scale: float, distribution: NoiseDistribution) -> FloatArray:
@@ -69,16 +69,16 @@ def levels(sample: IntArray, scale: float, distribution: NoiseDistribution) -> F
     return np.asarray(TAILS[distribution].cdf(sample / scale))
 
 
-@laws
+@distributions
 @pytest.mark.parametrize("scale", [1e5, 2.0**32, 2.0**40])
-def test_a_million_draws_are_spread_as_the_law_says(scale: float, distribution: NoiseDistribution) -> None:
+def test_a_million_draws_follow_their_distribution(scale: float, distribution: NoiseDistribution) -> None:
     sample = draw(scale, distribution=distribution)
     assert uniform(levels(sample, scale, distribution))
     assert not any(uniform(levels(sample, scale * off, distribution)) for off in OFF)
 
 
-@laws
-def test_signs_are_even_and_tell_nothing_of_magnitudes(distribution: NoiseDistribution) -> None:
+@distributions
+def test_signs_are_even_and_independent_of_magnitudes(distribution: NoiseDistribution) -> None:
     sample = draw(20.0, distribution=distribution)
     assert balanced(sample)
     assert alike(sample[sample > 0], -sample[sample < 0])
@@ -86,7 +86,7 @@ def test_signs_are_even_and_tell_nothing_of_magnitudes(distribution: NoiseDistri
 
 
 @pytest.mark.parametrize("zeros", [10, 32])
-def test_tails_are_as_far_out_as_the_law_says(zeros: int) -> None:
+def test_tails_follow_their_distribution(zeros: int) -> None:
     """Beyond 3.3 sigma, where floats propose, and beyond 6.3, where balls settle: values whose words begin
     with so many zeros that their tail probability is below 2^-(zeros + 1)."""
     mask, sigma = np.uint64((1 << (64 - zeros)) - 1), 1e6
@@ -108,7 +108,7 @@ def test_entries_and_draws_are_independent() -> None:
     assert not independent(first, first)
 
 
-def test_nobody_can_seed_it() -> None:
+def test_operating_system_noise_cannot_be_seeded() -> None:
     """Neither an argument nor the global generators reach the sampler."""
     with pytest.raises(TypeError):
         OsNoise(1)  # type: ignore[call-arg]

@@ -25,8 +25,8 @@ from eigenveil.site.subspaces import candidate_spans
 from eigenveil.study.grid import GridRows
 from tests.statistical.audit import Mechanism, audit
 from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
-from tests.statistical.counted import KEY, WITH_DELTA, spoken, watched
-from tests.statistical.mechanisms import ADD, OF_ITS_OWN, PRICE, at_price, moves, rows, study_of
+from tests.statistical.counted import KEY, WITH_DELTA, is_released, watched
+from tests.statistical.mechanisms import ADD, COST, OF_ITS_OWN, at_cost, moves, rows, study_of
 from tests.statistical.noises import Bulk
 from tests.statistical.test_mu_audits import MECHANISMS
 
@@ -35,7 +35,6 @@ Dealer = Callable[[GridRows], list[IntArray]]
 
 
 def alarms(mechanism: Mechanism, samples: int = FEW, noise: NoiseSource | None = None) -> bool:
-    """What the audit says."""
     return audit(mechanism, noise or Bulk(), samples).alarm
 
 
@@ -52,7 +51,6 @@ def by_turns(data: GridRows) -> list[IntArray]:
 
 
 def by_batches(data: GridRows) -> list[IntArray]:
-    """Twenty records at a time."""
     return [Site(data[20 * i : 20 * (i + 1)]).answer(BOUND) for i in range(PARTS)]
 
 
@@ -86,7 +84,7 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
         spec = NoiseSpec(
             blocks=(
-                Block(count=m * len(spans), scale=scale_of(1, PRICE), distribution=NoiseDistribution.LAPLACE),
+                Block(count=m * len(spans), scale=scale_of(1, COST), distribution=NoiseDistribution.LAPLACE),
             )
         )
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
@@ -102,7 +100,7 @@ def test_printed_algorithm_1_of_subspaces() -> None:
     )
     query = SpanGap(pool=POOL)
     before, after = (Site(data).answer(query) for data in NO_LEAD)
-    repaired = watched(at_price(query, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
+    repaired = watched(at_cost(query, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, is_released)
     assert not alarms(
         Mechanism(name="repaired", kind="span-gap", claim=WITH_DELTA, attack=repaired, tight=0.0)
     )

@@ -17,7 +17,7 @@ from scipy import stats
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import VECTOR, Eigenvectors
-from tests.statistical.mechanisms import LEVEL, at_price, released, study_of
+from tests.statistical.mechanisms import LEVEL, at_cost, released, study_of
 from tests.statistical.noises import Bulk
 
 ALARM = stats.norm.isf(1e-6 / 2)
@@ -42,7 +42,7 @@ def errors_off(neighbours: Neighbours, n: int) -> float:
     pair = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     along = round(STEEP * R**2 * pair / LEVEL)
     values = released(
-        at_price(query), frozen([along, *[0] * (query.length - 1)]), study_of(neighbours, D), Bulk(), n
+        at_cost(query), frozen([along, *[0] * (query.length - 1)]), study_of(neighbours, D), Bulk(), n
     )
     found = float(((values[:, 0] / VECTOR) ** 2).mean())
     return (found - moment(1)) / math.sqrt((moment(2) - moment(1) ** 2) / n)

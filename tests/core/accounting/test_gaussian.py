@@ -30,7 +30,7 @@ def lost(micro_rho: int, epsilon: float) -> arb:
 
 
 @given(epsilon=epsilons, delta=deltas)
-def test_the_budget_is_the_largest_whole_number_that_keeps_the_promise(epsilon: float, delta: float) -> None:
+def test_the_budget_is_the_largest_whole_number_within_delta(epsilon: float, delta: float) -> None:
     if lost(1, epsilon) > arb(delta):
         with refused(Code.BAD_STUDY, "raise epsilon"):
             micro_rho_for(epsilon, delta)
@@ -50,7 +50,7 @@ def test_epsilon_is_the_least_that_holds(micro_rho: int, delta: float) -> None:
 @pytest.mark.parametrize(
     ("micro_rho", "delta"), [(300, 1e-6), (28_014, 1e-12), (28_014, 1e-2), (10**6, 1e-6), (10**8, 1e-2)]
 )
-def test_dp_accounting_says_the_same(micro_rho: int, delta: float) -> None:
+def test_epsilon_equals_that_of_dp_accounting(micro_rho: int, delta: float) -> None:
     """As one event, as a hundred of a hundredth of it, and by an integral of the privacy loss."""
     from dp_accounting import dp_event  # takes seconds: collecting tests need not wait
     from dp_accounting.pld import privacy_loss_distribution as pld

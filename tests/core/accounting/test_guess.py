@@ -27,7 +27,7 @@ def test_the_success_rate_is_the_hockey_stick_at_epsilon_zero_and_no_more_under_
 
 @pytest.mark.parametrize("delta", [0.0, 0.1])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_randomised_response_that_tells_all_with_probability_delta_reaches_what_is_allowed(
+def test_randomised_response_with_failure_probability_delta_reaches_the_bound(
     epsilon: float, delta: float
 ) -> None:
     truth = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))

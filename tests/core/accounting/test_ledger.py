@@ -32,7 +32,7 @@ class Model:
     """What a ledger means, without chain, entries or reservations kept up to date."""
 
     def __init__(self) -> None:
-        self.prices: dict[str, Cost] = {}
+        self.costs: dict[str, Cost] = {}
         self.charges: dict[tuple[str, int], tuple[str, Cost]] = {}
         self.ended: set[str] = set()
         self.mixed = False
@@ -47,7 +47,7 @@ class Model:
 
     def committed(self) -> Cost:
         """The whole price of a running study, what was charged of an ended one."""
-        parts = [self.spent(s) if s in self.ended else p for s, p in self.prices.items()]
+        parts = [self.spent(s) if s in self.ended else p for s, p in self.costs.items()]
         return sum(parts, NO_COST)
 
 
@@ -74,7 +74,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not (gaussian or lost) and self.budget.gaussian:
             with refused(Code.BUDGET, "admits only Gaussian noise"):
                 reserve(gaussian=gaussian)
-        elif study in self.model.prices:
+        elif study in self.model.costs:
             with refused(Code.CONFLICT, "already"):
                 reserve(gaussian=gaussian)
         elif not (self.model.committed() + cost).fits(self.model.limit(self.budget, gaussian)):
@@ -82,21 +82,21 @@ class LedgerMachine(RuleBasedStateMachine):
                 reserve(gaussian=gaussian)
         else:
             self.append(reserve(gaussian=gaussian))
-            self.model.prices[study] = cost
+            self.model.costs[study] = cost
             self.model.mixed |= not gaussian or not (lost or self.budget.gaussian)
 
     @rule(study=names, round=rounds, query=queries, cost=costs)
     def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
         """Once a round; the same again is nothing, another query is refused."""
         known = self.model.charges.get((study, round))
-        running = study in self.model.prices and study not in self.model.ended
+        running = study in self.model.costs and study not in self.model.ended
         if known is not None:
             if known[0] == query:
                 assert self.ledger.charge(study, round, query, cost, at=2) is None
             else:
                 with refused(Code.PROTOCOL, "another query"):
                     self.ledger.charge(study, round, query, cost, at=2)
-        elif not running or not (self.model.spent(study) + cost).fits(self.model.prices[study]):
+        elif not running or not (self.model.spent(study) + cost).fits(self.model.costs[study]):
             with refused(Code.BUDGET):
                 self.ledger.charge(study, round, query, cost, at=2)
         else:
@@ -105,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(study=names)
     def settle(self, study: str) -> None:
-        running = study in self.model.prices and study not in self.model.ended
+        running = study in self.model.costs and study not in self.model.ended
         entry = self.ledger.settle(study, at=3)
         assert (entry is not None) == running
         self.append(entry)
@@ -123,7 +123,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Spent, committed and per-study sums, and the head of the chain."""
         assert self.ledger.spent == self.model.spent()
         assert self.ledger.committed() == self.model.committed()
-        for study in self.model.prices:
+        for study in self.model.costs:
             assert self.ledger.spent_by_study[study] == self.model.spent(study)
         assert self.ledger.size == len(self.entries)
         assert self.ledger.head == (self.entries[-1].digest if self.entries else GENESIS)

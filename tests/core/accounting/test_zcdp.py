@@ -69,7 +69,7 @@ def test_epsilon_against_the_exact_loss_and_against_renyi(rho: float) -> None:
 
 
 @given(epsilon=epsilons, delta=deltas)
-def test_the_budget_is_the_most_that_keeps_the_promise(epsilon: float, delta: float) -> None:
+def test_the_budget_is_the_largest_within_epsilon_and_delta(epsilon: float, delta: float) -> None:
     if delta_at(1 / MICRO, epsilon) > delta:
         with refused(Code.BAD_STUDY, "raise epsilon"):
             micro_rho_for(epsilon, delta)

@@ -69,7 +69,7 @@ def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_
         assert found.document["result"]["decision"] == found.result.decision
 
 
-def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
+def test_a_matrix_too_wide_to_send_is_never_queried() -> None:
     """And with many times the records expected it asks no more than was foreseen."""
     with mock.patch.object(subject, "WIDE", D - 1):
         found = run(a_during(columns=PIXELS, epsilon=4.0, expected_records=100), 30.0)
@@ -84,7 +84,7 @@ def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
     count=st.integers(-9, 10**5), d=st.sampled_from([2, 9]), k=st.integers(1, 2), centring=st.booleans(),
     way=st.sampled_from(FirstStage),
 )  # fmt: skip
-def test_no_releases_spend_or_ask_more_than_was_foreseen(
+def test_no_releases_exceed_the_predicted_cost_and_rounds(
     seed: int, size: int, count: int, d: int, k: int, centring: bool, way: FirstStage
 ) -> None:
     """Whatever numbers come back, however absurd, and whatever is decided from them."""

@@ -44,7 +44,7 @@ from eigenveil.study.study import Column, Federation, Scaling, Study
 from tests.support import changed_query
 
 D = 4
-MOST_ASKED = 12  # rounds that are fed lies; later ones are of the same kinds
+MOST_ROUNDS = 12  # rounds that are fed lies; later ones are of the same kinds
 LIES = ("nothing", "everywhere", "towards a corner", "all at the centre", "random", "absurd")
 
 
@@ -101,7 +101,7 @@ def test_no_lie_leads_beyond_them(
     session = Session(a_plan(algorithm, scaling))
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
-        while (round_query := session.pending) is not None and round_query.round < MOST_ASKED:
+        while (round_query := session.pending) is not None and round_query.round < MOST_ROUNDS:
             fed(session, round_query, lie(kind, released_length(round_query.query), random))
     assert passed == []
 
@@ -181,7 +181,7 @@ AWAY = (
 @example(slope=AWAY)
 @example(slope=(AWAY[0], frozen([[49]]), frozen([[0]] * 4)))  # 49 (1 / 49) is below 1 in floats
 @given(slope=slopes())
-def test_at_the_floor_a_shortened_record_still_has_a_gradient(
+def test_at_the_floor_a_clipped_record_still_has_a_gradient(
     slope: tuple[IntArray, IntArray, IntArray],
 ) -> None:
     z, a, pull = slope

@@ -43,7 +43,7 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
 
 @pytest.mark.parametrize("radius", [None, 0.9, 1.0])
 @pytest.mark.parametrize("algorithm", FAMILY)
-def test_a_site_foresees_every_kind_of_question_and_its_price(
+def test_rehearsal_predicts_every_kind_of_query_and_its_cost(
     algorithm: Algorithm, radius: float | None
 ) -> None:
     """Of every kind that is asked, a twentieth of what rehearsal shows has to be payable."""

@@ -111,12 +111,12 @@ def check_charged(done: Simulation, algorithm: Algorithm) -> None:
     longest = max(foreseen_by(plan), key=len)
     assert len(paid) <= len(longest)
     if algorithm not in CHOOSE:
-        (round_query, attempts), (predicted, all_turns) = prices(done.queries), prices(longest)
+        (round_query, attempts), (predicted, all_turns) = costs_of(done.queries), costs_of(longest)
         assert round_query == (predicted[: len(round_query)] if algorithm in STOP else predicted)
         assert abs(attempts - all_turns) <= len(longest)  # as much in one step as in many, but for rounding
 
 
-def prices(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
+def costs_of(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
     """Of each question, and of all turns of a refinement together."""
     attempts = [one for one in queries if isinstance(one.query, CrossCovariance)]
     others = [
@@ -166,7 +166,7 @@ def test_the_result_is_defined_and_charged_as_declared(algorithm: Algorithm, del
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_where_there_is_no_record_at_all_nothing_is_asked_or_charged(algorithm: Algorithm) -> None:
+def test_without_any_record_nothing_is_queried_or_charged(algorithm: Algorithm) -> None:
     """Sites without their minimum of records do not answer, and a study without answers ends there."""
     if algorithm is Algorithm.ZERO:
         assert run(algorithm, Case(parts=(NONE,) * 3)).releases == ()

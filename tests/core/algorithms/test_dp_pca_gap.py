@@ -32,7 +32,6 @@ def found(
     radius: float | None = None,
     algorithm: Algorithm = Algorithm.DP_PCA,
 ) -> Estimate:
-    """What is released of them."""
     study = a_study(rows.shape[1], ("a",), epsilon=epsilon, components=k, algorithm=algorithm, radius=radius)
     return simulate(study, {"a": rows}, seed=1).estimate
 
@@ -47,7 +46,7 @@ def found(
         ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction"),
     ],
 )
-def test_a_gap_that_is_not_seen_is_said(variances: list[float], epsilon: float, message: str | None) -> None:
+def test_an_unmeasured_gap_is_warned_of(variances: list[float], epsilon: float, message: str | None) -> None:
     warnings = found(records(variances), epsilon).warnings
     assert len(warnings) == (message is not None)
     assert all(message is not None and message in sentence for sentence in warnings)
@@ -58,9 +57,3 @@ def test_refined_directions_have_the_gap_that_was_measured_before(third: float, 
     rows = records([90.0, 40.0, third, 20.0, 20.0, 20.0])
     result = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
     assert sum("component 2 and the next direction" in one for one in result.warnings) == message
-
-
-def test_where_there_is_no_next_direction_or_no_stated_error_nothing_is_said() -> None:
-    rows = records([40.0, 39.5, 39.0])
-    assert found(rows, WEAK, k=3).warnings == ()
-    assert found(rows, WEAK, radius=0.8).warnings == ()

@@ -41,7 +41,7 @@ def test_the_real_subspace_is_found_to_the_last_bits(k: int, d: int, largest: in
         assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
 
 
-def test_what_cannot_be_told_is_not_guessed() -> None:
+def test_an_ambiguous_span_has_no_real_basis() -> None:
     """Ten directions of eleven large columns: many real hyperplanes have this form."""
     rng = np.random.default_rng(2)
     for _ in range(5):
@@ -49,7 +49,7 @@ def test_what_cannot_be_told_is_not_guessed() -> None:
         assert real_basis(row_echelon_form(rows)) is None
 
 
-def test_whole_bounds_keep_whole_numbers_whole() -> None:
+def test_whole_bounds_map_whole_numbers_exactly() -> None:
     for largest in (1, 2, 3, 100, 1000, 4096):
         lower, upper = whole_bounds(largest)
         assert -lower == upper >= largest

@@ -80,7 +80,7 @@ def test_no_federation_can_be_given_it() -> None:
     with refused(Code.PROTOCOL, "custom:gauss_cov"):  # what sites and a coordinator that resumes read
         plan_from_json(plan_of(gauss_cov).to_json())
     with refused(Code.BAD_STUDY, "algorithm = 'custom:gauss_cov' is unknown"):
-        privacy = "[privacy]\nepsilon = 1.0\ndelta = 1e-6"
+        privacy = "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n[federation]\nsites = ['a']"
         parse_study(f'name = "x"\nalgorithm = "custom:gauss_cov"\ncomponents = 1\n{privacy}')
     with refused(Code.BAD_STUDY, "is unknown"):
         replace(STUDY, algorithm=as_custom_algorithm(gauss_cov))  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_it_may_not_do_is_said_and_not_done(name: str) -> None:
+def test_an_invalid_query_of_a_custom_algorithm_is_refused(name: str) -> None:
     algorithm, code, message = WRONG[name]
     with pytest.raises(RequestError, match=message) as caught:
         simulate(STUDY, RECORDS, algorithm=algorithm)

@@ -49,7 +49,7 @@ UNASKED = {
 
 @pytest.mark.parametrize("algorithm", [*UNASKED, A.ADAPTIVE_COV])
 @pytest.mark.parametrize("neighbours", list(Neighbours))
-def test_about_the_public_middle_no_length_of_a_row_is_asked_for(
+def test_about_the_public_middle_no_row_norms_are_queried(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
     """Every row is shortened to the norm, and the saved price goes to what else is asked."""
@@ -86,9 +86,7 @@ def test_records_that_break_the_norm_move_the_matrix_no_more_than_the_norm_allow
 
 @pytest.mark.parametrize("algorithm", UNASKED)
 @pytest.mark.parametrize("centring", [False, True])
-def test_the_shortest_norm_that_may_be_stated_can_be_asked_about(
-    algorithm: Algorithm, centring: bool
-) -> None:
+def test_the_least_norm_that_may_be_stated_can_be_queried(algorithm: Algorithm, centring: bool) -> None:
     """The session refuses edges that do not rise, or are off the public grid by more than whole numbers."""
     for d in (1, 4):
         for norm in (least_row_radius(d) / S, 0.01, 0.1):
@@ -96,7 +94,7 @@ def test_the_shortest_norm_that_may_be_stated_can_be_asked_about(
 
 
 @pytest.mark.parametrize("centring", [False, True])
-def test_whoever_consents_reads_the_norm_and_who_says_so(centring: bool) -> None:
+def test_an_explanation_states_the_norm_and_its_origin(centring: bool) -> None:
     message = explain(make_plan(a_normed(3, A.GAUSS_COV, centring=centring)))["clip"]
     assert "0.8 in scaled units" in message
     assert "stated by the analyst, not from data" in message

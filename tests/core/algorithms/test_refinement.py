@@ -79,7 +79,7 @@ def test_without_noise_turns_end_at_the_components(m: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.2, 1.0])
-def test_what_a_turn_leaves_is_as_large_as_it_says(noise: float) -> None:
+def test_the_rest_after_a_turn_has_its_stated_size(noise: float) -> None:
     """Entries drawn as they are believed to be, seen with noise: a turn that trusted the noise in full, or
     not at all, would be further off than it says; and one that knew the noise wrongly, too."""
     d, sd, gap, runs = 40, 0.2, 1000.0, 50
@@ -100,7 +100,6 @@ def test_what_a_turn_leaves_is_as_large_as_it_says(noise: float) -> None:
 
 
 def cross(d: int, p: int, k: int) -> CrossQueryBuilder:
-    """No two weights alike."""
     return CrossQueryBuilder(
         centre=frozen(np.zeros(d, dtype=np.int64)),
         basis=basis(d, p),
@@ -109,7 +108,7 @@ def cross(d: int, p: int, k: int) -> CrossQueryBuilder:
     )
 
 
-def said(values: IntArray, sigma: float) -> Release:
+def release_of(values: IntArray, sigma: float) -> Release:
     return Release(
         round=0, query="0" * 64, values=values, sigma=sigma, micro_rho=1, atto_delta=0, present=()
     )  # fmt: skip
@@ -120,7 +119,7 @@ def test_an_answer_without_the_weights_is_the_cross_covariance(d: int, p: int, k
     rows = np.random.default_rng(3).integers(-S // 4, S // 4, (500, d)).astype(np.int16)
     builder = cross(d, p, k)
     query, unit = builder.query(1.0)
-    along, outside, _ = builder.read(said(Site(rows).answer(query), 1.0), unit * len(rows))
+    along, outside, _ = builder.read(release_of(Site(rows).answer(query), 1.0), unit * len(rows))
     z = rows / S
     exact = z.T @ z / len(rows)
     lead, spare = builder.basis[:, :k], builder.basis[:, k:]
@@ -129,13 +128,13 @@ def test_an_answer_without_the_weights_is_the_cross_covariance(d: int, p: int, k
     assert np.allclose(outside, beyond, atol=2e-4)
 
 
-def test_the_noise_of_an_answer_is_as_large_as_it_says() -> None:
+def test_the_noise_of_an_answer_has_its_stated_size() -> None:
     d, p, k, runs, sigma = 8, 5, 2, 400, 1000.0
     round_query, generator = cross(d, p, k), np.random.default_rng(4)
     inside, beyond = np.zeros((k, p - k)), np.zeros(k)
     for _ in range(runs):
         values = frozen(np.rint(generator.normal(scale=sigma, size=d * k)).astype(np.int64))
-        along, outside, sd = round_query.read(said(values, sigma), 1.0)
+        along, outside, sd = round_query.read(release_of(values, sigma), 1.0)
         inside += (along / sd[:, :-1]) ** 2
         beyond += ((outside / sd[:, -1]) ** 2).sum(axis=0)
     assert all(consistent(square, runs) for square in inside.ravel())

@@ -41,7 +41,7 @@ from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
-LOUD = 1e4  # epsilon at which noise is next to nothing
+HIGH_EPSILON = 1e4  # epsilon at which noise is next to nothing
 SPREAD = np.array([0.7, 0.3, 4.0, 15.0])  # of columns whose bounds are 100 apart: unequally generous ones
 MIDDLE = np.array([5.0, -20.0, 10.0, 0.0])
 COLUMNS = tuple(Column(name=f"c{i}", unit="mm", lower=-50.0, upper=50.0) for i in range(4))
@@ -62,7 +62,7 @@ def exact(records: FloatArray, k: int) -> FloatArray:
 
 def a_study(**changes: Any) -> Study:
     values: dict[str, Any] = {
-        "name": "standard", "columns": COLUMNS, "epsilon": LOUD, "delta": 1e-6, "components": 2,
+        "name": "standard", "columns": COLUMNS, "epsilon": HIGH_EPSILON, "delta": 1e-6, "components": 2,
         "algorithm": Algorithm.GAUSS_COV, "federation": Federation(sites=("a",)), "scaling": "standard",
         "max_records": 2**20, "expected_records": 6000,
     }  # fmt: skip
@@ -103,7 +103,7 @@ FEDERATED = [name for name in ALGORITHMS if not (name.properties.exact_rows or n
 
 
 @pytest.mark.parametrize("name", FEDERATED)
-def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan(name: Algorithm) -> None:
+def test_every_algorithm_queries_through_the_frame_within_its_plan(name: Algorithm) -> None:
     alone = name.properties.single_records
     study = a_study(
         epsilon=2.0,
@@ -131,7 +131,7 @@ def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) 
 
 
 @pytest.mark.parametrize("changes", [{"centring": False}, {"radius": PublicNorm(norm=1.0)}])
-def test_what_says_nothing_of_standard_deviations_is_refused(changes: dict[str, Any]) -> None:
+def test_options_without_standard_deviations_are_refused(changes: dict[str, Any]) -> None:
     with refused(Code.BAD_STUDY, '"standard"'):
         a_study(**changes)
 
@@ -212,15 +212,15 @@ def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.Mo
 
 
 @pytest.mark.filterwarnings("ignore:half the distance")
-def test_the_estimators_say_the_same_in_the_columns_own_units() -> None:
+def test_estimators_transform_in_the_columns_own_units() -> None:
     records = correlated()
-    message: dict[str, Any] = {"epsilon": LOUD, "bounds": (-50, 50), "scaling": "standard", "random_state": 0}
-    pca = PrivatePCA(2, algorithm="gauss-cov", **message).fit(records)
+    options: dict[str, Any] = {"epsilon": HIGH_EPSILON, "bounds": (-50, 50), "scaling": "standard"}
+    pca = PrivatePCA(2, algorithm="gauss-cov", random_state=0, **options).fit(records)
     assert np.allclose(pca.scale_, records.std(axis=0), rtol=0.03)
     scores = pca.transform(records)
     assert np.allclose(scores.var(axis=0), pca.explained_variance_, rtol=0.05)
-    whole = PrivatePCA(4, algorithm="gauss-cov", **message).fit(records)
+    whole = PrivatePCA(4, algorithm="gauss-cov", random_state=0, **options).fit(records)
     assert np.allclose(whole.inverse_transform(whole.transform(records)), records, atol=1e-6)
-    found = PrivateCovariance(**message).fit(records)
+    found = PrivateCovariance(random_state=0, **options).fit(records)
     size = np.outer(records.std(axis=0), records.std(axis=0))
     assert np.allclose(found.covariance_ / size, np.corrcoef(records.T), atol=0.06)

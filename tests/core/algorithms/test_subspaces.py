@@ -88,15 +88,6 @@ def test_the_dimension_is_found(k: int) -> None:
     assert sin_angle(basis, found.components) < 1e-12
 
 
-def test_the_reference_needs_few_records() -> None:
-    rows, basis = whole(45, 12, 2)
-    found = run(study(12, 2, REFERENCE), rows).estimate
-    assert sin_angle(basis, found.components) < 1e-12
-    more, basis = whole(400, 12, 2)
-    cut = run(study(12, 2, REFERENCE, max_records=2**20), more).estimate
-    assert sin_angle(basis, cut.components) < 1e-12
-
-
 @pytest.mark.parametrize(("d", "k"), [(6, 1), (12, 2)])
 def test_approx_finds_what_subsamples_agree_on(d: int, k: int) -> None:
     rows, basis = near(12_000, d, k, 3e-4)

@@ -11,7 +11,7 @@ from eigenveil.derived.covariance import NoisedCovariance
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
-from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
+from tests.core.derived.drawn import WITHIN, a_matrix, spread
 from tests.support import refused
 
 
@@ -74,13 +74,6 @@ def test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error() -
             assert abs(np.mean(found) - exact) < abs(np.mean(plain) - exact) / 2
         off = np.sqrt(np.mean((np.array(found) - exact) ** 2))
         assert off < of(matrix).r_squared.errors * (1 + WITHIN)
-
-
-def test_a_regression_on_noise_is_noted_and_its_matrix_repaired() -> None:
-    drowned = of(replace(a_matrix(), noise=a_noise(1.0)))
-    assert "mostly noise" in drowned.notes[0]
-    assert "without a proper covariance" in drowned.notes[1]
-    assert of(a_matrix()).notes == ()
 
 
 def test_an_invalid_regression_is_refused_by_column_name() -> None:

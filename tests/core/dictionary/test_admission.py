@@ -31,9 +31,9 @@ STUDY = a_study(3, SITES)  # columns c0, c1, c2
 shares = st.floats(0, 1)
 
 
-def stated(offered: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
+def stated(offered: tuple[str, ...] | None = None, *, manual: bool = False) -> SiteStatement:
     return SiteStatement(
-        columns=offered, needs_approval=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
+        columns=offered, needs_approval=manual, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
     )
 
 
@@ -128,7 +128,7 @@ def test_every_problem_is_named_at_once_and_an_officer_has_an_hour() -> None:
         check_study(STUDY, directory(sites=sites, columns=("c0", "c1", "c22", "hba1c")))
     with refused(Code.BAD_STUDY, "south does not offer 'c1', 'c2'"):
         check_study(STUDY, directory(sites={"north": None, "south": stated(("c0",))}))
-    slow = {"north": stated(asks=True), "south": None}
+    slow = {"north": stated(manual=True), "south": None}
     with refused(Code.BAD_STUDY, "north", f"{PERSON_SECONDS:.0f}"):
         check_study(STUDY, directory(sites=slow))
     patient = replace(STUDY, federation=Federation(sites=SITES, deadline_seconds=PERSON_SECONDS))

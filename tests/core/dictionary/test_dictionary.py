@@ -172,7 +172,7 @@ def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
 
 
 @given(dictionaries())
-def test_a_digest_covers_all_that_a_dictionary_says(one: Dictionary) -> None:
+def test_a_digest_covers_all_fields_of_a_dictionary(one: Dictionary) -> None:
     first, *rest = one.columns
     others = [
         replace(one, version=one.version % 2**31 + 1),

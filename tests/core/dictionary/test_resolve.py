@@ -14,9 +14,9 @@ from eigenveil.dictionary.study_files import complete, draft_from_fields, new_st
 from eigenveil.errors import Code
 from eigenveil.study.checks import toml_text
 from eigenveil.study.study import Study
-from eigenveil.study.toml import draft_from_toml, parse_study, study_to_toml
+from eigenveil.study.toml import draft_from_toml, parse_study
 from tests.core.dictionary.test_dictionary import SHIPPED
-from tests.support import a_study, refused
+from tests.support import refused
 
 KNOWN = parse_dictionary(SHIPPED)
 USABLE = KNOWN.usable()
@@ -83,14 +83,6 @@ def test_columns_without_names_are_refused(columns: Any) -> None:
         complete(draft_from_toml(toml_text(FRAME | {"columns": columns})), KNOWN)
 
 
-@given(st.integers(1, 4))
-def test_a_complete_study_file_is_left_unchanged(d: int) -> None:
-    text = study_to_toml(a_study(d))
-    draft = draft_from_toml(text)
-    assert (draft.is_complete, draft.text) == (True, text)
-    assert not draft_from_toml(f'dictionary = "clinical"\n{text}').is_complete
-
-
 def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
     for data in (FRAME | {"columns": ["age"]}, FRAME | {"dictionary": "clinical"}):
         with refused(Code.BAD_STUDY, "eigenveil study resolve"):
@@ -114,7 +106,7 @@ def written(columns: tuple[str, ...], **changes: Any) -> Study:
 
 
 @given(chosen, st.floats(1e-3, 10), st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
-def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float, sites: list[str]) -> None:
+def test_a_new_study_file_states_its_choices(names: list[str], epsilon: float, sites: list[str]) -> None:
     study = written(tuple(names), epsilon=epsilon, sites=tuple(sites))
     assert study.columns == tuple(USABLE[name] for name in names)
     assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))

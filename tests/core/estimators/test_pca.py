@@ -134,7 +134,7 @@ def test_a_delta_near_one_over_n_is_warned_about_by_the_noised_count(estimator: 
     assert "3917" not in result
 
 
-def test_a_refusal_does_not_say_how_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_does_not_reveal_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_base, "MAX_RECORDS", 3000)
     with pytest.raises(ValueError, match="at most 3000 records") as caught:
         PrivatePCA(2, bounds=BOUNDS).fit(records(3917))
@@ -156,30 +156,20 @@ def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
 
 
 X = records(50)
-NAN, INFINITE = X.copy(), X.copy()
+NAN = X.copy()
 NAN[3, 1] = np.nan
-INFINITE[3, 1] = np.inf
 REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("missing bounds", {"bounds": None}, X, r"bounds=\(lower, upper\) is required"),
     ("reversed bounds", {"bounds": (1.0, -1.0)}, X, "lower bound 1.0 must be below upper bound -1.0"),
-    ("equal bounds", {"bounds": (1.0, 1.0)}, X, "must be below upper bound"),
     ("infinite bounds", {"bounds": (-np.inf, np.inf)}, X, "bounds must be finite"),
-    ("NaN bounds", {"bounds": (np.nan, 1.0)}, X, "bounds must be finite"),
     ("bounds of another width", {"bounds": ([0.0] * 5, [1.0] * 5)}, X, "each a number or 6 numbers"),
-    ("text as bounds", {"bounds": "ab"}, X, "each a number or 6 numbers"),
-    ("one bound", {"bounds": 3.0}, X, "each a number or 6 numbers"),
     ("missing values", {}, NAN, "contains NaN"),
-    ("infinite values", {}, INFINITE, "contains infinity"),
     ("text", {}, [["a", "b"], ["c", "d"]], "could not convert string"),
     ("k above d", {"n_components": 7}, X, "between 1 and n_features=6"),
-    ("k zero", {"n_components": 0}, X, "between 1 and n_features=6"),
     ("k a fraction above one", {"n_components": 2.5}, X, "must be an integer between 1"),
     ("an unknown share", {"n_components": 0.9, "algorithm": "dp-pca"}, X, "use algorithm gauss-cov"),
     ("a share of all", {"n_components": 1.0}, X, "or a share of the variance between 0 and 1"),
     ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
-    ("epsilon negative", {"epsilon": -1.0}, X, "epsilon must be a finite number above 0"),
-    ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),
-    ("epsilon infinite", {"epsilon": float("inf")}, X, "epsilon must be a finite number above 0"),
     ("epsilon text", {"epsilon": "1"}, X, "epsilon = '1' must be a number"),
     ("delta zero", {"delta": 0.0, "algorithm": "dp-pca"}, X, "cannot run at delta = 0"),
     ("delta one", {"delta": 1.0}, X, "delta must be 0"),

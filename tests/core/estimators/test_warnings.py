@@ -31,7 +31,7 @@ def score(estimator: PrivatePCA, X: FloatArray, y: None = None) -> float:
     return float(np.var(estimator.transform(X)))
 
 
-def said(fit: Callable[[], object]) -> tuple[bool, bool]:
+def warned(fit: Callable[[], object]) -> tuple[bool, bool]:
     """Whether it was warned that a fit spends again, and that something read the records before."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -45,13 +45,13 @@ def searching(jobs: int | None) -> GridSearchCV:
 
 
 def test_each_fit_of_a_search_or_a_cross_validation_warns_that_it_spends_again() -> None:
-    assert said(lambda: searching(None).fit(records())) == (True, False)
-    assert said(lambda: cross_val_score(pca(), records(), scoring=score, cv=2)) == (True, False)
+    assert warned(lambda: searching(None).fit(records())) == (True, False)
+    assert warned(lambda: cross_val_score(pca(), records(), scoring=score, cv=2)) == (True, False)
 
 
 def test_a_single_fit_warns_of_no_repeated_spending() -> None:
-    assert said(lambda: pca().fit(records())) == (False, False)
-    assert said(lambda: PrivateCovariance(bounds=(-1, 1), epsilon=5.0).fit(records())) == (False, False)
+    assert warned(lambda: pca().fit(records())) == (False, False)
+    assert warned(lambda: PrivateCovariance(bounds=(-1, 1), epsilon=5.0).fit(records())) == (False, False)
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -64,13 +64,13 @@ def test_a_step_that_learned_from_the_records_is_named_and_one_that_learns_nothi
     before = (
         (FunctionTransformer(lambda X: X), Normalizer(), "passthrough") if not memory else (Normalizer(),)
     )
-    assert said(lambda: pipe(*before, pca()).fit(records())) == (False, False)
-    assert said(lambda: pipe(pca(), StandardScaler()).fit(records())) == (False, False)
-    assert said(lambda: pipe(StandardScaler(), pca()).fit(records())) == (False, True)
-    assert said(lambda: pipe(StandardScaler(), pca(), Normalizer()).fit(records())) == (False, True)
+    assert warned(lambda: pipe(*before, pca()).fit(records())) == (False, False)
+    assert warned(lambda: pipe(pca(), StandardScaler()).fit(records())) == (False, False)
+    assert warned(lambda: pipe(StandardScaler(), pca()).fit(records())) == (False, True)
+    assert warned(lambda: pipe(StandardScaler(), pca(), Normalizer()).fit(records())) == (False, True)
     arrays = PrivatePCA(1, bounds=(np.full(3, -1.0), np.ones(3)), epsilon=5.0)
-    assert said(lambda: pipe(StandardScaler(), arrays, StandardScaler()).fit(records())) == (False, True)
-    assert said(lambda: pipe(arrays, StandardScaler()).fit(records())) == (False, False)
+    assert warned(lambda: pipe(StandardScaler(), arrays, StandardScaler()).fit(records())) == (False, True)
+    assert warned(lambda: pipe(arrays, StandardScaler()).fit(records())) == (False, False)
 
 
 def test_an_uninspectable_caller_costs_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ SHAPES = list(product((1, 2, 3, 5, 8), (4000, S, 2 * S)))
 Totals = tuple[IntArray, IntArray]  # of two neighbours
 
 
-def spectrum_ask(d: int, radius: int) -> Spectrum:
+def a_spectrum(d: int, radius: int) -> Spectrum:
     return Spectrum(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000)
 
 
@@ -81,7 +81,7 @@ def spectrum_moves(neighbours: Neighbours, shapes: Sequence[tuple[int, int]] = S
     """How the eigenvalues move, for each pair that is tried."""
     found: Moved = []
     for seed, (d, radius) in enumerate(shapes):
-        query = spectrum_ask(d, radius)
+        query = a_spectrum(d, radius)
         values = cache(lambda sums, query=query: covariance.rounded_eigenvalues(query, frozen(sums)))
         pairs = [*moves(query, neighbours, seed, 180), *(axis_pairs(query) if neighbours is REPLACE else ())]
         found += [(query, values(tuple(one)) - values(tuple(other))) for one, other in pairs]
@@ -125,7 +125,6 @@ REACH = 400
 
 
 def laplace(scale: float) -> FloatArray:
-    """Discrete Laplace on -REACH..REACH."""
     p = np.exp(-np.abs(np.arange(-REACH, REACH + 1)) / scale)
     return p / p.sum()
 
@@ -136,7 +135,7 @@ def at_most(scale: float) -> Callable[[IntArray], FloatArray]:
     return lambda x: np.where(x < -REACH, 0.0, cdf[np.clip(x + REACH, 0, 2 * REACH)])
 
 
-def index_law(counts: IntArray, limits: IntArray, scales: tuple[float, float]) -> FloatArray:
+def index_distribution(counts: IntArray, limits: IntArray, scales: tuple[float, float]) -> FloatArray:
     """The probability of every index, exactly up to the tail beyond REACH. Shape: (b,) -> (b + 1,)."""
     w, below = np.arange(-REACH, REACH + 1), at_most(scales[1])
     going = laplace(scales[0])
@@ -151,7 +150,7 @@ def index_law(counts: IntArray, limits: IntArray, scales: tuple[float, float]) -
 def loss(neighbours: tuple[list[int], list[int]], scales: tuple[float, float]) -> float:
     """The largest log ratio of probabilities between two vectors of counts, either way."""
     limits = np.full(len(neighbours[0]), 5)
-    one, other = (index_law(np.array(counts), limits, scales) for counts in neighbours)
+    one, other = (index_distribution(np.array(counts), limits, scales) for counts in neighbours)
     return float(np.abs(np.log(one / other)).max())
 
 
@@ -183,7 +182,7 @@ BOTH_WAYS = [
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_no_index_tells_more_than_epsilon(epsilon: float) -> None:
+def test_no_index_reveals_more_than_epsilon(epsilon: float) -> None:
     assert max(loss(pair, scales(epsilon)) for pair in MONOTONE) <= epsilon
     assert scales(epsilon, REPLACE) == scales(epsilon)
 
@@ -207,8 +206,6 @@ def test_the_first_edge_with_few_beyond_is_released() -> None:
 
 
 class OneSided(OsNoise):
-    """Noise on the limit alone."""
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
 

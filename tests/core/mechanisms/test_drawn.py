@@ -58,18 +58,15 @@ from tests.core.specification import COUNTS, Noise, Setting, Turn, real
 from tests.support import a_plan
 
 
-def laws(name: str) -> list[NoiseDistribution]:
-    return [
-        NoiseDistribution.GAUSSIAN,
-        NoiseDistribution.LAPLACE,
-        *([NoiseDistribution.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
-    ]
+def distributions_of(name: str) -> list[NoiseDistribution]:
+    counts = NAMES[type(QUERIES[name])] in COUNTS
+    return [one for one in NoiseDistribution if counts or one is not NoiseDistribution.STABILITY]
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
+def test_a_sum_gets_the_noise_of_its_table_in_every_distribution(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
-    for distribution, (plan, s) in product(laws(name), settings(10**12)):
+    for distribution, (plan, s) in product(distributions_of(name), settings(10**12)):
         noise, round_query = Recorder(), query_of(plan, SUMS[name], s, distribution)
         message = released(plan, round_query, noise)
         assert drew(noise, *spec.added(kind, round_query.query, distribution.value, s)), (distribution, s)
@@ -77,8 +74,10 @@ def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
         assert data_independent_noise(round_query.priced, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
-@pytest.mark.parametrize("name", [name for name in SUMS if NoiseDistribution.STABILITY in laws(name)])
-def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in SUMS if NoiseDistribution.STABILITY in distributions_of(name)]
+)
+def test_a_stability_histogram_releases_counts_from_its_threshold_on(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for plan, s in settings(*DELTAS):
         round_query = query_of(plan, SUMS[name], s, NoiseDistribution.STABILITY)
@@ -106,7 +105,7 @@ def with_slots(name: str, slots: int) -> Query:
 
 
 @pytest.mark.parametrize("name", ["span-votes", "cell-votes"])
-def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> None:
+def test_a_fingerprint_is_released_from_its_threshold_of_votes_on(name: str) -> None:
     for plan, s in settings(*DELTAS):
         if s.micro_rho < 1000:
             continue  # thresholds beyond the slots there are
@@ -141,7 +140,7 @@ def stops_at() -> Fraction:
         middle, noise = (low + high) / 2, Recorder()
         noise.uniforms = [0.0, middle, 0.0, 0.0]
         released(plan, query_of(plan, with_slots("rank-votes", 2), s), noise)
-        low, high = (middle, high) if noise.asked == 1 else (low, middle)
+        low, high = (middle, high) if noise.uniform_calls == 1 else (low, middle)
     return Fraction(low).limit_denominator(10**6)
 
 
@@ -216,7 +215,7 @@ def test_a_preimage_draws_nothing() -> None:
     for plan, s in settings():
         noise = Recorder()
         released(plan, query_of(plan, QUERIES["preimage"], s), noise)
-        assert (noise.blocks, noise.asked) == ([], 0)
+        assert (noise.blocks, noise.uniform_calls) == ([], 0)
 
 
 # ---- turned subspaces
@@ -260,7 +259,6 @@ def test_smooth_cauchy_noise_has_its_secret_scale(
     drawn: list[tuple[int, int]] = []
 
     def zeros(count: int, scale: int, noise: object) -> list[int]:
-        """No noise."""
         drawn.append((count, scale))
         return [0] * count
 
@@ -310,7 +308,7 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
-def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
+def test_queries_of_an_algorithm_are_drawn_at_the_cost_of_its_plan(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
     adds, orders = neighbours is Neighbours.ADD_REMOVE, algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
@@ -335,7 +333,7 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name: str) -> None:
+def test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass(name: str) -> None:
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))

@@ -102,7 +102,7 @@ def gaussian_worst(d: int, k: int, epsilon: float, delta: float) -> float:
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-2])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0, 60.0, 500.0])
-def test_gaussian_noise_of_secret_scale_keeps_its_delta(epsilon: float, delta: float) -> None:
+def test_gaussian_noise_of_secret_scale_is_within_its_delta(epsilon: float, delta: float) -> None:
     assert max(gaussian_worst(d, k, epsilon, delta) for d, k in ((2, 1), (5, 2), (30, 3))) <= 1
 
 
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
 # ------------------------------------------------------------------ the turn on the right
 
 
-def test_a_turn_has_the_haar_law_from_either_side() -> None:
+def test_a_turn_has_the_haar_distribution_from_either_side() -> None:
     """Entries of a Haar matrix with k = 3 are uniform on [-1, 1], also after a fixed turn."""
     noise, fixed = OsNoise(), np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     attempts = np.array([haar(3, noise) for _ in range(6000)])
@@ -237,7 +237,7 @@ def delta_after_a_test(
 @pytest.mark.parametrize(
     ("gap", "other"), [(30.0, 29.0), (29.0, 30.0), (5.0, 4.0), (4.0, 5.0), (200.0, 199.0)]
 )
-def test_a_test_and_what_it_releases_keep_their_delta_together(gap: float, other: float) -> None:
+def test_a_gap_test_and_its_release_stay_within_one_delta(gap: float, other: float) -> None:
     for epsilon, delta in ((1.0, 1e-6), (4.0, 1e-3)):
         assert delta_after_a_test(gap, other, epsilon, delta) <= delta
 
@@ -251,7 +251,6 @@ def asking(query: Subspace, epsilon: float, delta: float) -> PricedQuery:
 
 
 def released(priced: PricedQuery, query: Subspace, total: IntArray, noise: NoiseSource) -> list[int]:
-    """The values of a release."""
     found: list[int] = smooth_sensitivity.release_subspace(
         priced, query, total, a_study(), noise
     ).values.tolist()

@@ -64,15 +64,13 @@ def fits(found: FloatArray, exponents: FloatArray) -> bool:
 
 
 @pytest.mark.parametrize("exponents", [EXPONENTS, np.zeros(3), np.array([0.0, 30.0, 30.0])])
-def test_directions_have_the_bingham_law(exponents: FloatArray) -> None:
+def test_directions_have_the_bingham_distribution(exponents: FloatArray) -> None:
     found = sample(exponents)
     assert np.allclose((found**2).sum(axis=1), 1)
     assert fits(found, exponents)
 
 
 class Counting(SeededNoise):
-    """Counts what is drawn."""
-
     drawn = 0
 
     def uniform(self, count: int) -> FloatArray:

@@ -34,7 +34,7 @@ from eigenveil.protocol.query_limits import MAX_NOISE_SCALE
 from tests.core.noise import inversion
 from tests.core.noise.inversion import Given, Tail, boundary, draws, fixed
 
-LAWS: dict[str, tuple[Quantile, Tail]] = {
+DISTRIBUTIONS: dict[str, tuple[Quantile, Tail]] = {
     "gaussian": (GAUSSIAN, inversion.gaussian),
     "laplace": (LAPLACE, inversion.laplace),
 }
@@ -42,7 +42,7 @@ SCALES = [0.3, 1.0, 3.0, 1e3, 2.0**20, 2.0**32, 2.0**40]
 ONES = 2**63 - 1
 MORE = 4  # words that one value may append in a test
 
-both = pytest.mark.parametrize("distribution", LAWS)
+both = pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 
 
 def hard_tails(tail: Tail, scale: float) -> list[int]:
@@ -55,7 +55,7 @@ def hard_tails(tail: Tail, scale: float) -> list[int]:
 
 def same(distribution: str, scale: float, first: list[int], after: list[int]) -> bool:
     """Whether product and reference turn the same words into the same bytes, and read as many of them."""
-    quantile, tail = LAWS[distribution]
+    quantile, tail = DISTRIBUTIONS[distribution]
     ours, theirs = Given([*first, *after]), Given([*first, *after])
     drawn = integers(quantile, scale, len(first), ours)
     wanted = draws(tail, scale, len(first), theirs)
@@ -65,7 +65,7 @@ def same(distribution: str, scale: float, first: list[int], after: list[int]) ->
 @both
 @pytest.mark.parametrize("scale", [*SCALES, MAX_NOISE_SCALE])
 def test_fixed_bytes_give_the_bytes_of_the_reference(distribution: str, scale: float) -> None:
-    hard = [2 * m + sign for m in hard_tails(LAWS[distribution][1], scale) for sign in (0, 1)]
+    hard = [2 * m + sign for m in hard_tails(DISTRIBUTIONS[distribution][1], scale) for sign in (0, 1)]
     words = hard + fixed(f"{distribution} {scale}", 80)
     assert same(distribution, scale, words, fixed("appended", MORE * len(words)))
 
@@ -90,7 +90,7 @@ def test_a_boundary_within_the_first_word_is_settled_by_as_many_more_as_it_takes
     distribution: str, scale: float
 ) -> None:
     """Words that are the boundary's own bits, but for the last: one less is k, one more is k - 1."""
-    quantile, tail = LAWS[distribution]
+    quantile, tail = DISTRIBUTIONS[distribution]
     k = max(1, round(scale))
     for words in (2, 3):
         exact = boundary(tail, scale, k, 64 * words)
@@ -105,7 +105,7 @@ def test_a_boundary_within_the_first_word_is_settled_by_as_many_more_as_it_takes
 @both
 def test_pieces_are_drawn_one_after_the_other_from_one_stream(distribution: str) -> None:
     """And words are appended behind the first words of their own piece."""
-    quantile, tail = LAWS[distribution]
+    quantile, tail = DISTRIBUTIONS[distribution]
     straddling = 2 * boundary(tail, 5.0, 4)
     first = fixed("piece", AT_ONCE + 1)
     first[7] = straddling
@@ -135,16 +135,16 @@ def wrong(quantile: Quantile, scale: float, words: WordArray) -> int:
 
 
 @both
-def test_floats_are_sure_of_nothing_that_balls_say_otherwise(distribution: str) -> None:
+def test_floats_settle_no_integer_against_interval_arithmetic(distribution: str) -> None:
     """So loud that most values are near a boundary by the bound."""
-    assert wrong(LAWS[distribution][0], 2.0**46, words_for_floats(100)) == 0
+    assert wrong(DISTRIBUTIONS[distribution][0], 2.0**46, words_for_floats(100)) == 0
 
 
 @both
 def test_what_the_shift_is_off_by_leaves_as_much_in_doubt(distribution: str) -> None:
     """A shift that is known to 20 bits alone, next to boundaries and elsewhere: the same integers."""
-    words = [2 * m for m in hard_tails(LAWS[distribution][1], 1e3)] + fixed("coarse", 80)
-    moved, off = float_shift(LAWS[distribution][0], 1e3)
+    words = [2 * m for m in hard_tails(DISTRIBUTIONS[distribution][1], 1e3)] + fixed("coarse", 80)
+    moved, off = float_shift(DISTRIBUTIONS[distribution][0], 1e3)
     for by in (2.0**-20, -(2.0**-20)):
         with mock.patch.object(sampler, "float_shift", return_value=(moved + by, off + 2.0**-20)):
             assert same(distribution, 1e3, words, fixed("appended", MORE * len(words)))
@@ -181,7 +181,7 @@ def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(
     distribution: str, degree: int
 ) -> None:
     """Of polynomials of a lower degree, too: there the remainder is all that counts."""
-    quantile = LAWS[distribution][0]
+    quantile = DISTRIBUTIONS[distribution][0]
     with mock.patch.object(tables, "DEGREE", degree):
         assert 0.8 < furthest(quantile, tables._build(quantile), 1000.0) <= 1
 
@@ -189,15 +189,15 @@ def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(
 @both
 def test_every_value_is_in_doubt_where_integers_are_finer_than_floats(distribution: str) -> None:
     words = np.array(fixed("loudest", 2000), dtype=np.uint64)
-    assert doubted(LAWS[distribution][0], MAX_NOISE_SCALE, words)[1].size == words.size
+    assert doubted(DISTRIBUTIONS[distribution][0], MAX_NOISE_SCALE, words)[1].size == words.size
 
 
 @both
 def test_what_lies_beyond_64_bits_becomes_the_largest(distribution: str) -> None:
     """A tail below 2^-12000: only with bits that never come."""
     with ctx.workprec(128):
-        assert magnitude(LAWS[distribution][0], MAX_NOISE_SCALE, 1, 12_000) == 2**63 - 1
-        quieter = magnitude(LAWS[distribution][0], MAX_NOISE_SCALE / 2**8, 1, 12_000)
+        assert magnitude(DISTRIBUTIONS[distribution][0], MAX_NOISE_SCALE, 1, 12_000) == 2**63 - 1
+        quieter = magnitude(DISTRIBUTIONS[distribution][0], MAX_NOISE_SCALE / 2**8, 1, 12_000)
     assert quieter is not None
     assert quieter < 2**63 - 1
 
@@ -210,7 +210,7 @@ def test_it_is_written_with_its_sign() -> None:
 @both
 @pytest.mark.parametrize("scale", [1e-300, 1e-3])
 def test_next_to_no_noise_is_none(distribution: str, scale: float) -> None:
-    assert not integers(LAWS[distribution][0], scale, 300, Given(fixed("quiet", 300))).any()
+    assert not integers(DISTRIBUTIONS[distribution][0], scale, 300, Given(fixed("quiet", 300))).any()
 
 
 class Lowered:
@@ -230,18 +230,18 @@ def test_a_precision_lowered_meanwhile_reads_words_but_decides_nothing(distribut
     for word in fixed("lowered", 40):
         stream, wanted = (
             Given(fixed("more", 9)),
-            draw_exactly(LAWS[distribution][0], 2.0**32, word, Given([])),
+            draw_exactly(DISTRIBUTIONS[distribution][0], 2.0**32, word, Given([])),
         )
         with mock.patch.object(sampler, "ctx", Lowered(20)):
-            assert draw_exactly(LAWS[distribution][0], 2.0**32, word, stream) == wanted
+            assert draw_exactly(DISTRIBUTIONS[distribution][0], 2.0**32, word, stream) == wanted
         assert stream.read == 1
         with mock.patch.object(sampler, "ctx", Lowered(20)):
-            assert integers(LAWS[distribution][0], 2.0**32, 1, Given([word])).tolist() == [wanted]
+            assert integers(DISTRIBUTIONS[distribution][0], 2.0**32, 1, Given([word])).tolist() == [wanted]
 
 
 @both
 def test_a_table_of_a_lowered_precision_is_built_again(distribution: str) -> None:
-    quantile, lowered = LAWS[distribution][0], Lowered(30)
+    quantile, lowered = DISTRIBUTIONS[distribution][0], Lowered(30)
     with mock.patch.object(tables, "ctx", lowered):
         built = table.__wrapped__(quantile)
     assert lowered.calls == 2
@@ -253,7 +253,7 @@ def test_threads_that_draw_at_once_draw_what_each_draws_alone(distribution: str)
     """The precision is theirs in common, and switching as often as this lets each set it for the others."""
 
     def drawn(name: str) -> list[int]:
-        return integers(LAWS[distribution][0], 2.0**46, 300, Given(fixed(name, 900))).tolist()
+        return integers(DISTRIBUTIONS[distribution][0], 2.0**46, 300, Given(fixed(name, 900))).tolist()
 
     names, before = ["a", "b", "c", "d"], sys.getswitchinterval()
     wanted = [drawn(name) for name in names]

@@ -56,7 +56,7 @@ def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
 @pytest.mark.parametrize(
     ("d", "n", "epsilon", "k"), [(15, 566, 0.5, 3), (30, 569, 1.0, 3), (65, 1700, 0.5, 5)]
 )
-def test_too_many_components_are_told_how_many_would_do(d: int, n: int, epsilon: float, k: int) -> None:
+def test_too_many_components_are_refused_with_a_usable_number(d: int, n: int, epsilon: float, k: int) -> None:
     study = an_auto(d, components=k, expected_records=n, epsilon=epsilon)
     (sentence,) = noise_warnings(study)
     message = re.search(r"components = (\d+) would be usable", sentence)
@@ -101,7 +101,7 @@ def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.05])
-def test_an_epsilon_too_small_to_ask_with_is_named_with_one_that_is_enough(epsilon: float) -> None:
+def test_an_epsilon_too_small_to_query_is_named_with_a_sufficient_one(epsilon: float) -> None:
     study, assumed_spectrum = (
         an_auto(10, components=2, expected_records=4000, epsilon=epsilon),
         default_spectrum(10, 2),

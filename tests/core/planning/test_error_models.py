@@ -33,7 +33,6 @@ STEEP = [4.0, 2.0, 1.0, 0.5, 0.3, 0.2]
 
 
 def a_study(d: int = 12, **changes: Any) -> Study:
-    """One site, bounds of 1."""
     columns = tuple(a_column(f"x{i}", -1.0, 1.0) for i in range(d))
     values: dict[str, Any] = {"columns": columns, "expected_records": 5000} | changes
     return any_study(sites=("all",), **values)
@@ -55,7 +54,7 @@ def drawn(assumed_spectrum: AssumedSpectrum, n: int, generator: np.random.Genera
     return np.clip(rows / np.abs(rows).max(), -1, 1)
 
 
-def test_every_algorithm_has_a_law_or_is_known_not_to() -> None:
+def test_every_algorithm_has_an_error_model_or_is_listed_without() -> None:
     assert set(ALGORITHMS) - set(ERROR_MODELS) <= UNPREDICTED
     assert not set(ERROR_MODELS) & UNPREDICTED
 
@@ -92,7 +91,7 @@ def test_errors_fall_with_records_and_epsilon_and_grow_with_promises(algorithm: 
 
 @pytest.mark.parametrize("algorithm", list(ERROR_MODELS))
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 4), (5, 4), (50, 40)])
-def test_no_shape_breaks_a_law(algorithm: Algorithm, d: int, k: int) -> None:
+def test_no_shape_breaks_an_error_model(algorithm: Algorithm, d: int, k: int) -> None:
     if algorithm in (Algorithm.SUBSPACE_REFERENCE, Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX):
         k = min(k, 4)
     shapes: list[list[float]] = [[1.0] * d, [1.0] + [0.0] * (d - 1), [0.5**i for i in range(d)]]
@@ -140,7 +139,7 @@ def test_predictions_hold_in_simulation(algorithm: Algorithm, k: int, changes: d
     assert 1 / 1.6 < statistics.median(sines) / raw(study, assumed_spectrum) < 1.6
 
 
-def test_without_a_gap_the_prediction_says_that_it_is_rough() -> None:
+def test_a_prediction_without_a_gap_is_not_clear() -> None:
     assert clear(a_study(components=1), stated_spectrum(STEEP, 12, 1))
     assert not clear(a_study(components=1), stated_spectrum([1.0], 12, 1))
     assert clear(a_study(components=12), stated_spectrum([1.0], 12, 12))

@@ -29,7 +29,7 @@ from tests.support import refused
 
 NOW = datetime.now(UTC)
 OLD, NEW, THIRD = Authority(), Authority(), Authority()
-HELD = OLD.trusting()
+PINNED = OLD.trusting()
 NEXT = OLD.trusting(NEW.listed, version=2)
 
 
@@ -43,10 +43,10 @@ def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_h
     three = unchanged(NEW.trusting(version=3), expires=past, release_key=OLD.release_public)
     four = NEW.trusting(THIRD.listed, version=4)
     chain = [signed(two, OLD), signed(three, OLD, NEW), signed(four, NEW)]
-    assert update_authorities(HELD, chain, NOW) == four
-    assert update_authorities(HELD, [], NOW) == HELD
+    assert update_authorities(PINNED, chain, NOW) == four
+    assert update_authorities(PINNED, [], NOW) == PINNED
     with refused(Code.IDENTITY, "expired on"):
-        update_authorities(HELD, chain[:2], NOW)
+        update_authorities(PINNED, chain[:2], NOW)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_h
     [
         ("nobody signed it", [signed(NEXT)]),
         ("only those whom it adds signed it", [signed(NEXT, NEW)]),
-        ("an earlier list is sent again", [signed(HELD, OLD)]),
+        ("an earlier list is sent again", [signed(PINNED, OLD)]),
         ("one in between is left out", [signed(unchanged(NEXT, version=3), OLD)]),
         ("it is another federation's", [signed(unchanged(NEXT, federation="elsewhere"), OLD)]),
         ("it is its own successor", [signed(NEXT, OLD), signed(NEXT, OLD)]),
@@ -70,7 +70,7 @@ def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_h
 )  # fmt: skip
 def test_a_list_that_does_not_follow_is_refused(what: str, sent: list[SignedAuthorityList]) -> None:
     with pytest.raises(PeerError) as caught:
-        update_authorities(HELD, sent, NOW)
+        update_authorities(PINNED, sent, NOW)
     assert caught.value.code is Code.IDENTITY, what
 
 
@@ -89,7 +89,7 @@ def test_the_threshold_of_the_pinned_list_decides_how_many_must_sign() -> None:
 
 def test_an_authority_that_only_issues_cannot_sign_a_list() -> None:
     root = replace(OLD.listed, issues=False)
-    stored = unchanged(HELD, authorities=(root, replace(NEW.listed, signs=False)))
+    stored = unchanged(PINNED, authorities=(root, replace(NEW.listed, signs=False)))
     following = unchanged(stored, version=2)
     with refused(Code.IDENTITY, "too few"):
         update_authorities(stored, [signed(following, NEW)], NOW)

@@ -20,7 +20,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Extraction
 from tests.support import a_plan, refused
 
-PARTS, PRICE = 4, 100
+PARTS, COST = 4, 100
 Script = list[Callable[[Plan], PricedQuery]]
 
 
@@ -34,7 +34,7 @@ def gradient(part: Batch | None = None) -> Gradient:
     return Gradient(spec=field, radius=2**20, batch=part)
 
 
-def about(first: int, index: int, charge: int = PRICE, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
+def about(first: int, index: int, charge: int = COST, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
     """Part `index` of the pass that began in round `first`."""
 
     def priced(plan: Plan) -> PricedQuery:
@@ -44,7 +44,7 @@ def about(first: int, index: int, charge: int = PRICE, parts: int = PARTS) -> Ca
     return priced
 
 
-def whole(charge: int = PRICE) -> Callable[[Plan], PricedQuery]:
+def whole(charge: int = COST) -> Callable[[Plan], PricedQuery]:
     return lambda plan: PricedQuery(query=gradient(), micro_rho=charge)
 
 
@@ -68,13 +68,13 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_a_pass_is_charged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert play([about(0, i) for i in range(PARTS)], monkeypatch) == PRICE
-    assert play([whole(), about(1, 0), about(1, 1, 40), about(3, 0), about(3, 1)], monkeypatch) == 3 * PRICE
+    assert play([about(0, i) for i in range(PARTS)], monkeypatch) == COST
+    assert play([whole(), about(1, 0), about(1, 1, 40), about(3, 0), about(3, 1)], monkeypatch) == 3 * COST
 
 
 BROKEN: dict[str, tuple[Script, Code]] = {
     "its pass never began": ([whole(), about(0, 1)], Code.BUDGET),
-    "it costs more than was paid": ([about(0, 0), about(0, 1, PRICE + 1)], Code.BUDGET),
+    "it costs more than was paid": ([about(0, 0), about(0, 1, COST + 1)], Code.BUDGET),
     "another number of parts": ([about(0, 0, parts=PARTS + 1)], Code.BAD_STUDY),
     "the wrong round": ([about(0, 0), about(0, 2)], Code.OVERFLOW),
     "a pass in the middle of which it says it began": ([about(0, 0), about(0, 1), about(1, 1)], Code.BUDGET),

@@ -25,7 +25,7 @@ def written(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("more", [1, 10**6])
-def test_a_plan_that_promises_more_than_it_keeps_is_refused(more: int) -> None:
+def test_a_plan_with_a_cost_beyond_its_epsilon_is_refused(more: int) -> None:
     plan = a_plan()
     with refused(Code.BAD_STUDY, str(plan.micro_rho)):
         plan_from_json(written(micro_rho=plan.micro_rho + more))
@@ -74,7 +74,7 @@ def test_a_plan_with_an_invalid_field_is_refused(changes: dict[str, Any], code: 
 
 
 GOOD = written()
-SAID = f'"version":{PLAN_VERSION}'.encode()
+VERSION_FIELD = f'"version":{PLAN_VERSION}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ SAID = f'"version":{PLAN_VERSION}'.encode()
         json.dumps(dict(reversed(json.loads(GOOD).items()))).encode(),
         GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
         GOOD.replace(b'"lower":0', b'"lower":-0', 1),
-        GOOD.replace(SAID, SAID + b"," + SAID, 1),
+        GOOD.replace(VERSION_FIELD, VERSION_FIELD + b"," + VERSION_FIELD, 1),
         re.sub(rb'("revision":\d+)', rb"\1.0", GOOD),
-        GOOD.replace(SAID, SAID + b',"zzz":1', 1),
+        GOOD.replace(VERSION_FIELD, VERSION_FIELD + b',"zzz":1', 1),
         GOOD.replace(b"tiny", b"tin\\u0079", 1),
     ],
 )

@@ -157,7 +157,6 @@ def count_cases() -> list[Case]:
 
 
 def one_direction(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
-    """A random direction, without pull."""
     rng = np.random.default_rng(seed)
     return GradientSpec(
         centre=rng.integers(-S // 4, S // 4, d),

@@ -87,15 +87,15 @@ def test_what_is_taken_off_a_row_is_rounded_before() -> None:
 
 
 @st.composite
-def shortened(draw: st.DrawFn) -> tuple[IntArray, IntArray]:
+def clipped_parts(draw: st.DrawFn) -> tuple[IntArray, IntArray]:
     d, k = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     most = rest_norm_limit(d) ** 2 // d
     b = draw(arrays(np.int64, (1, d), elements=st.integers(-math.isqrt(most), math.isqrt(most))))
     return b, draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30)))
 
 
-@given(shortened())
-def test_at_the_floor_a_shortened_record_still_has_a_coefficient(parts: tuple[IntArray, IntArray]) -> None:
+@given(clipped_parts())
+def test_at_the_floor_a_clipped_record_still_has_a_coefficient(parts: tuple[IntArray, IntArray]) -> None:
     b, a = parts
     norm2 = (b * b).sum(axis=1)
     radius = least_cross_radius(b.size, a.size)
@@ -154,7 +154,7 @@ def steered(matrix: IntArray) -> Query | None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_whatever_a_coordinator_lies_nobody_with_a_part_is_left_out(lie: str) -> None:
+def test_no_forged_release_excludes_a_record_with_a_part(lie: str) -> None:
     """A matrix that says what it wants turns the directions to a person. All others count all the same."""
     query = steered(LIES[lie])
     assert isinstance(query, CrossCovariance)

@@ -24,7 +24,7 @@ from tests.core.mechanisms.test_leading_subspace import bounds_of
 a_turning = cache(lambda neighbours, d=5, k=2: bounds_of(d, k, neighbours))
 
 
-def apart(left: FloatArray, right: FloatArray) -> float:
+def subspace_gap(left: FloatArray, right: FloatArray) -> float:
     """min over right rotations of ||left - right Q||_F (Procrustes)."""
     cosines = np.linalg.svd(left.T @ right, compute_uv=False)
     return math.sqrt(max(0.0, 2 * (left.shape[1] - float(cosines.sum()))))
@@ -74,7 +74,7 @@ def test_no_neighbour_turns_it_or_moves_the_gap_beyond_the_claim(neighbours: Nei
             after, before = before + np.outer(other, other), after
         (old, old_gap), (new, new_gap) = decomposed(before, k), decomposed(after, k)
         assert abs(new_gap - old_gap) <= bounds.step + 1e-9
-        moved = apart(old, new)
+        moved = subspace_gap(old, new)
         for gap in (old_gap, new_gap):
             assert moved <= bounds.local(gap) + 1e-7
             nearest = max(nearest, moved / bounds.local(gap)) if gap > 30 else nearest

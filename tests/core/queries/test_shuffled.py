@@ -80,7 +80,7 @@ def test_an_epsilon_that_no_order_reaches_is_refused_in_words() -> None:
         local_micro_rho(1000.0, 1e-6, 200)
 
 
-def test_outside_its_range_the_theorem_says_nothing() -> None:
+def test_outside_the_range_of_the_theorem_amplification_is_refused() -> None:
     with refused(Code.BAD_STUDY, "got 5"):
         amplified_epsilon(0.5, 1e-6, 5)
     with refused(Code.BAD_STUDY, "got 1000"):
@@ -92,7 +92,7 @@ def test_outside_its_range_the_theorem_says_nothing() -> None:
 # --- the order
 
 
-def test_the_order_is_a_permutation_that_only_the_secret_tells() -> None:
+def test_the_order_is_a_permutation_by_the_secret() -> None:
     order = shuffle_slots(50, 50, KEY, SECRET)
     assert sorted(order.tolist()) == list(range(50))
     assert order.tolist() == shuffle_slots(50, 50, KEY, SECRET).tolist()
@@ -130,7 +130,7 @@ def plain(query: ShuffledRecord) -> Gradient:
 # --- the noise
 
 
-def test_no_two_records_are_further_apart_than_declared() -> None:
+def test_no_two_records_differ_by_more_than_declared() -> None:
     cases = []
     for seed, radius in enumerate((7, 2**13, 2**24, 2**29)):
         query = a_slot(0, 1, radius)
@@ -169,7 +169,7 @@ def a_shuffled_study(**changes: object) -> Study:
     return a_study(3, **(values | changes))  # type: ignore[arg-type]
 
 
-def test_what_cannot_run_in_a_secret_order_is_refused_before_anything_is_asked() -> None:
+def test_a_study_that_cannot_run_in_a_secret_order_is_refused_at_planning() -> None:
     for changes, words in (
         ({"neighbours": Neighbours.ADD_REMOVE}, ("replace-one",)),
         ({"expected_records": 100, "delta": 1e-6}, ("n = 100",)),

@@ -31,15 +31,11 @@ from eigenveil.queries.papers.single_pass import VOTE_LIMIT
 from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.core.queries.cases import boxed_cases, coordinate_cases, one_direction
+from tests.core.queries.cases import one_direction
 from tests.core.records import hostile_rows
 from tests.support import DIGEST, a_field, random_rows, refused
 
-PAIRS = 10_000
 PARTS = 5
-
-
-KINDS = {"coordinates": coordinate_cases, "coordinate-clipped-sum": boxed_cases}
 
 
 def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> EigenvalueVotes:
@@ -68,7 +64,7 @@ def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() 
         assert most[neighbours] == (query.l1(neighbours), query.l2_squared(neighbours))
 
 
-def test_votes_are_what_their_definition_says() -> None:
+def test_votes_follow_their_definition() -> None:
     """One subset, worked out in plain Python: Rayleigh quotients of the pairs' differences."""
     query = a_vote(3, 1)
     rows = random_rows(40, 3)
@@ -142,7 +138,7 @@ def test_one_record_more_changes_one_part_wherever_it_stands(kind: str) -> None:
     assert touched(questions()[kind]) == 1
 
 
-def test_parts_are_disjoint_and_together_are_all() -> None:
+def test_batches_are_disjoint_and_add_up_to_the_whole() -> None:
     rows = np.repeat(random_rows(60, 2), 4, axis=0)
     for kind in ("gradient", "gradient-norms", "coordinates", "coordinate-clipped-sum"):
         query = questions()[kind]
@@ -186,6 +182,6 @@ REFUSED: dict[str, Callable[[GradientSpec], GradientQuery]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_question_may_say_is_refused(name: str) -> None:
+def test_an_invalid_parameter_of_a_query_is_refused(name: str) -> None:
     with refused(Code.OVERFLOW):
         REFUSED[name](one_direction(2))

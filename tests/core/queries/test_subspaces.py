@@ -55,10 +55,10 @@ def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name:
     answer = Site(data).answer(query)
     assert answer.shape == (query.length,)
     assert (Site(data[::-1].copy()).answer(query) == answer).all()
-    validate(a_query(query), said(query, answer), range(101))
+    validate(a_query(query), contribution(query, answer), range(101))
 
 
-def said(query: SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
+def contribution(query: SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
     round_query = a_query(query)
     return Contribution(plan_digest=DIGEST, round=0, query=round_query.digest, site=site, values=values)
 
@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
 def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int], list[int]]) -> None:
     query = QUERIES[name]
     with refused(Code.BAD_CONTRIBUTION, "anna"):
-        validate(a_query(query), said(query, frozen(values(query.length))), range(101))
+        validate(a_query(query), contribution(query, frozen(values(query.length))), range(101))
 
 
 MALFORMED: list[Callable[[], object]] = [
@@ -126,7 +126,7 @@ def test_another_number_of_columns_is_refused() -> None:
         Site(np.zeros((3, 5), dtype=np.int16)).answer(QUERIES["span-votes"])
 
 
-def test_a_fingerprint_tells_vectors_apart_by_length_and_value() -> None:
+def test_fingerprints_of_vectors_differ_by_length_and_value() -> None:
     marks = [fingerprint(frozen(v)).tolist() for v in ([], [0], [0, 0], [1], [-1], [1, 0])]
     assert len({tuple(mark) for mark in marks}) == len(marks)
     assert all(len(mark) == 4 and any(mark) for mark in marks)

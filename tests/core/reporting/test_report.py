@@ -155,13 +155,6 @@ def test_rules_that_sites_had_stated_are_one_line_and_are_escaped(unpainted: Non
     assert "had stated" not in render(document())
 
 
-def test_a_simulation_is_marked_in_words() -> None:
-    text = check(plain()).text
-    assert "NOT PRIVATE" in text
-    assert "nothing here is signed" in text
-    assert "eigenveil verify" not in text
-
-
 def test_column_names_are_escaped_everywhere() -> None:
     page = plain()
     checker = check(page)

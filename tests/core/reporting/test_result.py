@@ -110,7 +110,7 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
             Moments.of(message)
 
 
-def test_a_study_that_released_nothing_has_no_components_and_no_pictures_and_says_why() -> None:
+def test_a_declined_study_has_a_reason_and_neither_components_nor_pictures() -> None:
     result = result_of(a_plan(), no_release(a_plan(), 100.0, "no direction stood out"))
     document = release_document(a_plan(), result, [], rounds=[], private=True)
     response = json.loads(canonical(document))["result"]

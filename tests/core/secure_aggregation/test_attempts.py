@@ -85,7 +85,7 @@ def test_a_pass_is_charged_as_often_as_its_most_attempted_batch() -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2, 8])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (20.0, 1e-12)])
-def test_all_attempts_together_satisfy_the_privacy_of_the_study(
+def test_all_attempts_in_sum_satisfy_the_privacy_of_the_study(
     attempts: int, epsilon: float, delta: float
 ) -> None:
     """And spend nearly all of it. mu by another road than the product's."""

@@ -136,7 +136,7 @@ def test_a_fingerprint_covers_the_whole_card_and_is_fixed() -> None:
     assert card.fingerprint not in {one.fingerprint for one in others}
 
 
-def test_a_fingerprint_keeps_leading_zeros() -> None:
+def test_a_fingerprint_has_leading_zeros() -> None:
     assert fingerprint("00") == " ".join(["00000"] * 8)
     assert fingerprint(f"{10**40 + 7:x}") == " ".join(["00000"] * 7 + ["00007"])
 

@@ -18,7 +18,7 @@ from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
 from eigenveil.queries import NAMES
 from eigenveil.study.study import Federation, Trust
 from tests.core import specification as spec
-from tests.core.recorder import PRICES, QUERIES, SUMS, query_of
+from tests.core.recorder import COSTS, QUERIES, SUMS, query_of
 from tests.core.specification import Noise, Setting
 from tests.support import a_plan
 
@@ -44,7 +44,7 @@ def enough(block: Block, wanted: Noise, honest: int) -> bool:
 @pytest.mark.parametrize("name", SUMS)
 def test_honest_shares_are_the_noise_of_the_table(name: str) -> None:
     kind, colluders = NAMES[type(SUMS[name])], ((n, t) for n in MEMBERS for t in {1, 2, n - 1} if t < n)
-    for (members, t), neighbours, sites, cost in product(colluders, Neighbours, (1, 3), PRICES):
+    for (members, t), neighbours, sites, cost in product(colluders, Neighbours, (1, 3), COSTS):
         plan = masked_plan(neighbours, sites, members, t)
         s = Setting(adds=neighbours is Neighbours.ADD_REMOVE, sites=sites, micro_rho=cost)
         round_query = query_of(plan, SUMS[name], s)

@@ -74,12 +74,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
     remaining: list[MemoryJournal] = []
 
-    class Kept(MemoryJournal):
+    class RecordedJournal(MemoryJournal):
         def __init__(self, plan: Plan) -> None:
             super().__init__(plan)
             remaining.append(self)
 
-    monkeypatch.setattr(simulation, "MemoryJournal", Kept)
+    monkeypatch.setattr(simulation, "MemoryJournal", RecordedJournal)
     return remaining
 
 

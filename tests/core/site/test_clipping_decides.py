@@ -42,7 +42,7 @@ def signed(draw: st.DrawFn, bits: int) -> int:
 
 
 @st.composite
-def kept_or_not(draw: st.DrawFn) -> tuple[IntArray, IntArray, int, IntArray]:
+def proposals(draw: st.DrawFn) -> tuple[IntArray, IntArray, int, IntArray]:
     """A centred record z, a proposal b and u, and a pull. Shape: (d,), (k,), int, (d, k)."""
     d, k = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     bits = draw(sizes)
@@ -55,10 +55,10 @@ def kept_or_not(draw: st.DrawFn) -> tuple[IntArray, IntArray, int, IntArray]:
 NO_PULL = frozen([[0], [0]])
 
 
-@given(kept_or_not())
+@given(proposals())
 @example((frozen([1, 1]), frozen([5]), 0, NO_PULL))  # 50 = 7^2 + 1: one too many
 @example((frozen([3, 4]), frozen([7]), 0, NO_PULL))  # 35^2: exactly at the radius
-def test_a_gradient_is_kept_exactly_if_its_integers_fit(
+def test_a_gradient_is_accepted_exactly_if_its_integers_fit(
     proposal: tuple[IntArray, IntArray, int, IntArray],
 ) -> None:
     z, b, u, pull = proposal
@@ -81,7 +81,7 @@ def test_a_gradient_is_kept_exactly_if_its_integers_fit(
 
 @pytest.mark.parametrize("size", [2.0**30, 2.0**31, 2.0**40, 2.0**62, 2.0**63, 2.0**100])
 @pytest.mark.parametrize("norm2", [1, 3, 2**26, 2**38])
-def test_a_proposal_beyond_int64_is_never_kept(size: float, norm2: int) -> None:
+def test_a_proposal_beyond_int64_is_never_accepted(size: float, norm2: int) -> None:
     fits = clipping._within_radius(
         np.array([[size, -size]]), None, None, np.array([float(norm2)]), 0.0, GRADIENT_LIMIT
     )
@@ -94,7 +94,7 @@ def too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipping, name, lambda *args: honest(*args) * (1 - 1e-3))
 
 
-SHORTENED = {
+CLIPPED = {
     "gradient": lambda: gradient_cases(1, pulls=False),
     "gradient, pull": lambda: gradient_cases(1, pulls=True),
     "cross-covariance": lambda: cross_cases(1),
@@ -102,11 +102,11 @@ SHORTENED = {
 
 
 @pytest.mark.usefixtures("numpy_alone")  # which the faults are planted in
-@pytest.mark.parametrize("kind", SHORTENED)
+@pytest.mark.parametrize("kind", CLIPPED)
 def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = [case for case in SHORTENED[kind]() if case.query.bound >= 2**24]
+    cases = [case for case in CLIPPED[kind]() if case.query.bound >= 2**24]
     too_long("gradient_norms", monkeypatch)
     message = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
@@ -121,7 +121,7 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
 @example(1, [2 * S])
 @example(5, [3, 4])
 @example(5, [3, 5])
-def test_a_clipped_row_fits_its_radius_and_keeps_its_direction(radius: int, row: list[int]) -> None:
+def test_a_clipped_row_fits_its_radius_in_its_direction(radius: int, row: list[int]) -> None:
     z = np.array([row], dtype=np.float64)
     square = sum(v * v for v in row)
     cut = clipping.clip_rows(z, frozen([square]), radius)[0]

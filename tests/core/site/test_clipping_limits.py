@@ -47,7 +47,6 @@ from eigenveil.study.study import MAX_COLUMNS
 from tests.core import reference
 from tests.support import a_query, random_rows, refused
 
-INT64_MIN = -(2**63)
 MOST_PULL = GRADIENT_LIMIT // OFFSET_STEPS
 
 
@@ -180,7 +179,6 @@ def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
 
 
 OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
-    (ClippedSum, {"centre": [INT64_MIN, 0], "radius": 1}),
     (RowNorms, {"centre": [S + 1], "edges": [1]}),
     (Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
     (Gram, {"centre": [0], "radius": 0}),
@@ -193,11 +191,8 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (ColumnMoments, {"columns": 2, "radius": 2**20 + 1}),  # beyond which int64 could not decide [P29]
     (ColumnMoments, {"columns": 2, "radius": 0}),
     (GradientNorms, {"spec": FAR, "edges": [EDGE_LIMIT]}),
-    (GradientNorms, {"spec": FAR, "edges": [INT64_MIN, 1]}),
-    (GradientSpec, FIELD | {"directions": [[INT64_MIN], [0]]}),
     (GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
     (GradientSpec, FIELD | {"offset": [[MOST_PULL], [1]]}),
-    (GradientSpec, FIELD | {"offset": [[INT64_MIN], [0]]}),
     (GradientSpec, FIELD | {"offset": [[0, 0]]}),
     (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "offset": [[0] * 3] * 2}),
     (GradientSpec, FIELD | {"directions": EMPTY, "offset": EMPTY}),
@@ -206,8 +201,6 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (Gradient, {"spec": FAR, "radius": GRADIENT_LIMIT + 1}),
     (Gradient, {"spec": FAR, "radius": 0}),
     (CrossNorms, {"spec": AXES, "edges": [EDGE_LIMIT]}),
-    (CrossSpec, CROSS | {"centre": [INT64_MIN, 0]}),
-    (CrossSpec, CROSS | {"directions": [[INT64_MIN, 0], [0, 1]]}),
     (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT + 1, 0], [0, 1]]}),
     (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT, 0], [DIRECTION_LIMIT, 0]]}),  # too long
     (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT] * 2, [0, 0]]}),  # the same twice
@@ -215,12 +208,10 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "retained": []}),
     (CrossSpec, CROSS | {"scales": [], "retained": [0, 0]}),
     (CrossSpec, CROSS | {"scales": [1, 1]}),
-    (CrossSpec, CROSS | {"scales": [[1]]}),
     (CrossSpec, CROSS | {"scales": [0]}),
     (CrossSpec, CROSS | {"scales": [WEIGHT + 1]}),
     (CrossSpec, CROSS | {"retained": [-1]}),
     (CrossSpec, CROSS | {"retained": [WEIGHT + 1]}),
-    (CrossSpec, CROSS | {"retained": [INT64_MIN]}),
     (CrossSpec, CROSS | {"shift": 61}),
     (CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
     (CrossCovariance, {"spec": AXES, "radius": 0}),

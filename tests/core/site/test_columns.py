@@ -42,9 +42,6 @@ def views(draw: st.DrawFn) -> tuple[GridRows, Frame]:
     return rows, Frame(middles=frozen(middles), factors=frozen(factors))
 
 
-HALVES = Frame(middles=frozen([0] * 3), factors=frozen([2**19] * 3))
-
-
 @given(views())
 @example(
     (np.array([[3, 1, -1]], dtype=np.int16), Frame(middles=frozen([0] * 3), factors=frozen([2**19] * 3)))

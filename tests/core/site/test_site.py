@@ -42,16 +42,16 @@ def same(left: IntArray, right: IntArray) -> bool:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def asked(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
+def answered(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
     """A question, and its answer over ROWS as the daemon computes it."""
     query = every_query()[request.param]
     return query, Site(ROWS).answer(query)
 
 
 def test_an_answer_does_not_depend_on_how_records_lie_or_on_earlier_queries(
-    asked: tuple[Query, IntArray],
+    answered: tuple[Query, IntArray],
 ) -> None:
-    query, expected = asked
+    query, expected = answered
     wide, used = np.zeros((len(ROWS), 9), dtype=np.int16), Site(ROWS)
     wide[:, 1::2] = ROWS
     for other in every_query().values():
@@ -72,15 +72,15 @@ def test_an_answer_does_not_depend_on_how_records_lie_or_on_earlier_queries(
     assert same(Site(ROWS[-99:], chunk=1).answer(query), Site(ROWS[-99:]).answer(query))
 
 
-def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    query, expected = asked
+def test_the_split_over_sites_does_not_matter(answered: tuple[Query, IntArray]) -> None:
+    query, expected = answered
     for cuts in ([], [1], [0, 0, 5000], [3, 4097, 8999]):
         parts = {f"s{i}": Site(part).answer(query) for i, part in enumerate(np.split(ROWS, cuts))}
         assert same(aggregate(a_query(query), parts), expected)
 
 
-def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) -> None:
-    query, _ = asked
+def test_the_reference_in_python_integers_agrees(answered: tuple[Query, IntArray]) -> None:
+    query, _ = answered
     some = ROWS[-400:]
     assert Site(some).answer(query).tolist() == reference.answer(some.tolist(), query)
 

@@ -133,7 +133,7 @@ def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         to_grid(np.zeros(shape), a_study())
 
 
-def test_a_refusal_does_not_say_how_many_records_there_are() -> None:
+def test_a_refusal_does_not_reveal_the_number_of_records() -> None:
     with pytest.raises(EigenveilError) as caught:
         to_grid(np.zeros((4711, 4)), a_study())
     assert "4711" not in str(caught.value)

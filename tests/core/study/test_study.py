@@ -171,7 +171,7 @@ MISSING += [f"columns.0.{key}" for key in ("name", "unit", "lower", "upper")]
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_a_missing_key_is_named_and_bounds_are_said_to_be_public(path: str) -> None:
+def test_a_missing_key_is_named_and_bounds_are_called_public(path: str) -> None:
     data: Any = with_value(path, None)
     *route, last = path.split(".")
     del reduce(lambda place, step: place[int(step) if step.isdigit() else step], route, data)[last]
