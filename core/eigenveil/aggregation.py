@@ -54,10 +54,8 @@ class Contribution:
 def validate(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
     """Check a contribution without trust in the site, whose number of records lies in `records`.
 
-    The values of a masked `attempt` cannot be checked.
-
-    Raises:
-        PeerError: another plan, round, query or attempt; wrong length; a value that no honest site can have.
+    The values of a masked `attempt` cannot be checked. Raises PeerError: another plan, round, query or
+    attempt; wrong length; a value that no honest site can have.
     """
     wrong = _mismatch(round_query, contribution, records, attempt)
     if wrong:
@@ -103,9 +101,7 @@ class RunningTotal:
 
     def whole(self) -> IntArray:
         """Return the exact sum over sites, or their votes in the order of the sites' names; no more is added.
-
-        Shape: (total_length(round_query.query, sites),); zeros if no site answered.
-        """
+        Shape: (total_length(round_query.query, sites),); zeros if no site answered."""
         if self._votes:
             return frozen(np.concatenate([self._votes[site] for site in sorted(self._votes)]))
         self._sum.setflags(write=False)

@@ -46,11 +46,7 @@ class Identity:
 
 
 def parse_identity(uri: str) -> Identity:
-    """Return the identity in a certificate's URI.
-
-    Raises:
-        PeerError: another form, or an unknown role.
-    """
+    """Return the identity in a certificate's URI. Raises PeerError: another form, or an unknown role."""
     match = URI.fullmatch(uri)
     if match is None or match[2] not in {role.value for role in Role}:
         raise PeerError(Code.IDENTITY, f"{uri!r} is not an eigenveil identity")

@@ -28,11 +28,8 @@ CACHED = 2**12  # key cards with a verified signature: a roster is read again in
 
 @dataclass(frozen=True, kw_only=True)
 class KeyCard:
-    """Public keys of one owner in one federation. `signing` (raw Ed25519) signs the card.
-
-    Raises:
-        PeerError: code `protocol`, a name or a key is invalid.
-    """
+    """Public keys of one owner in one federation. `signing` (raw Ed25519) signs the card. Raises PeerError:
+    code `protocol`, a name or a key is invalid."""
 
     role: ClassVar[str]  # also the name of the field with the owner
     domain: ClassVar[str]  # of the digest
@@ -135,12 +132,8 @@ class SignedKeyCard(Generic[Card]):
         return cls(signed_json=card.signed_json, signature=sign(card.prefix + card.signed_json))
 
     def check(self) -> Card:
-        """Return the key card, if its own key signed its exact bytes.
-
-        Raises:
-            PeerError: code `identity`, signed by another key or changed; `protocol`, not a key card, or not
-                canonical.
-        """
+        """Return the key card, if its own key signed its exact bytes. Raises PeerError: code `identity`,
+        signed by another key or changed; `protocol`, not a key card, or not canonical."""
         return _checked(self)  # type: ignore[no-any-return]  # of a cache, which has no type
 
 
@@ -193,11 +186,8 @@ def fingerprint(digest: str) -> str:
 
 
 def typed_fingerprint(text: str) -> str:
-    """Return the fingerprint that a person typed, in eight groups.
-
-    Raises:
-        RequestError: code `bad-argument`, not forty digits.
-    """
+    """Return the fingerprint that a person typed, in eight groups. Raises RequestError: code `bad-argument`,
+    not forty digits."""
     digits = BETWEEN.sub("", text)
     if WHOLE.fullmatch(digits) is None:
         wanted = f"type {GROUPS * DIGITS} digits, {GROUPS} groups of {DIGITS}"
@@ -226,11 +216,9 @@ def cards_to_file(cards: Iterable[SignedKeyCard[KeyCard]]) -> bytes:
 def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySigned, ...]:
     """Return the signed key cards in a file, all of class `kind` and verified (`SignedKeyCard.check`).
 
-    White space, line ends and the order of fields may differ from the original file.
-
-    Raises:
-        PeerError: code `protocol`, not such a file, or a key card of another kind; `identity`, a key card is
-            not signed by its own key.
+    White space, line ends and the order of fields may differ from the original file. Raises PeerError: code
+    `protocol`, not such a file, or a key card of another kind; `identity`, a key card is not signed by its
+    own key.
     """
     if len(data) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"the file of key cards is too long: {len(data)} bytes")
@@ -253,9 +241,6 @@ def card_to_dict(card: SignedKeyCard[KeyCard]) -> dict[str, Any]:
 
 
 def card_from_dict(written: dict[str, Any], kind: Callable[..., AnySigned]) -> AnySigned:
-    """Return the inverse of `card_to_dict`, without checks.
-
-    Raises:
-        ValueError, KeyError, TypeError: not a key card.
-    """
+    """Return the inverse of `card_to_dict`, without checks. Raises ValueError, KeyError, TypeError: not a key
+    card."""
     return kind(signed_json=canonical(written["card"]), signature=bytes.fromhex(written["signature"]))

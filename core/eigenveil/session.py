@@ -1,8 +1,6 @@
-"""Session of a study, a state machine: a pending query, its release, the next query, and the result.
-
-It has no I/O, clock or randomness. Its state is the list of releases: replaying them in a new session gives
-the same pending query. Simulation, coordinator, sites and estimators use it.
-"""
+"""Session of a study, a state machine: a pending query, its release, the next query, and the result. It has
+no I/O, clock or randomness. Its state is the list of releases: replaying them in a new session gives the same
+pending query. Simulation, coordinator, sites and estimators use it."""
 
 from __future__ import annotations
 
@@ -52,11 +50,8 @@ class Session:
         """Adopt the federation's version of the pending query, which may differ by one unit of rounding.
 
         Each version is compared with this session's own, so that differences do not add up, and with the
-        public bounds.
-
-        Raises:
-            PeerError: code `protocol`: it is not the next query of the study.
-            RequestError: code `plan-overflow`: it exceeds a bound by its last unit.
+        public bounds. Raises PeerError: code `protocol`: it is not the next query of the study; RequestError:
+        code `plan-overflow`: it exceeds a bound by its last unit.
         """
         derived = self._derived
         if derived is not None and derived.is_identical(round_query):
@@ -78,11 +73,8 @@ class Session:
         return self.pending is not self._derived
 
     def feed(self, release: Release) -> None:
-        """Pass the pending query's release to the algorithm.
-
-        Raises:
-            InternalError: no query is pending, or the release answers another query.
-        """
+        """Pass the pending query's release to the algorithm. Raises InternalError: no query is pending, or
+        the release answers another query."""
         round_query = self.pending
         if round_query is None:
             raise InternalError(Code.BUG, "a release was fed to a session without a pending query")
@@ -132,11 +124,7 @@ class Session:
 
     @property
     def result(self) -> Estimate:
-        """Estimate of the study.
-
-        Raises:
-            RequestError: code `not-ready`, while a query is pending.
-        """
+        """Estimate of the study. Raises RequestError: code `not-ready`, while a query is pending."""
         if self._result is None:
             raise RequestError(Code.NOT_READY, "the study has not finished")
         return self._result

@@ -1,7 +1,5 @@
-"""The only verification of Ed25519 signatures of the federation, its sites and analysts.
-
-Exceptions of reading a certificate, and the fingerprint of a public key.
-"""
+"""The only verification of Ed25519 signatures of the federation, its sites and analysts. Exceptions of
+reading a certificate, and the fingerprint of a public key."""
 
 from __future__ import annotations
 
@@ -22,11 +20,8 @@ Sign = Callable[[bytes], bytes]  # signs with a private key that it does not exp
 
 
 def check_signature(public: bytes, signature: bytes, signed: bytes, refusal: str) -> None:
-    """Check that the key `public` (raw Ed25519) signed exactly the bytes `signed`.
-
-    Raises:
-        PeerError: code `identity`, with the message `refusal`.
-    """
+    """Check that the key `public` (raw Ed25519) signed exactly the bytes `signed`. Raises PeerError: code
+    `identity`, with the message `refusal`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
     except (InvalidSignature, ValueError) as problem:
@@ -48,11 +43,8 @@ class SignedStatement(Generic[Statement]):
     signature: bytes
 
     def check(self, release_key: bytes) -> Statement:
-        """Return the statement, if the federation's release key (raw Ed25519) signed its exact bytes.
-
-        Raises:
-            PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement.
-        """
+        """Return the statement, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
+        PeerError: code `identity`, signed by another key or changed; `protocol`, not a statement."""
         if len(self.signed_json) > self.most_bytes:
             raise PeerError(Code.PROTOCOL, f"{self.noun} is too long: {len(self.signed_json)} bytes")
         refusal = f"{self.noun} is not signed by this federation; it was rejected"
@@ -60,11 +52,8 @@ class SignedStatement(Generic[Statement]):
         return self.read()
 
     def read(self) -> Statement:
-        """Return the statement without a check of its signature.
-
-        Raises:
-            PeerError: code `protocol`, it is not a statement.
-        """
+        """Return the statement without a check of its signature. Raises PeerError: code `protocol`, it is not
+        a statement."""
         raise NotImplementedError
 
 

@@ -1,7 +1,5 @@
-"""Contributions of simulated sites to a round, in this process or elsewhere.
-
-Attendance of simulated sites at the rounds of a study: drop-outs and small cohorts.
-"""
+"""Contributions of simulated sites to a round, in this process or elsewhere. Attendance of simulated sites at
+the rounds of a study: drop-outs and small cohorts."""
 
 from __future__ import annotations
 
@@ -107,10 +105,7 @@ class Attendance:
         self, round_query: RoundQuery, lost: Sequence[str] = (), attempts: int = 0
     ) -> tuple[str, ...]:
         """Return the sites that answer this round, if sites in `lost` dropped out before its last attempt.
-
-        Raises:
-            RequestError: code `study-failed`: too few sites.
-        """
+        Raises RequestError: code `study-failed`: too few sites."""
         gone = (*self._drop_outs.get(round_query.round, ()), *lost)
         absent = dict.fromkeys(gone, "dropped out") | self._never
         self._check(absent, max(attempts - 1, 0))

@@ -40,10 +40,8 @@ class StudyAuthorization:
     """Statement of an analyst that exactly this plan runs under this submission until `expires`.
 
     `plan` is the plan's digest, `key` the digest of the analyst's key card (both hex). `expires` is a Unix
-    time in seconds, after which no site answers. `form` is the version of the statement.
-
-    Raises:
-        PeerError: code `protocol`, a field is invalid; `version`, another form.
+    time in seconds, after which no site answers. `form` is the version of the statement. Raises PeerError:
+    code `protocol`, a field is invalid; `version`, another form.
     """
 
     form: int = FORM
@@ -79,11 +77,8 @@ class SignedAuthorization:
     card: SignedAnalystKeyCard
 
     def read(self) -> StudyAuthorization:
-        """Return the statement without a check of its signature.
-
-        Raises:
-            PeerError: code `protocol`, not an authorization, or not canonical; `version`, another form.
-        """
+        """Return the statement without a check of its signature. Raises PeerError: code `protocol`, not an
+        authorization, or not canonical; `version`, another form."""
         if len(self.signed_json) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
         try:
@@ -119,11 +114,8 @@ class SignedAuthorization:
 
 
 def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorization:
-    """Return the inverse of `SignedAuthorization.to_proto`; only the size is checked.
-
-    Raises:
-        PeerError: code `protocol`, too long.
-    """
+    """Return the inverse of `SignedAuthorization.to_proto`; only the size is checked. Raises PeerError: code
+    `protocol`, too long."""
     if sent.ByteSize() > MOST_SENT:
         raise PeerError(Code.PROTOCOL, f"the authorization is too long: {sent.ByteSize()} bytes")
     card = SignedAnalystKeyCard(signed_json=sent.key_card_json, signature=sent.key_card_signature)
@@ -131,11 +123,8 @@ def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorizatio
 
 
 def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
-    """Return the inverse of `SignedAuthorization.to_dict`, without checks.
-
-    Raises:
-        PeerError: code `protocol`, not an authorization.
-    """
+    """Return the inverse of `SignedAuthorization.to_dict`, without checks. Raises PeerError: code `protocol`,
+    not an authorization."""
     try:
         return SignedAuthorization(
             signed_json=canonical(written["authorization"]),
@@ -147,12 +136,9 @@ def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
 
 
 def authorize(plan: Plan, card: SignedAnalystKeyCard, expires: int, sign: Sign) -> SignedAuthorization:
-    """Return the authorization of `plan` until `expires`, signed with the key of `card` by `sign`.
-
-    Raises:
-        RequestError: code `authorization`, the plan and the key card differ in federation or analyst.
-        PeerError: the key card is invalid (`SignedAnalystKeyCard.check`).
-    """
+    """Return the authorization of `plan` until `expires`, signed with the key of `card` by `sign`. Raises
+    RequestError: code `authorization`, the plan and the key card differ in federation or analyst; PeerError:
+    the key card is invalid (`SignedAnalystKeyCard.check`)."""
     verified_card = card.check()
     if (plan.federation, plan.analyst) != (verified_card.federation, verified_card.analyst):
         raise RequestError(
@@ -182,12 +168,9 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     2. The statement is canonical, of a known form, and names the key card.
     3. Federation, analyst, submission and digest are the plan's; federation and analyst the key card's.
     4. It has not expired, and does not expire too late.
-
-    Raises:
-        PeerError: code `identity`, an invalid signature; `protocol` or `version`, a statement or key card
-            that cannot be read.
-        RequestError: code `authorization`, it is for another plan or key; `authorization-expired`.
-        AuthorizationTooLong: code `authorization`.
+    Raises PeerError: code `identity`, an invalid signature; `protocol` or `version`, a statement or key card
+    that cannot be read; RequestError: code `authorization`, it is for another plan or key;
+    `authorization-expired`; AuthorizationTooLong: code `authorization`.
     """
     card = signed.card.check()
     check_signature(
@@ -238,10 +221,8 @@ def check_plan_matches_study(
 ) -> None:
     """Check that `plan` has the analyst's `study`, these names and the whole budget of the study.
 
-    For the algorithm `auto`, any algorithm that `auto` may choose is accepted.
-
-    Raises:
-        PeerError: code `protocol`, the plan differs.
+    For the algorithm `auto`, any algorithm that `auto` may choose is accepted. Raises PeerError: code
+    `protocol`, the plan differs.
     """
     names = (plan.federation, plan.analyst, plan.submission) == (federation, analyst, submission)
     if not (names and plan.study == study and plan.algorithm in _allowed(study) and _whole(plan)):
@@ -303,10 +284,8 @@ class ReleaseAnalyst:
 def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
     """Return the analyst of a release document, after a check of the signature in it against its plan.
 
-    The check is as of one second before the signature expires, because releases outlive signatures.
-
-    Raises:
-        RequestError: code `bad-release`, the authorization is invalid, or is for another plan.
+    The check is as of one second before the signature expires, because releases outlive signatures. Raises
+    RequestError: code `bad-release`, the authorization is invalid, or is for another plan.
     """
     analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
     if written is None:

@@ -63,12 +63,9 @@ class Connection:
 
 
 class Database(Protocol):
-    """Database connection, shared by threads; every change is one explicit transaction.
-
-    Raises:
-        InternalError: code `storage`, for any error of the disk, the network or the database. A daemon
-            that sees it must exit: after a failed write nothing may be released.
-    """
+    """Database connection, shared by threads; every change is one explicit transaction. Raises InternalError:
+    code `storage`, for any error of the disk, the network or the database. A daemon that sees it must exit:
+    after a failed write nothing may be released."""
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """Return a transaction, atomic and durable on exit; other threads and processes wait."""
@@ -169,12 +166,8 @@ class VersionedDatabase(ABC):
 
     def migrate(self, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
         """Create the tables of `schema`, or migrate older ones to `version`, each step in one transaction.
-
-        Raises:
-            RequestError: code `conflict`, `expect` is NEW and tables exist.
-            InternalError: code `storage`: `expect` is EXISTING and there are no tables, or this program
-                cannot read their version.
-        """
+        Raises RequestError: code `conflict`, `expect` is NEW and tables exist; InternalError: code `storage`:
+        `expect` is EXISTING and there are no tables, or this program cannot read their version."""
         found = self.version()
         _check(self.name, found, version, migrations, expect)
         if found == 0:

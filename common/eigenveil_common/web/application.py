@@ -59,12 +59,8 @@ REFUSALS = {
 
 
 class Gate(Protocol):
-    """Authentication of requests.
-
-    Raises:
-        HTTPException: 401 not authenticated, 403 not permitted.
-        PeerError: code `identity`, an invalid certificate; its text is shown to the person.
-    """
+    """Authentication of requests. Raises HTTPException: 401 not authenticated, 403 not permitted; PeerError:
+    code `identity`, an invalid certificate; its text is shown to the person."""
 
     async def admit(self, request: Request) -> BrowserSession: ...
 

@@ -28,11 +28,8 @@ def max_local_epsilon(delta: float, n: int) -> float:
 
 
 def amplified_epsilon(local: float, delta: float, n: int) -> float:
-    """Return epsilon of n shuffled randomisers with epsilon0 = `local`, at `delta`.
-
-    Raises:
-        RequestError: the theorem does not apply; the message has the required n.
-    """
+    """Return epsilon of n shuffled randomisers with epsilon0 = `local`, at `delta`. Raises RequestError: the
+    theorem does not apply; the message has the required n."""
     if not 0 <= local <= max_local_epsilon(delta, n):
         least = math.ceil(16 * math.log(2 / delta) * math.exp(min(max(local, 0.0), 100.0)))
         raise RequestError(
@@ -52,9 +49,7 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
     Each record with Gaussian noise is exactly the (epsilon0, delta0) randomiser of the theorem.
 
     Cost: (epsilon, delta) under replace-one, for the whole pass [P24].
-
-    Raises:
-        RequestError: n is too small for the theorem, or for a gain by shuffling.
+    Raises RequestError: n is too small for the theorem, or for a gain by shuffling.
     """
     order_delta = ORDER_SHARE * delta
     low, high = 0.0, max_local_epsilon(order_delta, n)

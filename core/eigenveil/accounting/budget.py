@@ -58,10 +58,7 @@ class PrivacyBudget:
 
 def budget_for(epsilon: float, delta: float, own_delta: float, rule: NoiseRule) -> PrivacyBudget:
     """Return the budget for (epsilon, delta), with `own_delta` for mechanisms that have their own delta.
-
-    Raises:
-        RequestError: the budget is below one micro-rho.
-    """
+    Raises RequestError: the budget is below one micro-rho."""
     mechanism_delta = int(own_delta * ATTO)
     exact = gaussian.micro_rho_for(epsilon, delta) if rule is NoiseRule.GAUSSIAN else None
     return PrivacyBudget(

@@ -1,8 +1,6 @@
-"""Signed checkpoint of the coordinator's ledger, which its sites store [R20].
-
-After a restore of an older ledger, the coordinator receives its own later signature from a site. It must not
-continue as if nothing had been spent since.
-"""
+"""Signed checkpoint of the coordinator's ledger, which its sites store [R20]. After a restore of an older
+ledger, the coordinator receives its own later signature from a site. It must not continue as if nothing had
+been spent since."""
 
 from __future__ import annotations
 
@@ -39,10 +37,8 @@ class Checkpoint:
 
     `committed` is spent or reserved for running studies. Reservations count, because a site may see no
     checkpoint after a round that it answers. `gaussian`: only Gaussian noise was ever admitted. `trail` has
-    the first characters of the digests at `trail_sizes(size)`.
-
-    Raises:
-        PeerError: code `protocol`, a field is invalid.
+    the first characters of the digests at `trail_sizes(size)`. Raises PeerError: code `protocol`, a field is
+    invalid.
     """
 
     federation: str
@@ -113,11 +109,8 @@ def checkpoint_of(
 
 
 def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
-    """Return the checkpoint, if the federation's release key (raw Ed25519) signed its exact bytes.
-
-    Raises:
-        PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint.
-    """
+    """Return the checkpoint, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
+    PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint."""
     check_signature(
         release_key,
         signature,

@@ -27,12 +27,9 @@ TIGHT = 1e-9  # relative width at which a search for a float ends
 
 
 def satisfies_dp(mu_squared: Fraction, epsilon: float, delta: float) -> bool:
-    """Return True if mu-Gaussian DP is (epsilon, delta)-DP.
-
-    Raises:
-        InternalError: no precision decides. The two sides are never equal, so another thread must have
-            lowered the shared precision; a wrong answer would be cached for the life of the process.
-    """
+    """Return True if mu-Gaussian DP is (epsilon, delta)-DP. Raises InternalError: no precision decides. The
+    two sides are never equal, so another thread must have lowered the shared precision; a wrong answer would
+    be cached for the life of the process."""
     # The import takes 60 ms, and half of the commands never convert a budget.
     from flint import arb, ctx, fmpq
 
@@ -56,10 +53,7 @@ def satisfies_dp(mu_squared: Fraction, epsilon: float, delta: float) -> bool:
 @lru_cache(maxsize=256)
 def micro_rho_for(epsilon: float, delta: float) -> int:
     """Return the largest budget in micro-rho = 10^6 mu^2 / 2 that is (epsilon, delta)-DP, rounded down.
-
-    Raises:
-        RequestError: the budget is below one micro-rho.
-    """
+    Raises RequestError: the budget is below one micro-rho."""
     return most_micro_rho(lambda n: satisfies_dp(Fraction(2 * n, MICRO), epsilon, delta), epsilon, delta)
 
 

@@ -222,13 +222,9 @@ def _digest(body: dict[str, object]) -> str:
 
 
 def replay(budget: PrivacyBudget, entries: Iterable[LedgerEntry]) -> Ledger:
-    """Return the ledger of stored `entries`.
-
-    Raises:
-        InternalError: the chain is broken.
-        RequestError: code `budget-exhausted`, if the budget was lowered below the committed cost, also by
-            admitting other noise than Gaussian.
-    """
+    """Return the ledger of stored `entries`. Raises InternalError: the chain is broken; RequestError: code
+    `budget-exhausted`, if the budget was lowered below the committed cost, also by admitting other noise than
+    Gaussian."""
     rows = list(entries)
     # Settled studies may have had a larger budget: only the committed cost is compared with today's.
     total = Cost(micro_rho=sum(row.micro_rho for row in rows), atto_delta=sum(row.atto_delta for row in rows))

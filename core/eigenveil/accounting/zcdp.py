@@ -135,20 +135,14 @@ def epsilon_at(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=256)  # used by every plan of a study
 def micro_rho_for(epsilon: float, delta: float) -> int:
-    """Return the largest budget in micro-rho that is (epsilon, delta)-DP by zCDP, rounded down.
-
-    Raises:
-        RequestError: the budget is below one micro-rho.
-    """
+    """Return the largest budget in micro-rho that is (epsilon, delta)-DP by zCDP, rounded down. Raises
+    RequestError: the budget is below one micro-rho."""
     return most_micro_rho(lambda n: delta_at(n / MICRO, epsilon) <= delta, epsilon, delta)
 
 
 def most_micro_rho(satisfies_dp: Callable[[int], bool], epsilon: float, delta: float) -> int:
-    """Return the largest whole number of micro-rho for which the monotone condition is True.
-
-    Raises:
-        RequestError: it is below one micro-rho.
-    """
+    """Return the largest whole number of micro-rho for which the monotone condition is True. Raises
+    RequestError: it is below one micro-rho."""
     check_epsilon(epsilon)
     check_delta(delta)
     low, high = 0, 1

@@ -24,9 +24,7 @@ NOISY_DIRECTIONS = (
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Components(PlainResult):
     """Principal components with errors; `sine` predicts the largest angle to the records' own components.
-
-    Shape: loadings (k, m) with orthonormal rows, variances and ratio (k,), descending.
-    """
+    Shape: loadings (k, m) with orthonormal rows, variances and ratio (k,), descending."""
 
     columns: tuple[str, ...]
     units: Units
@@ -51,10 +49,8 @@ class Angles(PlainResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _NoisyAxis:
-    """One component: its variance corrected for noise, and its errors.
-
-    Shape: loadings and their errors (m,), tilt_angles (m,): the sd of its angle to each other axis.
-    """
+    """One component: its variance corrected for noise, and its errors. Shape: loadings and their errors (m,),
+    tilt_angles (m,): the sd of its angle to each other axis."""
 
     variance: float
     variance_error: float
@@ -64,11 +60,8 @@ class _NoisyAxis:
 
 
 def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Components:
-    """Return the first k components of a covariance in these units.
-
-    Raises:
-        RequestError: there are fewer than k columns.
-    """
+    """Return the first k components of a covariance in these units. Raises RequestError: there are fewer than
+    k columns."""
     m = len(matrix.columns)
     if not 1 <= k <= m:
         raise RequestError(Code.BAD_ARGUMENT, f"k must lie between 1 and the {m} columns, got {k}")
@@ -96,11 +89,9 @@ def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Compone
 
 
 def _noisy_axis(scaled: ScaledCovariance, values: FloatArray, vectors: FloatArray, i: int) -> _NoisyAxis:
-    """Return component i: dl_i = v_i^T dM v_i, and dv_i = sum_j v_j (v_j^T dM v_i) / (l_i - l_j).
-
-    Noise separates eigenvalues, to second order by the sum of sd(v_j^T dM v_i)^2 / (l_i - l_j). That sum is
-    subtracted, and counts as an error too, because it is an estimate. A gap below the noise is set to it.
-    """
+    """Return component i: dl_i = v_i^T dM v_i, and dv_i = sum_j v_j (v_j^T dM v_i) / (l_i - l_j). Noise
+    separates eigenvalues, to second order by the sum of sd(v_j^T dM v_i)^2 / (l_i - l_j). That sum is
+    subtracted, and counts as an error too, because it is an estimate. A gap below the noise is set to it."""
     axis = vectors[:, i]
     derivatives = scaled.derivatives(vectors.T, np.broadcast_to(axis, vectors.shape))
     moved = scaled.matrix.errors(derivatives)
@@ -120,11 +111,8 @@ def _noisy_axis(scaled: ScaledCovariance, values: FloatArray, vectors: FloatArra
 
 
 def subspace_angle(one: NoisedCovariance, other: NoisedCovariance, k: int, units: Units) -> Angles:
-    """Return the principal angles between the first k components of two releases of the same columns.
-
-    Raises:
-        RequestError: the columns differ, or in released units the scales differ.
-    """
+    """Return the principal angles between the first k components of two releases of the same columns. Raises
+    RequestError: the columns differ, or in released units the scales differ."""
     if set(one.columns) != set(other.columns):
         raise RequestError(Code.BAD_ARGUMENT, "the two releases have different columns")
     other = other.of(one.columns)

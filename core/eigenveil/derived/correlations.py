@@ -1,7 +1,5 @@
-"""Correlations and partial correlations of columns, with their errors from the privacy noise.
-
-Mahalanobis distances of local records from a release's mean. The records are not sent.
-"""
+"""Correlations and partial correlations of columns, with their errors from the privacy noise. Mahalanobis
+distances of local records from a release's mean. The records are not sent."""
 
 from __future__ import annotations
 
@@ -35,10 +33,8 @@ class PlainNumbers(PlainResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Correlations(PlainNumbers):
-    """Correlations with errors; if `partial`, with all other columns held fixed. `notes` are caveats.
-
-    Shape: numbers (m, m), 1 without error on the diagonal.
-    """
+    """Correlations with errors; if `partial`, with all other columns held fixed. `notes` are caveats. Shape:
+    numbers (m, m), 1 without error on the diagonal."""
 
     columns: tuple[str, ...]
     numbers: IntervalEstimate
@@ -121,10 +117,8 @@ class Distances(PlainNumbers):
 def mahalanobis(matrix: NoisedCovariance, rows: FloatArray, level: float) -> Distances:
     """Return sqrt(z^T A^-1 z) for z = (row - mean) / scale. Shape: rows (n, m), in the columns' own units.
 
-    With p = A^-1 z, the square changes by -p^T dA p and, as the mean changes by e, by -2 p^T e.
-
-    Raises:
-        RequestError: rows of another shape, or not finite.
+    With p = A^-1 z, the square changes by -p^T dA p and, as the mean changes by e, by -2 p^T e. Raises
+    RequestError: rows of another shape, or not finite.
     """
     if rows.ndim != 2 or rows.shape[1] != len(matrix.columns) or not np.isfinite(rows).all():
         raise RequestError(

@@ -1,8 +1,6 @@
-"""Released covariance of some columns in chosen units, with standard errors from the privacy noise.
-
-To first order a function f changes by the sum of W_ij E_ij, where W is its derivative and E the noise. The sd
-of every entry of E is known, so the standard error is deterministic algebra.
-"""
+"""Released covariance of some columns in chosen units, with standard errors from the privacy noise. To first
+order a function f changes by the sum of W_ij E_ij, where W is its derivative and E the noise. The sd of every
+entry of E is known, so the standard error is deterministic algebra."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class IntervalEstimate(PlainResult):
     Intervals are limited to `least` and `most`, the range of possible answers.
 
     Shape: values and errors have the same shape.
-
-    Raises:
-        RequestError: code `bad-argument`, the level is not between 0 and 1.
+    Raises RequestError: code `bad-argument`, the level is not between 0 and 1.
     """
 
     values: FloatArray
@@ -115,11 +111,8 @@ class NoisedCovariance:
     repaired: float = 0.0
 
     def of(self, names: Sequence[str]) -> NoisedCovariance:
-        """Return the covariance of these columns, in this order.
-
-        Raises:
-            RequestError: a name is unknown or repeated.
-        """
+        """Return the covariance of these columns, in this order. Raises RequestError: a name is unknown or
+        repeated."""
         at = [self._column_index(name) for name in names]
         if len(set(at)) < len(at):
             raise RequestError(Code.BAD_ARGUMENT, f"a column is named twice: {', '.join(names)}")
@@ -154,10 +147,8 @@ class NoisedCovariance:
         return replace(self, values=lifted, repaired=float(least - values[-1]))
 
     def errors(self, derivatives: FloatArray) -> FloatArray:
-        """Return the sd of sum_ij W_ij E_ij for the errors E of this matrix.
-
-        Shape: derivatives (..., m, m) -> (...).
-        """
+        """Return the sd of sum_ij W_ij E_ij for the errors E of this matrix. Shape: derivatives (..., m, m)
+        -> (...)."""
         entry_weights = 2 * self.entry_errors**2  # an entry off the diagonal occurs twice with one error
         np.fill_diagonal(entry_weights, np.diag(entry_weights) / 2)
         common = (derivatives * self.values).sum(axis=(-2, -1)) * self.common_error
@@ -165,10 +156,8 @@ class NoisedCovariance:
 
     @property
     def entry_errors(self) -> FloatArray:
-        """Sd of each entry: the noise, the square of the mean's noise, and the clipping bias.
-
-        Shape: (m, m), symmetric.
-        """
+        """Sd of each entry: the noise, the square of the mean's noise, and the clipping bias. Shape: (m, m),
+        symmetric."""
         here = np.eye(len(self.columns))
         noise = np.where(here, self.noise.diagonal, self.noise.off_diagonal)
         sizes = np.sqrt(np.maximum(np.diag(self.values), 0.0))
@@ -238,9 +227,7 @@ class Units(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScaledCovariance:
     """Scaled covariance T A T of the released A, with a diagonal T that depends on A for standard units.
-
-    Shape: weights (m,), the diagonal of T; values (m, m).
-    """
+    Shape: weights (m,), the diagonal of T; values (m, m)."""
 
     matrix: NoisedCovariance
     weights: FloatArray

@@ -59,10 +59,8 @@ def factor_analysis(matrix: NoisedCovariance, k: int, rotation: Rotation, level:
     """Return the loadings L that minimise the squares of R - L L^T off its diagonal, for the correlations R.
 
     All entries of a noised matrix have about the same error, so least squares weights them equally. The
-    errors are the spread over matrices drawn about this one with its noise.
-
-    Raises:
-        RequestError: fewer than 3 columns, or too many factors for them.
+    errors are the spread over matrices drawn about this one with its noise. Raises RequestError: fewer than 3
+    columns, or too many factors for them.
     """
     m = len(matrix.columns)
     if m < 3 or not 1 <= k <= (m - 1) // 2:
@@ -111,10 +109,8 @@ def _noise_draws(matrix: NoisedCovariance) -> list[NoisedCovariance]:
 def _principal_axes(
     correlations: FloatArray, unique: FloatArray, k: int, most: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return principal axes and uniquenesses, by alternating iteration.
-
-    Shape: (b, m, m), (b, m) -> (b, m, k), (b, m).
-    """
+    """Return principal axes and uniquenesses, by alternating iteration. Shape: (b, m, m), (b, m) -> (b, m,
+    k), (b, m)."""
     at = np.arange(correlations.shape[-1])
     with single_blas_thread():
         for _ in range(most):

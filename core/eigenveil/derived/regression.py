@@ -43,10 +43,8 @@ class Regression(PlainResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Fit:
-    """Fit b = (A_xx + ridge diag A_xx)^-1 A_xy with its derivatives. The target is column 0 of A.
-
-    Shape: slopes (p,), inverse (p, p), derivatives (p, p + 1, p + 1), contrast (p + 1,): 1 and then -b.
-    """
+    """Fit b = (A_xx + ridge diag A_xx)^-1 A_xy with its derivatives. The target is column 0 of A. Shape:
+    slopes (p,), inverse (p, p), derivatives (p, p + 1, p + 1), contrast (p + 1,): 1 and then -b."""
 
     matrix: NoisedCovariance
     slopes: FloatArray
@@ -63,11 +61,8 @@ class _Fit:
 def regress(
     matrix: NoisedCovariance, target: str, on: Sequence[str], ridge: float, level: float
 ) -> Regression:
-    """Return the least squares of `target` on `on`.
-
-    Raises:
-        RequestError: no column, an unknown one or the target among them; a ridge below 0.
-    """
+    """Return the least squares of `target` on `on`. Raises RequestError: no column, an unknown one or the
+    target among them; a ridge below 0."""
     if isinstance(on, str):
         raise RequestError(Code.BAD_ARGUMENT, f'on must be a list of names, such as on=["{on}"]')
     if not on or not math.isfinite(ridge) or ridge < 0:
@@ -128,12 +123,10 @@ def _intercept(fit: _Fit, level: float) -> IntervalEstimate:
 
 
 def _r_squared(fit: _Fit, ridge: float, level: float) -> IntervalEstimate:
-    """Return 1 - s / a_yy, s = v^T A v; to first order v changes s only where a ridge moves the minimum.
-
-    To second order the slopes fit the noise, which makes s too small: with the axes u_i of A_xx and their
+    """Return 1 - s / a_yy, s = v^T A v; to first order v changes s only where a ridge moves the minimum. To
+    second order the slopes fit the noise, which makes s too small: with the axes u_i of A_xx and their
     variances l_i, by sum_i sd(u_i^T dA v)^2 / l_i. That sum is added, and counts as an error too, because it
-    is an estimate.
-    """
+    is an estimate."""
     values, total = fit.matrix.values, float(fit.matrix.values[0, 0])
     ridge_terms = ridge * np.diag(values)[1:] * fit.slopes
     residual = np.outer(fit.contrast, fit.contrast) - 2 * np.tensordot(ridge_terms, fit.derivatives, axes=1)

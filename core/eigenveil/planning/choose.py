@@ -37,10 +37,8 @@ AMPLE = 20  # micro-rho
 def possible_rehearsals(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
     """Return the queries of all rehearsals: one by default, and two for each possible first stage.
 
-    The two have the expected and the largest number of records. No run is longer than all of these.
-
-    Raises:
-        RequestError: as `rehearse`, for any first stage.
+    The two have the expected and the largest number of records. No run is longer than all of these. Raises
+    RequestError: as `rehearse`, for any first stage.
     """
     branches = [
         (records, first_stage) for first_stage in first_stages(plan) for records in (None, plan.most_records)
@@ -53,11 +51,8 @@ def rehearse(
 ) -> tuple[RoundQuery, ...]:
     """Return the queries of the plan for `records` typical records, by default as many as the study expects.
 
-    `first_stage` is the choice of the first releases.
-
-    Raises:
-        RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` rounds
-            or more than `MAX_NUMBERS` numbers from a site.
+    `first_stage` is the choice of the first releases. Raises RequestError: the budget is too small for one of
+    them, or they are more than `MAX_ROUNDS` rounds or more than `MAX_NUMBERS` numbers from a site.
     """
     return tuple(query for query, _ in rehearse_with_releases(plan, records, first_stage))
 
@@ -100,10 +95,8 @@ def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
 
     `round_query` is the result of `possible_rehearsals` for this plan. A share is at least a third of that at
     another count, and a refinement in eight steps costs at least a thirteenth of one in a single step. So if
-    every cost is far above the minimum, no size can be refused; otherwise both sizes are rehearsed.
-
-    Raises:
-        RequestError: a share is too small; nothing was charged yet.
+    every cost is far above the minimum, no size can be refused; otherwise both sizes are rehearsed. Raises
+    RequestError: a share is too small; nothing was charged yet.
     """
     if not all(_has_ample_budget(one.priced, plan.study) for one in round_query):
         for records in SIZES:
@@ -112,10 +105,8 @@ def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
 
 
 def _has_ample_budget(priced: PricedQuery, study: Study) -> bool:
-    """Return True if a query could cost a twentieth, and its noise is possible at the least cost.
-
-    A preimage query has the least cost at every count.
-    """
+    """Return True if a query could cost a twentieth, and its noise is possible at the least cost. A preimage
+    query has the least cost at every count."""
     return isinstance(priced.query, Preimage) or (
         priced.micro_rho >= AMPLE and noise_fits(replace(priced, micro_rho=1), study)
     )

@@ -1,8 +1,6 @@
 """Predicted cost and error of each algorithm for a study, at one or several epsilons, before any query.
-
 Rounds and bytes follow from the plan. Errors follow from error models fitted to simulations, on an assumed
-spectrum. Times follow from constants measured on one machine. Both are estimates.
-"""
+spectrum. Times follow from constants measured on one machine. Both are estimates."""
 
 from __future__ import annotations
 
@@ -179,10 +177,8 @@ def sweep(
 ) -> tuple[EpsilonPrediction, ...]:
     """Return the predictions at these epsilons, least first, without those too small for the algorithm.
 
-    The default `algorithm` is the study's, or the choice of `auto` at each epsilon. Costs no privacy.
-
-    Raises:
-        RequestError: code `bad-study`: an invalid epsilon, or no error model at any of them.
+    The default `algorithm` is the study's, or the choice of `auto` at each epsilon. Costs no privacy. Raises
+    RequestError: code `bad-study`: an invalid epsilon, or no error model at any of them.
     """
     predictions = [
         (epsilon, predict(replace(study, epsilon=epsilon), algorithm, spectrum))

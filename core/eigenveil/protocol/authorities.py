@@ -77,10 +77,8 @@ class AuthorityList:
     """Authorities of a federation in one version.
 
     `expires` is in Unix seconds. `threshold` is the number of signers that must sign the next list.
-    `release_key` is the raw Ed25519 key that signs plans and releases.
-
-    Raises:
-        PeerError: code `protocol`, a field is invalid.
+    `release_key` is the raw Ed25519 key that signs plans and releases. Raises PeerError: code `protocol`, a
+    field is invalid.
     """
 
     federation: str
@@ -191,11 +189,7 @@ class AuthorityList:
 
 
 def list_from_json(data: bytes) -> AuthorityList:
-    """Return the list in `data`, which must be canonical JSON.
-
-    Raises:
-        PeerError: code `protocol`.
-    """
+    """Return the list in `data`, which must be canonical JSON. Raises PeerError: code `protocol`."""
     _need(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
     try:
         found = _read(parse_json(data))
@@ -230,10 +224,8 @@ def update_authorities(
 ) -> AuthorityList:
     """Return the last of `lists`, a chain that starts after `pinned`.
 
-    Only the last must not have expired, so that a client can catch up after a long absence.
-
-    Raises:
-        PeerError: code `identity`, a list is not the valid successor of the one before; `protocol`, invalid.
+    Only the last must not have expired, so that a client can catch up after a long absence. Raises PeerError:
+    code `identity`, a list is not the valid successor of the one before; `protocol`, invalid.
     """
     for one in lists:
         pinned = verify_next_list(pinned, one)
@@ -247,11 +239,8 @@ def update_authorities(
 
 
 def verify_next_list(pinned: AuthorityList, signed: SignedAuthorityList) -> AuthorityList:
-    """Return the list in `signed`, if it is the valid successor of `pinned`; expiry is not checked.
-
-    Raises:
-        PeerError: as `update_authorities`.
-    """
+    """Return the list in `signed`, if it is the valid successor of `pinned`; expiry is not checked. Raises
+    PeerError: as `update_authorities`."""
     found = list_from_json(signed.list_json)
     if (found.federation, found.version) != (pinned.federation, pinned.version + 1):
         raise PeerError(
@@ -272,8 +261,8 @@ def describe_change(before: AuthorityList, after: AuthorityList) -> str:
     """Return a sentence on the authorities that a new list adds, removes and retains."""
     gone = [one for one in before.fingerprints if one not in after.fingerprints]
     new = [one for one in after.fingerprints if one not in before.fingerprints]
-    kept = [one for one in after.fingerprints if one in before.fingerprints]
-    text = f"now trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(kept)}"
+    unchanged = [one for one in after.fingerprints if one in before.fingerprints]
+    text = f"now trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(unchanged)}"
     return text if before.release_key == after.release_key else f"{text}; the release key has changed"
 
 

@@ -62,9 +62,7 @@ class MatrixNoise(PlainResult):
     - The centre differs from the mean by about `centre`, squared.
     - Clipping retained about `retained_share` of the records' squared norm; the matrix was divided by it.
     - `divisors`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
-
-    Raises:
-        ValueError: a number is negative or not finite, or `kept` is 0.
+    Raises ValueError: a number is negative or not finite, or `kept` is 0.
     """
 
     distribution: NoiseDistribution

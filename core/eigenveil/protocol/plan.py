@@ -1,8 +1,6 @@
-"""Plan of a study, with algorithm and budget in canonical JSON, and the federation's signature of it [R4].
-
-It determines all that is computed: the same digest, which is in every message, means the same queries, costs
-and releases.
-"""
+"""Plan of a study, with algorithm and budget in canonical JSON, and the federation's signature of it [R4]. It
+determines all that is computed: the same digest, which is in every message, means the same queries, costs and
+releases."""
 
 from __future__ import annotations
 
@@ -44,11 +42,8 @@ class Plan:
     `submission` distinguishes two runs of one study; each is charged. `analyst` is the certified name of the
     analyst: empty if the study is only explained, `SIMULATION` in a simulation. A plan with a custom
     algorithm has no federation, and is never read from a message. `micro_rho` and `atto_delta` are the budget
-    of its rounds, each attempted once.
-
-    Raises:
-        RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a
-            custom algorithm, the budget is empty, or sums could overflow.
+    of its rounds, each attempted once. Raises RequestError: `auto` is neither resolved nor left to the first
+    releases, a federation would run a custom algorithm, the budget is empty, or sums could overflow.
     """
 
     study: Study
@@ -214,11 +209,8 @@ def plan_for(
     submission: str,
     analyst: str = "",
 ) -> Plan:
-    """Return the plan of a study with this algorithm and the study's whole budget.
-
-    Raises:
-        RequestError: see `Plan`.
-    """
+    """Return the plan of a study with this algorithm and the study's whole budget. Raises RequestError: see
+    `Plan`."""
     cost = affordable(study, algorithm)
     return Plan(
         study=study,
@@ -248,12 +240,8 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(data: bytes) -> Plan:
-    """Return the plan in `data`, which must be canonical JSON.
-
-    Raises:
-        PeerError: not canonical, an unknown version or key.
-        RequestError: a value is invalid.
-    """
+    """Return the plan in `data`, which must be canonical JSON. Raises PeerError: not canonical, an unknown
+    version or key; RequestError: a value is invalid."""
     try:
         raw = parse_json(data)
         plan = _plan_from_dict(raw)
@@ -295,12 +283,9 @@ PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 
 
 def verify_plan(plan_json: bytes, signature: bytes, release_key: bytes) -> Plan:
-    """Return the plan, if the federation's release key (raw Ed25519) signed its exact bytes.
-
-    Raises:
-        PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical.
-        RequestError: a value of the plan is invalid.
-    """
+    """Return the plan, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
+    PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical; RequestError: a
+    value of the plan is invalid."""
     check_signature(
         release_key,
         signature,

@@ -1,8 +1,6 @@
 """Queries with their cost, as an algorithm yields them and as they are sent in a round, and their comparison.
-
 Queries are computed in float64 from the plan and the releases, then rounded to integers. Two builds of BLAS,
-or two processors, may round a number on a boundary to either side. Nothing else may differ.
-"""
+or two processors, may round a number on a boundary to either side. Nothing else may differ."""
 
 from __future__ import annotations
 
@@ -62,12 +60,9 @@ class PricedQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundQuery:
-    """Priced query of one round of a study, as it is sent to sites.
-
-    Raises:
-        RequestError: the round is negative, the cost is not a whole number from 1 to below 2**53, the batch
-            is not that of this round, or a query about subsamples has a frame.
-    """
+    """Priced query of one round of a study, as it is sent to sites. Raises RequestError: the round is
+    negative, the cost is not a whole number from 1 to below 2**53, the batch is not that of this round, or a
+    query about subsamples has a frame."""
 
     priced: PricedQuery
     plan_digest: str
@@ -161,11 +156,8 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def check_no_overflow(query: QueryProtocol, records: int) -> None:
-    """Check that the exact sum of a query over `records` records stays within int64.
-
-    Raises:
-        RequestError: code `plan-overflow`.
-    """
+    """Check that the exact sum of a query over `records` records stays within int64. Raises RequestError:
+    code `plan-overflow`."""
     total = query.bound * records
     require(
         total < SUM_LIMIT,

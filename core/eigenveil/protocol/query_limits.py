@@ -37,9 +37,7 @@ def check_noise_scale(priced: PricedQuery, study: Study) -> None:
     of 2^56 Laplace noise exceeds 2^62 with probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far
     less [P2]. Masked sums are modulo 2^64. The scale of all their noise shares together also ends at 2^56, so
     a sum exceeds 63 bits with a probability below 2^-1000 [P32]. The check is made when a query is planned.
-
-    Raises:
-        RequestError: code `plan-overflow`.
+    Raises RequestError: code `plan-overflow`.
     """
     require(
         noise_fits(priced, study),
@@ -93,10 +91,8 @@ def check_affordable(
 ) -> None:
     """Check that the study can pay for a query, and that its noise stays within 64-bit integers [P2].
 
-    The queries `before` cost `spent`; their epsilons add up to `spent_pico`, in 1e-12.
-
-    Raises:
-        RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
+    The queries `before` cost `spent`; their epsilons add up to `spent_pico`, in 1e-12. Raises RequestError:
+    `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
     if not (spent + round_query.cost).fits(plan.single_attempt_cost):
         raise _exhausted(round_query, "would exceed the budget of the study")
@@ -112,9 +108,7 @@ def check_composition(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pic
     """Check that the query's noise composes as the plan states, and that epsilon suffices.
 
     `spent_pico` is the sum of the earlier epsilons, in 1e-12. The session and every site check it [P4].
-
-    Raises:
-        RequestError: code `budget-exhausted`.
+    Raises RequestError: code `budget-exhausted`.
     """
     match plan.composition:
         case Composition.GAUSSIAN:
@@ -126,10 +120,8 @@ def check_composition(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pic
 
 
 def _check_gaussian(plan: Plan, round_query: RoundQuery) -> None:
-    """Check that the noise is Gaussian, because a guarantee in mu covers no other.
-
-    Excluded are other noise distributions and mechanisms with their own delta. Masked answers are sums only.
-    """
+    """Check that the noise is Gaussian, because a guarantee in mu covers no other. Excluded are other noise
+    distributions and mechanisms with their own delta. Masked answers are sums only."""
     kinds = AdditiveQuery if plan.masked else AdditiveQuery | Spectrum
     added = (
         isinstance(round_query.query, kinds) and round_query.priced.distribution is NoiseDistribution.GAUSSIAN
@@ -163,9 +155,7 @@ def attempt_cost(cost: Cost, attempt_number: int, paid: int = 0, first: Cost | N
     A round that is not masked has one attempt. In a pass over disjoint batches, the first batch to reach an
     attempt number is charged for all batches. The charge is the cost of the `first` answer in the pass [P9].
     `paid` is the number of attempts charged so. `first` is None outside a pass, and before its first answer.
-
-    Raises:
-        RequestError: code `budget-exhausted`, the query costs more than `first`.
+    Raises RequestError: code `budget-exhausted`, the query costs more than `first`.
     """
     if first is None:
         return cost
@@ -186,11 +176,8 @@ def _pass_cost(before: Sequence[RoundQuery], batch: Batch) -> Cost:
 
 
 def check_batch(plan: Plan, cost: Cost, batch: Batch, paid: Cost) -> None:
-    """Check that a batch costs no more than the first batch of its pass was charged [P9].
-
-    Raises:
-        RequestError: code `bad-study` or `budget-exhausted`.
-    """
+    """Check that a batch costs no more than the first batch of its pass was charged [P9]. Raises
+    RequestError: code `bad-study` or `budget-exhausted`."""
     if batch.batches != plan.batches:
         raise RequestError(Code.BAD_STUDY, f"the plan divides the records into {plan.batches} batches")
     attempt_cost(cost, 1, 1, paid)

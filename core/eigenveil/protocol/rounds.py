@@ -81,10 +81,8 @@ class RoundStatement:
     """Digests of a round's query, of the release before it and, once sealed, of its own release.
 
     `after` is empty in the first round, `release` until the round is sealed. `ledger` is the digest of the
-    last row of the coordinator's ledger at that time, `size` the number of its rows.
-
-    Raises:
-        PeerError: code `protocol`, a field is invalid.
+    last row of the coordinator's ledger at that time, `size` the number of its rows. Raises PeerError: code
+    `protocol`, a field is invalid.
     """
 
     plan: str
@@ -165,11 +163,7 @@ TRANSITIONS: dict[RoundState, dict[RoundEvent, RoundState]] = {
 
 
 def next_state(state: RoundState, event: RoundEvent) -> RoundState:
-    """Return the state after `event`.
-
-    Raises:
-        InternalError: the table has no such event in this state.
-    """
+    """Return the state after `event`. Raises InternalError: the table has no such event in this state."""
     if event not in TRANSITIONS[state]:
         raise InternalError(Code.BUG, f"a round that is {state.value} cannot go on with: {event.value}")
     return TRANSITIONS[state][event]

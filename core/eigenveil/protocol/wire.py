@@ -1,8 +1,6 @@
-"""Conversion of queries, releases and authority lists to protocol messages and back, with validation.
-
-The message of a query has the query's name and fields: integers and flags unchanged, vectors as bytes,
-matrices as `Matrix`, inner values as messages. A new kind of query needs its message only, no code here.
-"""
+"""Conversion of queries, releases and authority lists to protocol messages and back, with validation. The
+message of a query has the query's name and fields: integers and flags unchanged, vectors as bytes, matrices
+as `Matrix`, inner values as messages. A new kind of query needs its message only, no code here."""
 
 from __future__ import annotations
 
@@ -60,12 +58,8 @@ def _fill(message: Message, value: Any) -> None:
 
 
 def query_from_proto(message: pb.Query) -> RoundQuery:
-    """Return the query in a message.
-
-    Raises:
-        PeerError: a malformed array, an unknown kind or noise distribution.
-        RequestError: a value out of range.
-    """
+    """Return the query in a message. Raises PeerError: a malformed array, an unknown kind or noise
+    distribution; RequestError: a value out of range."""
     field = message.WhichOneof("kind")
     if field is None:
         raise PeerError(Code.VERSION, "the kind of the query is unknown to this version")
@@ -119,11 +113,8 @@ def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) 
 
 
 def round_from_proto(message: pb.SealedRound, statement: RoundStatement) -> Release:
-    """Return the release in a message, if its digest is the one in the statement.
-
-    Raises:
-        PeerError: the digests differ.
-    """
+    """Return the release in a message, if its digest is the one in the statement. Raises PeerError: the
+    digests differ."""
     release = Release(
         round=statement.round,
         query=statement.query,
@@ -161,11 +152,7 @@ def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedAut
 
 
 def digest_from_bytes(data: bytes) -> str:
-    """Return the hexadecimal form of a 32-byte digest.
-
-    Raises:
-        PeerError: not 32 bytes.
-    """
+    """Return the hexadecimal form of a 32-byte digest. Raises PeerError: not 32 bytes."""
     if len(data) != 32:
         raise PeerError(Code.PROTOCOL, f"a digest must have 32 bytes, got {len(data)}")
     return data.hex()

@@ -1,7 +1,5 @@
-"""Cost of the attempts at masked rounds, and a check of a document's attempts against its plan.
-
-Release document of a study (release.json), canonical and signed.
-"""
+"""Cost of the attempts at masked rounds, and a check of a document's attempts against its plan. Release
+document of a study (release.json), canonical and signed."""
 
 from __future__ import annotations
 
@@ -26,11 +24,8 @@ from eigenveil.study_authorization import SignedAuthorization
 
 
 def attempts_of(row: Mapping[str, Any]) -> int:
-    """Return the number of charged attempts at a round; 0 if the round is not masked.
-
-    Raises:
-        RequestError: code `bad-release`, more than any plan allows.
-    """
+    """Return the number of charged attempts at a round; 0 if the round is not masked. Raises RequestError:
+    code `bad-release`, more than any plan allows."""
     attempt_count = int(row.get("attempts", 0))
     if attempt_count > MAX_ATTEMPTS:
         raise _plan_mismatch(f"{round_label(row['round'])} states {attempt_count} attempts")
@@ -57,11 +52,8 @@ def charged_micro_rho(rounds: Sequence[Mapping[str, Any]], site: str | None = No
 
 
 def check_attempts(document: Mapping[str, Any]) -> None:
-    """Check a masked study's attempts, sites and cost against the limits of its plan.
-
-    Raises:
-        RequestError: code `bad-release`, a limit is exceeded.
-    """
+    """Check a masked study's attempts, sites and cost against the limits of its plan. Raises RequestError:
+    code `bad-release`, a limit is exceeded."""
     plan, rounds = document["plan"], document["rounds"]
     if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
         return

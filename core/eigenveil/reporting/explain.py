@@ -1,7 +1,5 @@
-"""Explanation and guarantee of a plan, for those who must consent to it.
-
-Guarantee of a study for one person as inference odds, for those who must consent to it.
-"""
+"""Explanation and guarantee of a plan, for those who must consent to it. Guarantee of a study for one person
+as inference odds, for those who must consent to it."""
 
 from __future__ import annotations
 
@@ -205,9 +203,7 @@ def document_guarantee(document: Mapping[str, Any]) -> dict[str, Any]:
 
     The coordinator wrote the document's text, so only the plan is trusted. The stated guarantee is returned
     if the document is not private, or if its plan needs another version of eigenveil; then the text says so.
-
-    Raises:
-        EigenveilError: as `plan_from_json`, but for its version.
+    Raises EigenveilError: as `plan_from_json`, but for its version.
     """
     stated = dict(document["guarantee"])
     if not document["private"]:

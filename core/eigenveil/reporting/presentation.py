@@ -1,7 +1,5 @@
-"""Small tables for notebooks, in HTML and in text.
-
-Names of the query kinds for people; JSON, digests and the wire use the kinds themselves.
-"""
+"""Small tables for notebooks, in HTML and in text. Names of the query kinds for people; JSON, digests and the
+wire use the kinds themselves."""
 
 from __future__ import annotations
 

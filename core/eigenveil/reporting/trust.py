@@ -40,11 +40,8 @@ def trust_text(plan: Plan) -> str:
 
 
 def document_trust_text(document: Mapping[str, Any]) -> str:
-    """Return the trust text that follows from the plan of a document, not the document's own text.
-
-    Raises:
-        EigenveilError: as `plan_from_json`.
-    """
+    """Return the trust text that follows from the plan of a document, not the document's own text. Raises
+    EigenveilError: as `plan_from_json`."""
     return trust_text(plan_from_json(canonical(document["plan"])))
 
 

@@ -1,8 +1,6 @@
 """Verification of a published release.json by its signature, a release key and a log of signed rounds [R21].
-
 An analyst fetches the log from the coordinator; a site writes it from the rounds that it received. A
-statement that the release key signed and that differs from the document is a contradiction, and proves it.
-"""
+statement that the release key signed and that differs from the document is a contradiction, and proves it."""
 
 from __future__ import annotations
 
@@ -65,11 +63,8 @@ class RoundLog:
 
     def find_contradictions(self, document: Mapping[str, Any], key: bytes) -> list[str]:
         """Return the contradictions between statements signed by `key` and `document`, a sentence each.
-
-        Raises:
-            PeerError: a statement here is not signed by `key`.
-            RequestError: code `bad-argument`, the log is of another study.
-        """
+        Raises PeerError: a statement here is not signed by `key`; RequestError: code `bad-argument`, the log
+        is of another study."""
         if self.plan != document["plan_digest"]:
             raise RequestError(
                 Code.BAD_ARGUMENT,
@@ -79,12 +74,9 @@ class RoundLog:
         return [sentence for sentence in found if sentence]
 
     def replay(self, document: Mapping[str, Any], key: bytes) -> ReplayReport:
-        """Recompute every query and the result from the plan and the releases.
-
-        Raises:
-            RequestError: code `bad-release`, a query, a round or the result differs; code `bad-argument`,
-                the log holds no release.
-        """
+        """Recompute every query and the result from the plan and the releases. Raises RequestError: code
+        `bad-release`, a query, a round or the result differs; code `bad-argument`, the log holds no
+        release."""
         session = Session(plan_from_json(canonical(document["plan"])))
         if session.plan.digest != self.plan:
             raise _replay_mismatch("its plan is not the one that its digest names")
@@ -117,11 +109,8 @@ class RoundLog:
 
 
 def read_round_log(data: bytes) -> RoundLog:
-    """Return the round log in the bytes of a file.
-
-    Raises:
-        RequestError: code `bad-argument`, it is not a round log.
-    """
+    """Return the round log in the bytes of a file. Raises RequestError: code `bad-argument`, it is not a
+    round log."""
     try:
         content = parse_json(data)
         if content["format"] != ROUND_LOG_FORMAT:
@@ -227,12 +216,9 @@ class SignedRelease:
 
 
 def load_release(data: bytes) -> SignedRelease:
-    """Return the signed release in a release.json, if intact; `verify_release` checks its key.
-
-    Raises:
-        RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
-            after signing.
-    """
+    """Return the signed release in a release.json, if intact; `verify_release` checks its key. Raises
+    RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed after
+    signing."""
     try:
         bundle = parse_json(data)
         if bundle.get("format") in (FORMAT_OF_0_1, FORMAT):
@@ -304,9 +290,7 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
 
 def _check_guarantee(document: dict[str, Any]) -> None:
     """Check that the plan has its stated digest, which the sites agreed to, and that the guarantee follows.
-
-    The text may be that of another version: display `document_guarantee` instead.
-    """
+    The text may be that of another version: display `document_guarantee` instead."""
     if digest_of("plan", canonical(document["plan"])) != document["plan_digest"]:
         raise _bad_release("the plan in this release does not have the stated digest")
     try:

@@ -33,10 +33,7 @@ MOST_BYTES = 200 * MAX_SITES
 class Attempt:
     """Sites whose masked answers to a query are added: `members` maps a site to the digest of its key card.
 
-    `number` counts the attempts at a round from 1.
-
-    Raises:
-        PeerError: code `protocol`, a field is invalid.
+    `number` counts the attempts at a round from 1. Raises PeerError: code `protocol`, a field is invalid.
     """
 
     plan: str
@@ -91,11 +88,8 @@ class Attempt:
 
     @classmethod
     def read(cls, attempt_json: bytes) -> Attempt:
-        """Return the attempt in JSON, without a check of its signature.
-
-        Raises:
-            PeerError: code `protocol`, not an attempt, or not canonical.
-        """
+        """Return the attempt in JSON, without a check of its signature. Raises PeerError: code `protocol`,
+        not an attempt, or not canonical."""
         try:
             attempt = cls(**parse_json(attempt_json))
             written = attempt.signed_json
@@ -135,10 +129,8 @@ def mask_key(secret: bytes, attempt: Attempt, one: str, other: str) -> bytes:
 
 
 def add_mask(values: WordArray, key: bytes, *, negative: bool) -> None:
-    """Add the mask of `key` to `values`, or subtract it, modulo 2^64 and in place.
-
-    Shape: values (n,), uint64.
-    """
+    """Add the mask of `key` to `values`, or subtract it, modulo 2^64 and in place. Shape: values (n,),
+    uint64."""
     stream = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()
     drawn = bytearray(8 * min(AT_ONCE, values.size))
     words = np.frombuffer(drawn, dtype="<u8")

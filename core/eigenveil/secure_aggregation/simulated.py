@@ -1,8 +1,6 @@
-"""Masked rounds of simulated sites, with noise shares, masks, sums and drop-outs as in a federation.
-
-Only the keys differ: they are derived from the sites' names. So masks protect nothing in a simulation, which
-is one process anyway.
-"""
+"""Masked rounds of simulated sites, with noise shares, masks, sums and drop-outs as in a federation. Only the
+keys differ: they are derived from the sites' names. So masks protect nothing in a simulation, which is one
+process anyway."""
 
 from __future__ import annotations
 
@@ -106,11 +104,8 @@ class MaskedRounds:
         return lambda round_query, present, mask=None: self._sum
 
     def present(self, round_query: RoundQuery) -> tuple[str, ...]:
-        """Return the members of the first attempt in which no site is lost.
-
-        Raises:
-            RequestError: code `study-failed`: too few sites or no attempts are left.
-        """
+        """Return the members of the first attempt in which no site is lost. Raises RequestError: code
+        `study-failed`: too few sites or no attempts are left."""
         lost_sites: list[str] = []
         for number in range(1, self._study.attempts + 1):
             members = self._fix(round_query, lost_sites, number)
@@ -157,10 +152,8 @@ def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> 
 
 
 def unmasked(total: IntArray, honest: Sequence[str], colluding: Iterable[str], attempt: Attempt) -> IntArray:
-    """Return the sum of the `honest` sites' messages without their masks with the `colluding` sites.
-
-    Shape: total (n,) -> (n,). Cost: one stream of 8 n bytes for each pair.
-    """
+    """Return the sum of the `honest` sites' messages without their masks with the `colluding` sites. Shape:
+    total (n,) -> (n,). Cost: one stream of 8 n bytes for each pair."""
     known = total.copy()
     for other in colluding:
         for site in honest:

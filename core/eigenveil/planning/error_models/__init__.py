@@ -45,11 +45,8 @@ ERROR_MODELS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError |
 
 
 def predict_study_error(study: Study, spectrum: AssumedSpectrum) -> PredictedError | None:
-    """Return the predicted error of a study that names its algorithm; None without an error model.
-
-    Raises:
-        RequestError: the study cannot be planned.
-    """
+    """Return the predicted error of a study that names its algorithm; None without an error model. Raises
+    RequestError: the study cannot be planned."""
     return predict_plan_error(
         plan_for(study, study.algorithm, federation="planner", submission="planner"), spectrum
     )

@@ -1,8 +1,6 @@
 """Assumed spectrum of the records, the distribution of their norms, and preparations without noise on them.
-
 The source is public: a default, eigenvalues stated by the analyst, or public records. The noiseless
-preparations (a count, a radius) use the rules of the algorithms themselves and change with them.
-"""
+preparations (a count, a radius) use the rules of the algorithms themselves and change with them."""
 
 from __future__ import annotations
 
@@ -89,10 +87,7 @@ def default_spectrum(d: int, k: int) -> AssumedSpectrum:
 
 def stated_spectrum(stated: Sequence[float], d: int, k: int) -> AssumedSpectrum:
     """Return the spectrum of stated eigenvalues, in any unit; columns beyond the list have its last value.
-
-    Raises:
-        RequestError: the list is empty, too long, or not falling numbers above 0.
-    """
+    Raises RequestError: the list is empty, too long, or not falling numbers above 0."""
     values = np.asarray(stated, dtype=np.float64)
     falling = bool(np.isfinite(values).all() and (values > 0).all() and (np.diff(values) <= 0).all())
     if not (1 <= len(values) <= d and falling):
@@ -120,11 +115,8 @@ def normal_spectrum(values: FloatArray, k: int, *, source: str) -> AssumedSpectr
 
 
 def sample_spectrum(rows: FloatArray, k: int) -> AssumedSpectrum:
-    """Return the spectrum and the points of public records. Shape: rows (N, d), in analysis units.
-
-    Raises:
-        RequestError: too few records, or all equal.
-    """
+    """Return the spectrum and the points of public records. Shape: rows (N, d), in analysis units. Raises
+    RequestError: too few records, or all equal."""
     if len(rows) < LEAST_ROWS:
         raise RequestError(
             Code.TOO_FEW_RECORDS, f"a public sample of {len(rows)} records is too small; give {LEAST_ROWS}"
@@ -176,10 +168,8 @@ def _chi_square(weights: FloatArray, normal: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _normals(columns: int) -> FloatArray:
-    """Return public normal numbers, the same at every call: each column has mean 0 and variance 1.
-
-    Shape: (POINTS, columns).
-    """
+    """Return public normal numbers, the same at every call: each column has mean 0 and variance 1. Shape:
+    (POINTS, columns)."""
     normals = public_normals(b"eigenveil/points/v1", (POINTS, columns))
     out: FloatArray = (normals - normals.mean(axis=0)) / normals.std(axis=0)
     out.setflags(write=False)

@@ -1,7 +1,5 @@
-"""Error models of the papers' reference algorithms.
-
-Error model of the smooth sensitivity family: noise on the leading directions, scaled by the gap.
-"""
+"""Error models of the papers' reference algorithms. Error model of the smooth sensitivity family: noise on
+the leading directions, scaled by the gap."""
 
 from __future__ import annotations
 
@@ -103,11 +101,9 @@ def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
 def _stepped(
     noise: FloatArray, sampled: FloatArray, gaps: FloatArray, steps: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the variance of a tilt after all steps, and the squared rest of the initial tilt.
-
-    The samples' variance counts only beyond that of the records' own components. Shape: all (r, m, g),
-    relative to the strength of the direction.
-    """
+    """Return the variance of a tilt after all steps, and the squared rest of the initial tilt. The samples'
+    variance counts only beyond that of the records' own components. Shape: all (r, m, g), relative to the
+    strength of the direction."""
     rate, started, shared = CANDIDATES[0], np.ones_like(gaps), np.zeros_like(gaps)
     variances, weights = np.zeros_like(gaps), np.zeros_like(gaps)
     for t in range(steps):
@@ -165,5 +161,5 @@ def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
     least = gap - step * math.log(1 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
     if least - step - 1 <= 0.5:
         return math.inf
-    turns = step / (2 * (least - 1 - step)) + rounding_distance(plan)
-    return turns * noise_multiplier((1 - TEST_SHARE) * epsilon, delta / 2)
+    sine = step / (2 * (least - 1 - step)) + rounding_distance(plan)
+    return sine * noise_multiplier((1 - TEST_SHARE) * epsilon, delta / 2)

@@ -27,10 +27,8 @@ MISFIT = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutsideDirections:
-    """Directions outside the wanted k, the many small ones in groups of similar value.
-
-    Shape: values (g,), falling; counts (g,), with sum d - k.
-    """
+    """Directions outside the wanted k, the many small ones in groups of similar value. Shape: values (g,),
+    falling; counts (g,), with sum d - k."""
 
     values: FloatArray
     counts: FloatArray
@@ -106,9 +104,7 @@ UNCLEAR = 0.25  # beyond this, a predicted error can be wrong by more than a fac
 @dataclass(frozen=True, eq=False)
 class AssumedRecords:
     """Assumed records: the wanted directions i that may rotate most, the directions j outside, and n records.
-
-    Shape: m of the i, g of the j (in groups, see `OutsideDirections`), N points.
-    """
+    Shape: m of the i, g of the j (in groups, see `OutsideDirections`), N points."""
 
     spectrum: AssumedSpectrum
     k: int
@@ -149,9 +145,7 @@ class AssumedRecords:
 
     def squared(self, first: int, values: FloatArray) -> FloatArray:
         """Return squared coordinates from `first` on; those not stored have their expectation given the sum.
-
-        Shape: values (v,) -> (N, v).
-        """
+        Shape: values (v,) -> (N, v)."""
         leading, rest = self.spectrum.leading, self.spectrum.rest
         single = leading[:, first : first + len(values)] ** 2
         left = max(float(self.spectrum.values[leading.shape[1] :].sum()), 1e-300)

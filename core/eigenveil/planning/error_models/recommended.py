@@ -314,11 +314,9 @@ def _turned(
     share: float,
     sine: float,
 ) -> PredictedError:
-    """Return the error of the last stage: the sd of each entry over the gap.
-
-    It runs without noise on assumed records with right directions, so its stated sd is the predicted one. A
-    poor first stage is not corrected in full; the rest was fitted, and is added by the callers.
-    """
+    """Return the error of the last stage: the sd of each entry over the gap. It runs without noise on assumed
+    records with right directions, so its stated sd is the predicted one. A poor first stage is not corrected
+    in full; the rest was fitted, and is added by the callers."""
     cross = cross_query_builder(start, first)
     norms = _parts(assumed, cross)
     priced_queries: list[PricedQuery] = []

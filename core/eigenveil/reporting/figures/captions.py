@@ -1,7 +1,5 @@
-"""Captions of the figures, computed from their numbers, as alternative text.
-
-Figures of a report, each for a wide and a narrow page, with alternative text.
-"""
+"""Captions of the figures, computed from their numbers, as alternative text. Figures of a report, each for a
+wide and a narrow page, with alternative text."""
 
 from __future__ import annotations
 

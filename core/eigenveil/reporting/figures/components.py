@@ -1,7 +1,5 @@
-"""Plots of components: scree with the privacy noise's uncertainty, loadings, and error against epsilon.
-
-Scree bars are explained variances; loadings are of the columns on each component; the error is predicted.
-"""
+"""Plots of components: scree with the privacy noise's uncertainty, loadings, and error against epsilon. Scree
+bars are explained variances; loadings are of the columns on each component; the error is predicted."""
 
 from __future__ import annotations
 
@@ -143,9 +141,7 @@ def predicted_errors(
     """Return the predicted errors of the study's algorithm at other epsilons.
 
     They use the released values: the noised variances, the rest spread evenly, and the noised record count.
-
-    Raises:
-        RequestError: the algorithm has no error model.
+    Raises RequestError: the algorithm has no error model.
     """
     try:
         algorithm = Algorithm(data.algorithm)
@@ -161,10 +157,8 @@ def predicted_errors(
 
 
 def _spectrum(data: ReleaseFigureData) -> list[float] | None:
-    """Return descending positive variances for the planner; None if none is positive.
-
-    The rest has at least the noise on a variance, because less cannot be known.
-    """
+    """Return descending positive variances for the planner; None if none is positive. The rest has at least
+    the noise on a variance, because less cannot be known."""
     least = max(data.other_variance, float(data.result.noise_scale))
     rest = [least] if data.k < len(data.result.columns) else []
     falling = np.minimum.accumulate(

@@ -1,7 +1,5 @@
-"""Data of a release for its figures, in the units of its study.
-
-Style of the figures, and rendering to SVG without a window, a file or global plotting state.
-"""
+"""Data of a release for its figures, in the units of its study. Style of the figures, and rendering to SVG
+without a window, a file or global plotting state."""
 
 from __future__ import annotations
 
@@ -35,11 +33,8 @@ FEW = 6  # most directions shown with even shares of a variance of which only th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleaseFigureData:
-    """Result of a release, with its study and the name of its algorithm.
-
-    Raises:
-        RequestError: code `bad-argument`: the study released no components.
-    """
+    """Result of a release, with its study and the name of its algorithm. Raises RequestError: code
+    `bad-argument`: the study released no components."""
 
     result: Result
     study: Study
@@ -52,11 +47,7 @@ class ReleaseFigureData:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the data of a release or simulation document.
-
-        Raises:
-            RequestError: as the constructor.
-        """
+        """Return the data of a release or simulation document. Raises RequestError: as the constructor."""
         plan, result = document["plan"], Result.from_dict(document["result"])
         return cls(result=result, study=study_from_dict(plan["study"]), algorithm=plan["algorithm"])
 
@@ -154,11 +145,7 @@ def is_narrow(axes: Axes) -> bool:
 
 
 def figure_of(axes: Axes) -> Figure:
-    """Return the root figure of axes.
-
-    Raises:
-        RequestError: code `bad-argument`: the axes are in no figure.
-    """
+    """Return the root figure of axes. Raises RequestError: code `bad-argument`: the axes are in no figure."""
     found = axes.get_figure(root=True)
     if found is None:
         raise RequestError(Code.BAD_ARGUMENT, "these axes were removed from their figure; pass other axes")

@@ -46,10 +46,7 @@ class PairMatrix:
 
 def pair_matrix(data: ReleaseFigureData, kind: str) -> PairMatrix:
     """Return the "correlation" or "covariance" of all pairs, and which of them noise alone could explain.
-
-    Raises:
-        RequestError: another kind, or the release has no covariance whose noise is known.
-    """
+    Raises RequestError: another kind, or the release has no covariance whose noise is known."""
     moments = Moments.of(data.result)
     if kind == "correlation":
         found = moments.correlation().numbers
@@ -140,11 +137,8 @@ WIDE_LAYOUT, NARROW_LAYOUT = (
 
 
 def arrows_of(data: ReleaseFigureData) -> FloatArray:
-    """Return loadings times standard deviations. Shape: (d, 2).
-
-    Raises:
-        RequestError: code `bad-argument`: only one component was released.
-    """
+    """Return loadings times standard deviations. Shape: (d, 2). Raises RequestError: code `bad-argument`:
+    only one component was released."""
     if data.k < 2:
         raise RequestError(Code.BAD_ARGUMENT, "a biplot needs two components, and one was released")
     return np.asarray(
