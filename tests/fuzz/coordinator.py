@@ -188,9 +188,6 @@ def check_round_trip(message: Message) -> None:
         raise ChangedMeaning(type(message).__name__)
 
 
-# ------------------------------------------------------------------ what mutations start from
-
-
 async def _seeds(clients: Mapping[str, Client]) -> dict[str, list[Message]]:
     ada = clients["ada"]
     async with answering({name: clients[name] for name in SITES}), asyncio.timeout(60):

@@ -84,9 +84,6 @@ def _field(number: int, kind: int, value: Any) -> bytes:
     return tag + (varint(len(value)) if kind == BYTES else b"") + bytes(value)
 
 
-# ------------------------------------------------------------------ bytes
-
-
 def _flip(data: bytearray, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 2, 8))):
         if data:
@@ -133,9 +130,6 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         rng.choice(BYTE_CHANGES)(out, rng)
     return bytes(out[:MOST_BYTES])
-
-
-# ------------------------------------------------------------------ messages
 
 
 def mutate_message(data: bytes, rng: random.Random) -> bytes:
@@ -244,8 +238,6 @@ def _deep(fields: list[Field], at: int, rng: random.Random) -> bytes:
         data = _field(fields[at].number, BYTES, data)
     return join(fields[:at]) + data + join(fields[at + 1 :])
 
-
-# ------------------------------------------------------------------ text
 
 NUMBERS = (
     "0", "-0.0", "1", "-1", "1e309", "-1e309", "nan", "inf", "1e-400", "9" * 400, "0x10", "1_000", "true",

@@ -87,9 +87,6 @@ def _as_text(data: bytes, rng: random.Random) -> bytes:
     return mutate_text(data.decode(), rng).encode(errors="surrogatepass")
 
 
-# ------------------------------------------------------------------ studies and plans
-
-
 def _studies() -> tuple[bytes, ...]:
     everything = (
         study_toml(minimum_cohort=5, quorum=2)
@@ -110,9 +107,6 @@ async def _study(data: bytes) -> None:
 
 async def _plan(data: bytes) -> None:
     plan_from_json(data)
-
-
-# ------------------------------------------------------------------ what columns mean, what sites state
 
 
 def _few_columns() -> Dictionary:
@@ -149,9 +143,6 @@ async def _read_statement(data: bytes) -> None:
     except DecodeError:
         return  # gRPC refuses it before
     statement_from_proto(message)
-
-
-# ------------------------------------------------------------------ releases, configurations, join files
 
 
 def _document() -> bytes:
@@ -198,9 +189,6 @@ def _only_requests(parse: Callable[..., object], *arguments: object) -> None:
         raise
     except EigenveilError as problem:
         raise NotForAFile(repr(problem)) from problem
-
-
-# ------------------------------------------------------------------ records
 
 
 def _wanted() -> Study:

@@ -1,17 +1,21 @@
 """The checks, in which order they run, which of them side by side, and what they need of a machine.
 
-The module of a check has a function `run(scale)`: what is wrong, and its figures.
+The module of a check has a function `run(folder, scale)`, which may be asynchronous: in an empty folder, at
+a share of its full size, it returns what is wrong, and figures.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import multiprocessing
 import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import NamedTuple
 
 import eigenveil_server  # noqa: F401 - before gRPC, which reads its settings when it is loaded
@@ -60,7 +64,9 @@ def check(name: str, scale: float) -> tuple[str, bool, float]:
     one, start = CHECKS[name], time.monotonic()
     try:
         module = importlib.import_module(f"tests.torture.{one.folder}.{name}")
-        faults, figures = module.run(scale)
+        with tempfile.TemporaryDirectory(prefix=f"eigenveil-{name}-") as folder:
+            result = module.run(Path(folder), scale)
+            faults, figures = asyncio.run(result) if asyncio.iscoroutine(result) else result
     except Exception as problem:  # noqa: BLE001 - whatever it is, it fails this check alone
         traceback.print_exc()
         faults, figures = [f"{type(problem).__name__}: {problem}"[:300]], ""

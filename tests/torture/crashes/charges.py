@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,19 +106,19 @@ def spend(kind: str, where: Path | str, tries: int, budget: int) -> tuple[int, i
 
 
 @contextmanager
-def places() -> Iterator[dict[str, Callable[[], Path | str]]]:
+def places(folder: Path) -> Iterator[dict[str, Callable[[], Path | str]]]:
     """By the name of each database, how to get an empty one."""
-    with tempfile.TemporaryDirectory() as folder, cluster.running() as server:
+    with cluster.running() as server:
         files = iter(range(1_000))
-        yield {"SQLite": lambda: Path(folder) / f"{next(files)}.db", "PostgreSQL": server.database}
+        yield {"SQLite": lambda: folder / f"{next(files)}.db", "PostgreSQL": server.database}
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     if cluster.missing():
         return [cluster.missing()], ""
     budget, tries = max(20, 2 * round(500 * scale)), max(20, round(500 * scale))
     found, figures = [], []
-    with places() as empty:
+    with places(folder) as empty:
         for name, new in empty.items():
             result, stored = spend("exact", new(), tries, budget)
             over, _ = spend("careless", new(), 20, 20)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -166,8 +165,8 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
         here.stop()
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    quick = mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE)
-    with tempfile.TemporaryDirectory(prefix="eigenveil-checkpoints-") as folder, quick:
-        found = asyncio.run(_all(Path(folder), (False, True) if scale >= 1 else (False,)))
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """All of it; at a small scale only what the restore command makes."""
+    with mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE):
+        found = await _all(folder, (False, True) if scale >= 1 else (False,))
     return found, "older ones stop before a round, refuse to start, and charge the loss; a whole one goes on"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -230,25 +229,23 @@ def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str
     return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
 
 
-async def faults(chosen: Sequence[Choice]) -> list[str]:
+async def faults(root: Path, chosen: Sequence[Choice]) -> list[str]:
     attempts = asyncio.Semaphore(AT_ONCE)
-    with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
-        root = Path(name)
-        made = await template(root / "template")
+    made = await template(root / "template")
 
-        async def one(number: int, choice: Choice) -> list[str]:
-            folder = root / str(number)
-            fault = Fault(choice.kind, choice.at, folder.with_suffix(".met"))
-            async with attempts:
-                if choice.who == "site":
-                    found = await site(folder, fault)
-                else:
-                    found = await coordinator(made, folder, fault)
-                shutil.rmtree(folder)
-                return found
+    async def one(number: int, choice: Choice) -> list[str]:
+        folder = root / str(number)
+        fault = Fault(choice.kind, choice.at, folder.with_suffix(".met"))
+        async with attempts:
+            if choice.who == "site":
+                found = await site(folder, fault)
+            else:
+                found = await coordinator(made, folder, fault)
+            shutil.rmtree(folder)
+            return found
 
-        found = await asyncio.gather(*(one(*numbered) for numbered in enumerate(chosen)))
-        return [line for lines in found for line in lines]
+    found = await asyncio.gather(*(one(*numbered) for numbered in enumerate(chosen)))
+    return [line for lines in found for line in lines]
 
 
 def planned(scale: float) -> list[Choice]:
@@ -267,8 +264,8 @@ def planned(scale: float) -> list[Choice]:
     ]
 
 
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """Every fault; none may leave a process that goes on, or a charge that is lost."""
     chosen = planned(scale)
     detail = f"{len(chosen)} failing calls, each ended its process, nothing released or sent after"
-    return asyncio.run(faults(chosen)), detail
+    return await faults(folder, chosen), detail

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -292,20 +291,14 @@ def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
     return plans
 
 
-async def kill_all(root: Path, plans: list[dict[str, list[Kill]]]) -> list[Toll]:
-    work = []
-    for index, due in enumerate(plans):
-        folder = root / str(index)
-        folder.mkdir()
-        work.append(federation(folder, due))
-    with mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE):
-        return await asyncio.gather(*work)
-
-
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """More than 200 kills at scale 1; at least one at each core failpoint."""
     plans = plan(max(1, round(EACH * scale)), round(RARE * scale), seed=1)
-    with tempfile.TemporaryDirectory(prefix="eigenveil-kills-") as root:
-        tolls = asyncio.run(kill_all(Path(root), plans))
+    folders = [folder / str(index) for index in range(FEDERATIONS)]
+    for one in folders:
+        one.mkdir()
+    with mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE):
+        tolls = await asyncio.gather(*map(federation, folders, plans))
     done = sum((toll.done for toll in tolls), Counter())
     open_most = max(toll.witness.most_open for toll in tolls)
     sealed = sum(len(toll.witness.digests) for toll in tolls)

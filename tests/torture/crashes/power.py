@@ -327,7 +327,7 @@ def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
     return (not lost) is mode.safe, result + more
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """All modes: the product's loses nothing, and the two unsafe ones must lose something."""
     judged = [judge(mode, scale) for mode in MODES]
     judged += [judge_site(mode, scale) for mode in (MODES[0], MODES[2])]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -248,12 +247,8 @@ async def all_of_them(port: int, stored: Mapping[str, Credentials], folder: Path
     await asyncio.gather(*(act(port, stored, folder, seconds) for act in ATTACKS.values()))
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), scale))
-
-
-async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """Every attack at once on one coordinator."""
     seconds, memory = max(LEAST_SECONDS, SECONDS * scale), Memory()
     many = [f"crowd-{n}" for n in range(max(3, int(CROWD * scale)))]
     members = dict(denial.MEMBERS)

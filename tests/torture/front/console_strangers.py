@@ -13,7 +13,6 @@ import os
 import resource
 import selectors
 import socket
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -115,12 +114,9 @@ def pages(siege: Siege) -> Act:
     return page
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
-
-
-async def besiege(folder: Path, seconds: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """A crowd at each port, one after the other, on one coordinator."""
+    seconds = max(LEAST_SECONDS, SECONDS * scale)
     found, result = list[str](), list[str]()
     async with besieged(folder, MEMBERS, settings=SETTINGS) as siege:
         ports = {"console": siege.console_port, "main": siege.port, "enrolment": siege.enrol_port}

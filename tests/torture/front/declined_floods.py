@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -193,13 +192,9 @@ async def prepared(rig: Rig, folder: Path) -> None:
     await enrolled(rig, folder / SITE, SITE)
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
-        return asyncio.run(flooded(Path(folder), seconds))
-
-
-async def flooded(folder: Path, seconds: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """One flood, at its full length or shorter."""
+    seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
     quota = Config(federation="f", state=folder)
     async with besieged(folder, MEMBERS, prepared) as siege, denial.beside(siege) as here:
         with declining(folder, siege.port):

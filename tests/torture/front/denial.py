@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -66,9 +65,6 @@ def faults(name: str, seen: Seen, undisturbed: float) -> list[str]:
         took = "too long to tell" if few else f"{statistics.median(seen.studies):.2f} s"
         found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
     return found
-
-
-# ------------------------------------------------------------------ the attacks, in a process of their own
 
 
 def saying(at_once: int, listen: float, text: bytes) -> Attack:
@@ -150,9 +146,6 @@ def burn(share: float, seconds: float) -> None:
         time.sleep(SLICE * max(0.0, 1 - share))
 
 
-# ------------------------------------------------------------------ everybody else
-
-
 @dataclass(slots=True, kw_only=True)
 class Federation:
     """Honest members beside the attacker. `repeats`: a call is lost only if it still fails when it is
@@ -211,12 +204,9 @@ async def beside(siege: Siege, *, repeats: bool = False) -> AsyncIterator[Federa
         yield Federation(siege=siege, credentials=siege.credentials, ada=siege.client("ada"), repeats=repeats)
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(deny(Path(folder), max(LEAST_SECONDS, SECONDS * scale)))
-
-
-async def deny(folder: Path, seconds: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """Every attack, one after the other, on one coordinator."""
+    seconds = max(LEAST_SECONDS, SECONDS * scale)
     found, response = [], []
     async with besieged(folder, MEMBERS) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then

@@ -11,7 +11,6 @@ import os
 import selectors
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -260,12 +259,8 @@ ATTACKS: Mapping[str, Attack] = {
 }  # fmt: skip
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), scale))
-
-
-async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """Every attack, one after the other, on one coordinator."""
     text, found, growth, slowest = [], [], 0, 0.0
     async with besieged(folder) as siege:
         for name, attack in ATTACKS.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -142,12 +141,8 @@ def acts(siege: Siege) -> list[Act]:
     return [siege.greet_anew, read, *[ada, anna] * 4]
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(besiege(Path(folder), scale))
-
-
-async def besiege(folder: Path, scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    """Every attack, one after the other, on one coordinator."""
     found, result, lasted = list[str](), list[str](), False
     async with besieged(folder, MEMBERS, publish) as siege:
         calls = acts(siege)

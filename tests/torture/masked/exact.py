@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -98,11 +97,9 @@ def study_under(trust: Trust, folder: Path) -> tuple[str, dict[str, Place]]:
         return failure, {name: (0, set()) for name in PLACES} if failure else left(folder, here, plan)
 
 
-def run(scale: float) -> tuple[list[str], str]:
-    del scale
-    with tempfile.TemporaryDirectory(prefix="eigenveil-exact-") as root:
-        failed, masked = study_under(Trust.SECURE_AGGREGATION, Path(root) / "masked")
-        failed_too, central = study_under(Trust.CENTRAL, Path(root) / "central")
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
+    failed, masked = study_under(Trust.SECURE_AGGREGATION, folder / "masked")
+    failed_too, central = study_under(Trust.CENTRAL, folder / "central")
     problems = [one for one in (failed, failed_too) if one]
     problems += [f"{label} in the {name}" for name, (_, hits) in masked.items() for label in hits]
     problems += [f"the control found nothing in the {name}" for name in PLACES[:2] if not central[name][1]]

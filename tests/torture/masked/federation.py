@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -136,13 +135,10 @@ def faults(here: Running, kills: int, seed: int) -> tuple[list[str], int]:
     return found, len(witness.sets)
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     sites, kills = max(3, round(scale * SITES)), max(2, round(scale * KILLS))
     study = a_study(sites, max(2, sites // 2), Algorithm.DP_PCA, attempts=ATTEMPTS)
-    with (
-        tempfile.TemporaryDirectory(prefix="eigenveil-masked-") as root,
-        running(Path(root) / "demo", study) as here,
-    ):
+    with running(folder / "demo", study) as here:
         found, tried = faults(here, kills, 1)
     detail = f"{sites} sites, one lost, {kills} kills: {tried} attempts, all paid; every sum exact"
     return found, detail

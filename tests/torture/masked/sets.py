@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -154,10 +153,9 @@ async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
     return [one for result in await asyncio.gather(*map(some, range(ATTACKERS))) for one in result]
 
 
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     attacks = ATTACKS[: max(4, round(scale * len(ATTACKS)))]
-    with tempfile.TemporaryDirectory() as folder:
-        return verdict(asyncio.run(_all(Path(folder), attacks)))
+    return verdict(await _all(folder, attacks))
 
 
 def verdict(outcomes: Sequence[Outcome]) -> tuple[list[str], str]:

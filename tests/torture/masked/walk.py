@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
@@ -93,8 +94,6 @@ class Walk(RuleBasedStateMachine):
         config = self.peers.stage.config
         self.worker = Driven(load_identity(config.identity), config.policy, self.store, self.engine)
 
-    # ------------------------------------------------------------ what a coordinator says
-
     @rule(ahead=ahead, beyond=beyond, sites=sets)
     def notify(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
         attempt = self._attempt(ahead, beyond, sites)
@@ -152,8 +151,6 @@ class Walk(RuleBasedStateMachine):
 
     def _latest(self, round: int) -> int:
         return max((number for at, number in self.sent if at == round), default=0)
-
-    # ------------------------------------------------------------ what the model says
 
     @staticmethod
     def _place(attempt: Attempt) -> tuple[int, int]:
@@ -238,7 +235,7 @@ def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phas
         )
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     walks, problem = max(5, round(scale * WALKS)), ""
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)  # each refusal is an alarm
     try:

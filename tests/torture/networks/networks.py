@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -293,14 +292,13 @@ def play_all(scenarios: Sequence[Scenario], root: Path) -> dict[str, Outcome]:
         return {scenario.name: outcome for scenario, outcome in zip(scenarios, outcomes, strict=True)}
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     chosen = [scenario for scenario in BAD if scale >= 1.0 or scenario.name in FEW]
     kinds = {scenario.study for scenario in chosen}
     weak = [scenario for scenario in UNDISTURBED if scenario.study in kinds]
     try:
         probe()
-        with tempfile.TemporaryDirectory(prefix="eigenveil-networks-") as root:
-            outcomes = play_all([*weak, *chosen], Path(root))
+        outcomes = play_all([*weak, *chosen], folder)
     except NotPermittedError as problem:
         return [f"no network namespaces could be made here, so nothing was shown: {problem}"], ""
     found = []

@@ -7,8 +7,6 @@ undefined if the call ends in any other way than an answer or a declared error.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -169,10 +167,9 @@ async def examine(folder: Path) -> Table:
     return table
 
 
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """All cells at any scale: it takes seconds."""
-    with tempfile.TemporaryDirectory(prefix="eigenveil-calls-") as folder:
-        table = asyncio.run(examine(Path(folder) / "c"))
+    table = await examine(folder / "c")
     known = {number for number in pb.CallerRole.values() if number}
     unused = known - frozenset().union(*(declared(method) for method in methods()))
     faults = [*table.faults, *(f"no caller is a {pb.CallerRole.Name(one)}" for one in sorted(unused))]

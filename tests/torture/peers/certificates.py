@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -57,9 +56,6 @@ class Report:
     servers: int = 0
     denial: float = 0.0
     faults: list[str] = field(default_factory=list)
-
-
-# ------------------------------------------------------------------ clients
 
 
 def bad_shapes() -> dict[str, Shape]:
@@ -215,9 +211,6 @@ async def _denial(rig: Rig, report: Report) -> None:
         report.faults.append(f"a denial ended a call after {report.denial:.1f} s as {refused.code.value}")
 
 
-# ------------------------------------------------------------------ servers
-
-
 def bad_servers(authority: Authority) -> dict[str, Forged]:
     good, leaf_key = server(COORDINATOR), new_key()
     site = forge(authority, replace(client("anna", ANNA), key=leaf_key))
@@ -281,9 +274,6 @@ async def try_servers(authority: Authority, report: Report) -> None:
             report.faults.append("a good server is refused: the check proves nothing")
 
 
-# ------------------------------------------------------------------ TLS 1.2
-
-
 async def old_tls(port: object, cached: Credentials, folder: Path, version: ssl.TLSVersion) -> str:
     """How a client with a good certificate and this version of TLS fares; empty if it is spoken to."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -313,9 +303,6 @@ async def try_old_tls(cached: Credentials, report: Report, folder: Path) -> None
             report.faults.append(f"TLS 1.3 is not served: {message}")
 
 
-# ------------------------------------------------------------------ the check
-
-
 async def examine(folder: Path) -> Report:
     report = Report()
     with counted() as entries:
@@ -330,10 +317,9 @@ async def examine(folder: Path) -> Report:
     return report
 
 
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """All of them at any scale: it takes seconds."""
-    with tempfile.TemporaryDirectory(prefix="eigenveil-certificates-") as folder:
-        report = asyncio.run(examine(Path(folder)))
+    report = await examine(folder)
     return report.faults, (
         f"{report.clients} of clients and {report.servers} of servers refused before a handler ran, a clone "
         f"by Hello; TLS 1.2 refused; a denial ended a call under way after {report.denial:.1f} s"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -129,7 +128,8 @@ ATTACKS = (
            evil=questions(changed_query(GRAM, round=2, query=Gram(centre=np.zeros(4, np.int64), radius=5)))),
     Attack(name="less noise than planned (price)", seen=PROTOCOL,
            evil=questions(changed_query(GRAM, round=2, micro_rho=PLAN.micro_rho))),
-    Attack(name="question for nothing", seen=PROTOCOL, evil=questions(changed_query(GRAM, round=2, micro_rho=1))),
+    Attack(name="question for nothing", seen=PROTOCOL,
+           evil=questions(changed_query(GRAM, round=2, micro_rho=1))),
     Attack(name="less noise than allowed (plan)", seen=POLICY, evil=signed(PRECISE)),
     Attack(name="plan changed after signing", seen=IDENTITY, evil=plan_changed_after_signing),
     Attack(name="plan swapped in mid-study", seen=PROTOCOL, evil=plan_swapped),
@@ -272,11 +272,10 @@ async def _all(attacks: tuple[Attack, ...], folder: Path) -> list[Outcome]:
     return list(await asyncio.gather(*(one(number, attack) for number, attack in enumerate(attacks))))
 
 
-def run(scale: float) -> tuple[list[str], str]:
+async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     most = max(2, round(scale * len(ATTACKS)))
     attacks = (*ATTACKS[:most], *IMPERSONATIONS[:most])
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes = asyncio.run(_all(attacks, Path(folder)))
+    outcomes = await _all(attacks, folder)
     bad = [f"{one.name}: {'; '.join(one.faults)}" for one in outcomes if one.faults]
     answered = sum(one.answered for one in outcomes)
     return bad if answered else ["no honest question was answered"], (

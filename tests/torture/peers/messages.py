@@ -46,7 +46,7 @@ def _half(half: Half, inputs: int) -> Tally:
         return asyncio.run(half(folder / "fuzz", inputs, SEED, FOUND))
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     inputs = int(MESSAGES * scale / 2)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         tallies = pool.starmap(_half, [(to_coordinator, inputs), (to_site, inputs)])

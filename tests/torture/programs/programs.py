@@ -27,6 +27,7 @@ from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.verify import load_release
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
+from eigenveil_common.files import disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
@@ -108,7 +109,7 @@ class Runner:
     async def _calm(self) -> None:
         here = self.here
         here.network.heal()
-        here.calm()
+        disarm()
         for who in EVERYBODY:
             await here.start(who)
         try:
@@ -239,6 +240,6 @@ def verdict(programs: int, wrong: list[str], result: Counter[str]) -> tuple[list
     return [*wrong, *missing], detail
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     programs = max(10, round(PROGRAMS * scale))
     return verdict(programs, *hunt(programs))

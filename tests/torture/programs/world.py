@@ -91,8 +91,6 @@ class World:
     def alive(self, who: str) -> bool:
         return self.daemon is not None if who == COORDINATOR else who in self.stores
 
-    # ------------------------------------------------------------ life
-
     async def start(self, who: str) -> None:
         if self.alive(who):
             return
@@ -173,8 +171,6 @@ class World:
         if task is not None and (life := LIVE.get(None)) is not None:
             self.tasks[life].add(task)
 
-    # ------------------------------------------------------------ death
-
     def doom(self, who: str, name: str, passage: int) -> None:
         """Let `who` die at a passage of a failpoint in this life, or in its next one."""
         left = [passage]
@@ -220,9 +216,6 @@ class World:
         if len(here) == len(SITES):
             self.witness.look(read(self.config.files.database, here))
 
-    def calm(self) -> None:
-        disarm()
-
     def states(self) -> dict[str, str]:
         path = self.config.files.database
         return dict(read(path, {}).states)
@@ -230,8 +223,6 @@ class World:
     def close(self) -> None:
         for who in (COORDINATOR, *SITES):
             self.kill(who)
-
-    # ------------------------------------------------------------ the analyst
 
     async def query(self, method: str, message: Any) -> Any:
         """Ask the coordinator as the analyst, until there is an answer or a refusal."""

@@ -8,7 +8,6 @@ of every cause in between, and the memory of askers and fork servers does not gr
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -63,16 +62,13 @@ class Found:
         self.faults += ["an answer changed"] if taken.changed else []
 
 
-def run(scale: float) -> tuple[list[str], str]:
+def run(folder: Path, scale: float) -> tuple[list[str], str]:
     files = max(FEWEST * len(kinds()), round(FILES * scale))
     of_each = max(2, round(files / OF_DAEMONS / len(kinds())))
-    with tempfile.TemporaryDirectory(prefix="eigenveil-damaged-") as folder:
-        here, found = Path(folder), Found()
-        good = make_good(here / "good", "records.csv")
-        with asker(good, AT_ONCE) as one:
-            _read_all(one, here, files - of_each * len(kinds()), found)
-        served = asyncio.run(all_served(here, kinds(), of_each, AT_ONCE))
-    return verdict(found, served)
+    found = Found()
+    with asker(make_good(folder / "good", "records.csv"), AT_ONCE) as one:
+        _read_all(one, folder, files - of_each * len(kinds()), found)
+    return verdict(found, asyncio.run(all_served(folder, kinds(), of_each, AT_ONCE)))
 
 
 def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
