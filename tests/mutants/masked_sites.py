@@ -9,7 +9,6 @@ TESTS = "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
 SECRETS = f"{SITE}/daemon/round_checks.py"
 ROUNDS = f"{SITE}/daemon/answers.py"
-TEST_ATTEMPTS = f"{TESTS}/state/test_attempts.py"
 REFUSED = f"{MASKED}::test_dishonest_attempt_is_refused_without_a_charge"
 
 OF_MASKED_SITES: tuple[Mutant, ...] = (
@@ -25,7 +24,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[another set]"),
     of("P31", ROUNDS, "not attempt.is_of(round_query)", "False", f"{REFUSED}[another round]"),
     of("P31", f"{SITE}/state/outgoing.py", "if plan.masked:", "if False:",
-       f"{TEST_ATTEMPTS}::test_exact_answer_of_a_masked_study_cannot_leave"),
+       f"{TESTS}/state/test_attempts.py::test_exact_answer_of_a_masked_study_cannot_leave"),
     of("P31", f"{SITE}/daemon/decisions.py", "                self._require_peers(plan)\n",
        "                pass\n",
        f"{TESTS}/peers/test_trust.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
@@ -36,11 +35,11 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
     of("P33", ROUNDS, "max(answered, default=0) < number", "number",
        f"{MASKED}::test_an_earlier_attempt_is_not_answered_any_more"),
     of("P33", f"{SITE}/state/coordinator_statements.py", "        self.forget(attempt.plan, change)\n", "",
-       f"{TEST_ATTEMPTS}::test_later_answer_deletes_only_bytes"),
+       f"{TESTS}/state/test_attempts.py::test_later_answer_deletes_only_bytes"),
     of("P33", f"{SITE}/state/outgoing.py", "self.attempts.save(proved, answer, change)", "pass",
        f"{MASKED}::test_repeated_attempt_gets_the_same_bytes_without_a_charge"),
     of("P33", f"{SITE}/state/outgoing.py", "self._next_attempt(round_query), len", "1, len",
        f"{TESTS}/test_prices.py::test_pass_costs_as_its_most_tried_batch"),
-    of("P33", f"{SITE}/state/store.py", "if plan.cost.micro_rho > left:", "if plan.micro_rho > left:",
-       f"{TEST_ATTEMPTS}::test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to"),
+    of("P33", f"{SITE}/state/store.py", "plan.cost.", "plan.", f"{TESTS}/state/test_attempts.py"
+       "::test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to"),
 )  # fmt: skip

@@ -14,7 +14,6 @@ ATTEMPTS = f"{AT_SITE}/state/test_attempts.py"
 ODDS = f"{AT_SITE}/commands/console/test_console.py"
 PROOFS = f"{AT_SITE}/state/test_declined_proofs.py"
 RULE = f"{SITE}/roster/analysts.py"
-CARD = f"{SITE}/commands/console/consent_summary.py"
 DECLINED_PLANS = f"{SITE}/state/declined_plans.py"
 TEST_DECLINED_PLANS = f"{AT_SITE}/state/test_declined_plans.py"
 TEST_MASKED_ROUNDS = "tests/server/masked/test_masked_rounds.py"
@@ -45,8 +44,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM23", f"{SITE}/state/outgoing.py", "self.studies",
        "if sent.kind == READY:\n            self.studies", f"{AT_SITE}/state/test_store.py"
        "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
-    of("TM23", f"{SITE}/daemon/worker.py", "return reason is None", "return True",
-       f"{AT_SITE}/daemon/test_consent.py"
+    of("TM23", f"{SITE}/daemon/worker.py", "reason is None", "True", f"{AT_SITE}/daemon/test_consent.py"
        "::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),
     of("TM23", f"{SITE}/daemon/decisions.py", "_require_policy(plan)\n        self.", "",
        f"{AT_SITE}/daemon/test_consent.py"
@@ -61,7 +59,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P31", f"{SITE}/daemon/worker.py", ", self._masked", ",", f"{LET_GO}[withdrawn]"),
     of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.study.attempts", "False",
        f"{LET_GO}[last attempt]"),
-    of("TM6", f"{SITE}/state/coordinator_statements.py", "[0][0]) < MOST_REFUSED_ATTEMPTS:", "[0][0]) >= 0:",
+    of("TM6", f"{SITE}/state/coordinator_statements.py", "< MOST_REFUSED_ATTEMPTS", ">= 0",
        f"{ATTEMPTS}::test_refused_attempts_are_bounded_and_distinct"),
     of("TM13", f"{SITE}/state/egress.py", ", round_query.digest", ', ""',
        f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),
@@ -75,18 +73,16 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM33", f"{SITE}/roster/roster.py", "\n            write(content)", "\n                write(content)",
        f"{AT_SITE}/peers/test_keys.py::test_confirmed_card_is_replaced_only_by_a_person_and_stored"),
     # ---- what a site's page says, and whom a cluster is told
-    of("TM24", f"{SITE}/inference_risk.py", "math.ceil(100 * probability)", "round(100 * probability)",
-       f"{GUESSES}[gaussian]"),
+    of("TM24", f"{SITE}/inference_risk.py", "math.ceil", "round", f"{GUESSES}[gaussian]"),
     of("TM24", f"{SITE}/inference_risk.py", "Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)",
        "(Sentence(text=question),)", f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
     of("TM24", f"{SITE}/inference_risk.py", "study.colluders if study.masked else None", "None",
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
     of("TM24", "reporting/trust.py", 'f"{colluding(study)}', '"others', "tests/core/reporting/test_trust.py"
        "::test_every_view_of_a_masked_study_states_the_number_of_colluding_sites"),
-    of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
+    of("TM24", f"{SITE}/commands/console/consent_summary.py", "state.exact", "True", f"{GUESSES}[any]"),
     of("TM26", "client/eigenveil_client/connection/cluster.py", ", require_encryption=True", "", ENCRYPTED),
-    of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",
-       ENCRYPTED),
+    of("TM26", "client/eigenveil_client/connection/cluster.py", "read_secret(key)", "read(key)", ENCRYPTED),
     # ---- whom a coordinator tells what, and what it charges for
     of("P33", f"{SERVER}/rounds/drivers.py",
        "        last.deny(await store.read(denied_sites, store.reader))\n", "", f"{DENIED}[ready]"),
@@ -127,13 +123,13 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "pass", f"{TEST_SUBMISSIONS}::test_a_day_is_counted_back_from_each_submission"),
     of("TM37", f"{SERVER}/storage/study_reads.py", ", self.site_rules_json, self.authorization_json", "",
        f"{TEST_SUBMISSIONS}::test_all_that_is_stored_of_a_study_counts"),
-    of("TM37", f"{SERVER}/storage/submissions.py", "stored + size > self.bytes\n", "False\n",
+    of("TM37", f"{SERVER}/storage/submissions.py", "stored + size > self.bytes", "False",
        f"{TEST_SUBMISSIONS}::test_bytes_count_as_studies_do"),
     of("TM37", f"{SERVER}/storage/submissions.py", "= ? AND at >", ">= ? AND at >",
        f"{TEST_SUBMISSIONS}::test_each_analyst_has_a_quota_of_their_own"),
-    of("TM37", f"{SERVER}/rpc/responses.py", "while not allowance.spend(1.0):", "while False:",
+    of("TM37", f"{SERVER}/rpc/responses.py", "not allowance.spend(1.0)", "False",
        f"{TEST_STUDY_LIST}::test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs"),
-    of("TM37", f"{SERVER}/rpc/responses.py", "        if pending_part is None:", "        if True:",
+    of("TM37", f"{SERVER}/rpc/responses.py", "pending_part is None", "True",
        f"{TEST_STUDY_LIST}::test_calls_at_once_share_a_look_that_begins_after_they_came"),
     of("TM37", f"{SERVER}/rpc/responses.py", "                pending_part.answer.cancel()\n", "",
        f"{TEST_STUDY_LIST}::test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn"),
@@ -148,7 +144,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/daemon/test_sender.py::test_request_for_work_takes_constant_database_queries"),
     of("TM37", DECLINED_PLANS, "OTHERS if full else analyst", "analyst",
        f"{PROOFS}::test_invented_names_are_counted_as_one_by_day"),
-    of("TM38", f"{SITE}/daemon/decisions.py", "proof=proof, named=named", "proof=None",
+    of("TM38", f"{SITE}/daemon/decisions.py", "proof, named=named", "None",
        f"{PROOFS}::test_plan_in_a_pinned_name_without_its_key_is_stored"),
     of("TM38", f"{SITE}/daemon/decisions.py", "            proof = None\n", "",
        f"{PROOFS}::test_decline_without_proof_leaves_a_digest_alone"),
@@ -173,7 +169,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", DECLINED_PLANS, "named and change.execute(DISPLACED, ())", "False",
        f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
-    of("TM38", DECLINED_PLANS, " and named and change", " and change",
+    of("TM38", DECLINED_PLANS, "named and change", "change",
        f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", f"{SITE}/state/store.py", "        self.proofs.check_whole()\n", "",
        f"{PROOFS}::test_a_proof_that_was_changed_here_is_none"),
@@ -183,7 +179,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
     of("TM38", DECLINED_PLANS, ' and stored["bytes"] + size <= MOST_PROOF_BYTES', "",
        f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
-    of("TM37", f"{SITE}/state/store.py", "if status is ConsentStatus.ENDED:", "if False:",
+    of("TM37", f"{SITE}/state/store.py", "status is ConsentStatus.ENDED", "False",
        f"{TEST_DECLINED_PLANS}::test_unanswered_study_that_ends_leaves_no_plan"),
     of("R23", "dictionary/directory.py", "least or found.keys() & set(federation.required)", "least",
        "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
