@@ -25,7 +25,6 @@ from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.config import Config
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
@@ -34,7 +33,7 @@ from tests.client.site.command_line import written
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.torture.crashes.armed import Command
 from tests.torture.crashes.vfs_faulty import Fault, Kind, Stricken
-from tests.torture.front.besieged import channel_of
+from tests.torture.front.besieged import client_of
 
 MOST = 150
 AT_ONCE = 3
@@ -136,8 +135,8 @@ async def _calls(command: Command, ended: asyncio.Task[None], made: Template, re
     serving = command.result()
     if serving is None:
         return await ended
-    sites = {name: _connect(serving["port"], stored) for name, stored in made.sites.items()}
-    analyst = _connect(serving["port"], made.analyst)
+    sites = {name: client_of(serving["port"], stored, OPTIONS) for name, stored in made.sites.items()}
+    analyst = client_of(serving["port"], made.analyst, OPTIONS)
     studies = asyncio.create_task(_studies(analyst, result))
     try:
         async with answering(sites):
@@ -147,11 +146,6 @@ async def _calls(command: Command, ended: asyncio.Task[None], made: Template, re
         studies.cancel()
         for client in (analyst, *sites.values()):
             await client.channel.close()
-
-
-def _connect(port: int, stored: Credentials) -> Client:
-    channel = channel_of(port, stored, OPTIONS)
-    return Client(name=stored.name, stub=CoordinatorStub(channel), channel=channel)
 
 
 async def coordinator(made: Template, folder: Path, fault: Fault) -> list[str]:

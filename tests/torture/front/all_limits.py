@@ -22,7 +22,6 @@ import numpy as np
 from eigenveil.identity import Role
 from eigenveil_common.rpc import CHUNK_BYTES, MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.planning.pool import SMALL_BYTES
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Client, Credentials, study_toml
@@ -35,8 +34,8 @@ from tests.torture.front.besieged import (
     attack,
     attackers_tls,
     besieged,
-    channel_of,
     client_hello,
+    client_of,
     other_process,
     send_bytes,
 )
@@ -75,8 +74,9 @@ async def _stay(acts: Sequence[Callable[[], Awaitable[object]]]) -> None:
 
 @asynccontextmanager
 async def _stub(port: int, stored: Credentials) -> AsyncIterator[Client]:
-    async with channel_of(port, stored, [("grpc.max_send_message_length", 2 * MESSAGE_BYTES)]) as channel:
-        yield Client(name=stored.name, stub=CoordinatorStub(channel), channel=channel)
+    client = client_of(port, stored, [("grpc.max_send_message_length", 2 * MESSAGE_BYTES)])
+    async with client.channel:
+        yield client
 
 
 async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:

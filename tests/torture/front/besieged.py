@@ -113,8 +113,9 @@ class Siege:
         return self.channels[-1]
 
     def client(self, name: str) -> Client:
-        channel = self.channel(self.credentials[name])
-        return Client(name=name, stub=CoordinatorStub(channel), channel=channel)
+        client = client_of(self.port, self.credentials[name], CLIENT_OPTIONS)
+        self.channels.append(client.channel)
+        return client
 
     def tls(self) -> ssl.SSLContext:
         return attackers_tls(self.attacker, self.folder)
@@ -194,6 +195,11 @@ def channel_of(
     tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
     own = (*options, ("grpc.use_local_subchannel_pool", 1))
     return grpc.aio.secure_channel(f"127.0.0.1:{port}", tls, options=own)
+
+
+def client_of(port: int, member: Credentials, options: Sequence[tuple[str, int | str]]) -> Client:
+    channel = channel_of(port, member, options)
+    return Client(name=member.name, stub=CoordinatorStub(channel), channel=channel)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 
@@ -58,26 +58,23 @@ SITE_GROWTH = 2**20  # digests, counts and a row of the egress ledger for each r
 LOG_GROWTH = 4 * 2**20  # at the coordinator beyond the quota: ledger, events, consents, indexes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disks:
+class Disks(NamedTuple):
+    """Bytes on both disks, and the studies of the attacker that are stored."""
+
     site: int
     coordinator: int
     studies: int
 
 
 def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
-    found = []
-    if after.site - before.site > SITE_GROWTH:
-        found.append(f"the site's disk grew by {(after.site - before.site) / 2**20:.1f} MiB")
     most = quota.max_submitted_mib_per_day * 2**20 + LOG_GROWTH
-    if after.coordinator - before.coordinator > most:
-        grown = (after.coordinator - before.coordinator) / 2**20
-        found.append(f"the coordinator's disk grew by {grown:.1f} MiB")
-    if after.studies > quota.max_submissions_per_day:
-        found.append(f"{after.studies} studies of one analyst are stored")
-    if not after.studies:
-        found.append("no study of the attacker was ever stored")
-    return found
+    wrong = {
+        "the site's disk grew beyond counts and digests": after.site - before.site > SITE_GROWTH,
+        "the coordinator's disk grew beyond a day's quota": after.coordinator - before.coordinator > most,
+        "more studies than a day's quota are stored": after.studies > quota.max_submissions_per_day,
+        "no study of the attacker was ever stored": not after.studies,
+    }
+    return [fault for fault, true in wrong.items() if true]
 
 
 def flood(port: int, cached: Credentials, seconds: float) -> dict[str, int]:

@@ -21,7 +21,7 @@ from tests.torture.front.besieged import (
     other_process,
     send_bytes,
 )
-from tests.torture.front.sequences import SEQUENCES
+from tests.torture.front.frames import SEQUENCES
 
 CONNECTIONS = 20_000
 MOST_GROWTH = 32 * MIB

@@ -37,6 +37,11 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.of(acquainted(tmp_path), "one")
 
 
+@pytest.fixture
+def received() -> Recording:
+    return Recording()
+
+
 @asynccontextmanager
 async def served(peers: Peers, received: Recording) -> AsyncIterator[None]:
     stage = peers.stage
@@ -70,9 +75,7 @@ def log(scene: Scene) -> str:
     return (scene.peers.stage.folder / "log").read_text()
 
 
-async def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
-    received = Recording()
-
+async def test_after_a_restart_only_the_same_set_is_answered(scene: Scene, received: Recording) -> None:
     async with served(scene.peers, received):
         await exchange(received, scene.question(0), scene.fixed(0), answers=1)
     async with served(scene.peers, received):
@@ -85,9 +88,9 @@ async def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_
     assert charges(scene) == [0, 0, 1]
 
 
-async def test_site_with_an_older_copy_of_its_state_does_not_start(scene: Scene) -> None:
+async def test_site_with_an_older_copy_of_its_state_does_not_start(scene: Scene, received: Recording) -> None:
     """Else it would answer under a number that it has answered: with new noise, or for another set."""
-    stage, received = scene.peers.stage, Recording()
+    stage = scene.peers.stage
     copy = stage.config.state.with_name("copy.db")
 
     async with served(scene.peers, received):
@@ -100,10 +103,9 @@ async def test_site_with_an_older_copy_of_its_state_does_not_start(scene: Scene)
         pass
 
 
-async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+async def test_changed_card_of_a_peer_ends_the_daemon_until_a_person_decides(
+    scene: Scene, received: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
-    received = Recording()
     other = keys_of(scene.peers.stage, B, "forged").card.digest
     forged = {name: scene.card(name) for name in EVERY} | {B: other}
 
@@ -124,9 +126,7 @@ async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided
     assert charges(scene) == [0, 1]
 
 
-async def test_removed_peer_is_in_no_later_set(scene: Scene) -> None:
-    received = Recording()
-
+async def test_removed_peer_is_in_no_later_set(scene: Scene, received: Recording) -> None:
     async with served(scene.peers, received):
         await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
@@ -136,9 +136,8 @@ async def test_removed_peer_is_in_no_later_set(scene: Scene) -> None:
     assert charges(scene) == [0, 1]
 
 
-async def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
-    received, stage = Recording(), scene.peers.stage
-
+async def test_site_with_new_keys_is_in_no_set_under_its_old_card(scene: Scene, received: Recording) -> None:
+    stage = scene.peers.stage
     async with served(scene.peers, received):
         await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         (stage.config.identity / NAME).unlink()
@@ -147,9 +146,8 @@ async def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene:
     assert charges(scene) == [0]
 
 
-async def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
-    received, config = Recording(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
-
+async def test_nothing_leaves_again_of_a_withdrawn_study(scene: Scene, received: Recording) -> None:
+    config = written(scene.peers.stage, "budget_epsilon = 1000.0\n")
     async with served(scene.peers, received):
         await exchange(received, scene.question(0), scene.fixed(0), answers=1)
         await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
@@ -170,9 +168,11 @@ UNWANTED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("name", [*UNWANTED, "numbers for the coordinator"])
-async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
+async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(
+    name: str, tmp_path: Path, received: Recording
+) -> None:
     (tmp_path / "log").touch()
-    peers, received = acquainted(tmp_path, secrecy=STRICT), Recording()
+    peers = acquainted(tmp_path, secrecy=STRICT)
     wanted = Scene.of(peers, "wanted", **AGREED)
     if name in UNWANTED:
         message = Scene.of(peers, "unwanted", **(AGREED | UNWANTED[name])).fixed(0)

@@ -7,11 +7,14 @@ undefined if the call ends in any other way than an answer or a declared error.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -22,8 +25,9 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil_common.rpc import OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rpc.listeners import Enrolment
+from eigenveil_server.rpc.service import Service
 from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
-from tests.torture.peers.entries import counted
 
 CERTIFIED = {
     "site": pb.CALLER_ROLE_SITE, "another site": pb.CALLER_ROLE_SITE, "analyst": pb.CALLER_ROLE_ANALYST,
@@ -32,6 +36,7 @@ CERTIFIED = {
 DENIED = {"denied site": Role.SITE, "denied analyst": Role.ANALYST, "denied operator": Role.OPERATOR}
 NO_CERTIFICATE = "nobody"
 SECONDS = 20.0
+SERVICES = {"Coordinator": Service, "Enrolment": Enrolment}
 NEVER = {Code.BUG, Code.STORAGE}
 
 
@@ -51,6 +56,37 @@ def methods() -> list[MethodDescriptor]:
 
 def declared(method: MethodDescriptor) -> frozenset[int]:
     return frozenset(method.GetOptions().Extensions[pb.roles])
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count in every coordinator that begins to serve within."""
+    entries: Counter[str] = Counter()
+    with muted(), ExitStack() as patches:
+        for service, servicer in SERVICES.items():
+            for method in pb.DESCRIPTOR.services_by_name[service].methods:
+                handler = _counting(entries, method.name, getattr(servicer, method.name))
+                patches.enter_context(mock.patch.object(servicer, method.name, handler))
+        yield entries
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """The log says nothing on standard error for a while; handlers that somebody added still hear it."""
+    handler, logger = logging.NullHandler(), logging.getLogger("eigenveil")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _counting(entries: Counter[str], name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+    def entered(servicer: object, request: object, context: object) -> Any:
+        entries[name] += 1
+        return handler(servicer, request, context)
+
+    return entered
 
 
 async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor) -> Code | None:

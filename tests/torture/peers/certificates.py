@@ -40,7 +40,8 @@ from tests.integration.living import enrolled
 from tests.server.process import process
 from tests.server.rig import FEDERATION, Credentials, Rig, made, refusal, serving
 from tests.support import a_hello
-from tests.torture.peers.entries import counted
+from tests.torture.front.besieged import attackers_tls
+from tests.torture.peers.calls import counted
 from tests.torture.peers.forge import LOOPBACK, Forged, Shape, client, forge, impostor, server, uri
 
 LEAST_CLIENTS, LEAST_SERVERS = 24, 10
@@ -276,13 +277,8 @@ async def try_servers(authority: Authority, report: Report) -> None:
 
 async def old_tls(port: object, cached: Credentials, folder: Path, version: ssl.TLSVersion) -> str:
     """How a client with a good certificate and this version of TLS fares; empty if it is spoken to."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=cached.ca.decode())
-    context.set_alpn_protocols(["h2"])
+    context = attackers_tls(cached, folder)
     context.minimum_version = context.maximum_version = version
-    pair = folder / "pair.pem"
-    pair.write_bytes(cached.key + cached.certificate)
-    context.load_cert_chain(pair)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(str(port)), ssl=context)
         try:

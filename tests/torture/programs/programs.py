@@ -32,11 +32,20 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
 from tests.fuzz.hunt import memory_folder
+from tests.server.rig import SITES
 from tests.support import signed_by_analyst
 from tests.torture.masked.known import SHARE
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
-from tests.torture.programs.members import SITES, NoNoise, one_hot, template
-from tests.torture.programs.operations import EVERYBODY, Op, Program, drawn, toml_of
+from tests.torture.programs.operations import (
+    EVERYBODY,
+    NoNoise,
+    Op,
+    Program,
+    drawn,
+    one_hot,
+    template,
+    toml_of,
+)
 from tests.torture.programs.virtual import Stuck, VirtualLoop, play
 from tests.torture.programs.world import World, world
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.programs.members import template
+from tests.torture.programs.operations import template
 from tests.torture.programs.programs import FOUND, faults_of, stored_program
 
 

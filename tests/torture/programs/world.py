@@ -48,11 +48,11 @@ from eigenveil_server.process import unix_ms
 from eigenveil_server.rpc import service
 from eigenveil_server.storage import repository
 from eigenveil_server.studies import uploads
-from tests.server.rig import FEDERATION
+from tests.server.rig import FEDERATION, SITES
 from tests.torture.masked.known import KnownShare
 from tests.torture.model import Witness, read
 from tests.torture.programs.lossy import SERVICE, Caller, Channel, Entrance, Listening, Network, Server
-from tests.torture.programs.members import ANALYST, COORDINATOR, SITES, NoNoise, one_hot
+from tests.torture.programs.operations import ANALYST, COORDINATOR, NoNoise, one_hot
 from tests.torture.programs.virtual import Inline, VirtualLoop
 
 SMALL = 64  # bytes: answers over 8 numbers are uploaded in chunks
