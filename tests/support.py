@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil import queries as q
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.noise import source
@@ -23,29 +24,6 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import (
-    AdditiveQuery,
-    ClippedSum,
-    ColumnHistograms,
-    ColumnMoments,
-    CoordinateClippedSum,
-    CoordinateHistograms,
-    Count,
-    CrossCovariance,
-    CrossNorms,
-    CrossSpec,
-    Eigenvectors,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    Query,
-    RadiusSearch,
-    RowNorms,
-    Spectrum,
-    SquaredNormSum,
-    Subspace,
-)
 from eigenveil.queries.papers.trusted import CAUCHY
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
@@ -133,7 +111,7 @@ async def submitted(
 
 
 def a_query(
-    query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000, **priced: Any
+    query: q.Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000, **priced: Any
 ) -> RoundQuery:
     """`query` as one of a study; `priced` are other fields of its priced query."""
     return RoundQuery(PricedQuery(query=query, micro_rho=micro_rho, **priced), plan_digest, round)
@@ -145,10 +123,10 @@ def changed_query(round_query: RoundQuery, **changes: Any) -> RoundQuery:
     return replace(round_query, priced=replace(round_query.priced, **changes), **own)
 
 
-def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
+def a_field(d: int, k: int, *, pulls: bool = True) -> q.GradientSpec:
     """A field with directions and pull whose every entry differs from its neighbours."""
     steps = np.arange(d * k).reshape(d, k)
-    return GradientSpec(
+    return q.GradientSpec(
         centre=(np.arange(d) * 37) % 101 - 50,
         directions=(steps * 331) % 2003 - 1001,
         offset=(steps * 57) % 211 - 105 if pulls else np.zeros((d, k), dtype=np.int64),
@@ -162,9 +140,9 @@ def reflection(v: IntArray) -> IntArray:
     return mirrored
 
 
-def a_cross(d: int, k: int) -> CrossSpec:
+def a_cross(d: int, k: int) -> q.CrossSpec:
     """k leading directions and a spare one, no two scales alike."""
-    return CrossSpec(
+    return q.CrossSpec(
         centre=(np.arange(d) * 53) % 97 - 48,
         directions=reflection(np.arange(1, d + 1))[:, : k + 1],
         scales=np.arange(k) * 100 + 700,
@@ -173,44 +151,44 @@ def a_cross(d: int, k: int) -> CrossSpec:
     )
 
 
-def every_query(d: int = 4, k: int = 2) -> dict[str, AdditiveQuery]:
+def every_query(d: int = 4, k: int = 2) -> dict[str, q.AdditiveQuery]:
     """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
     stored vectors count them."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = [1, S // 2, S, 2 * S]
     many, one = a_field(d, k), a_field(d, 1, pulls=False)
     return {
-        "count": Count(),
-        "row-norms": RowNorms(centre=centre, edges=np.array(edges)),
-        "clipped-sum": ClippedSum(centre=centre, radius=S),
-        "squared-norm-sum": SquaredNormSum(centre=centre, radius=S),
-        "gram": Gram(centre=centre, radius=S),
-        "gradient-norms": GradientNorms(spec=many, edges=np.array([10**6, 10**8, 10**10])),
-        "gradient-norms, k = 1": GradientNorms(spec=one, edges=np.array([10**6, 10**9])),
-        "gradient": Gradient(spec=many, radius=2**27),
-        "gradient, k = 1, no pull": Gradient(spec=one, radius=2**26),
-        "gradient, k, no pull": Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
-        "gradient, k = 1": Gradient(spec=a_field(d, 1), radius=2**27),
-        "coordinates": CoordinateHistograms(spec=one, width=2**12, half=6),
-        "coordinate-clipped-sum": CoordinateClippedSum(
+        "count": q.Count(),
+        "row-norms": q.RowNorms(centre=centre, edges=np.array(edges)),
+        "clipped-sum": q.ClippedSum(centre=centre, radius=S),
+        "squared-norm-sum": q.SquaredNormSum(centre=centre, radius=S),
+        "gram": q.Gram(centre=centre, radius=S),
+        "gradient-norms": q.GradientNorms(spec=many, edges=np.array([10**6, 10**8, 10**10])),
+        "gradient-norms, k = 1": q.GradientNorms(spec=one, edges=np.array([10**6, 10**9])),
+        "gradient": q.Gradient(spec=many, radius=2**27),
+        "gradient, k = 1, no pull": q.Gradient(spec=one, radius=2**26),
+        "gradient, k, no pull": q.Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
+        "gradient, k = 1": q.Gradient(spec=a_field(d, 1), radius=2**27),
+        "coordinates": q.CoordinateHistograms(spec=one, width=2**12, half=6),
+        "coordinate-clipped-sum": q.CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
-        "cross-norms": CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
-        "cross-covariance": CrossCovariance(spec=a_cross(d, k), radius=2**24),
-        "column-histograms": ColumnHistograms(columns=d),
-        "column-moments": ColumnMoments(columns=d, radius=2**12),
+        "cross-norms": q.CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
+        "cross-covariance": q.CrossCovariance(spec=a_cross(d, k), radius=2**24),
+        "column-histograms": q.ColumnHistograms(columns=d),
+        "column-moments": q.ColumnMoments(columns=d, radius=2**12),
     }
 
 
-def covariance_queries(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
+def covariance_queries(d: int = 4) -> dict[str, q.Spectrum | q.Eigenvectors | q.Subspace | q.RadiusSearch]:
     """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])
     return {
-        "spectrum": Spectrum(centre=centre, radius=S, records=1000),
-        "subspace": Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
-        "eigenvectors": Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
-        "radius-search": RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
+        "spectrum": q.Spectrum(centre=centre, radius=S, records=1000),
+        "subspace": q.Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
+        "eigenvectors": q.Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
+        "radius-search": q.RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
     }
 
 

@@ -10,29 +10,13 @@ from itertools import product
 import numpy as np
 
 from eigenveil import barrier
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import (
-    AdditiveQuery,
-    Batch,
-    BlockRanks,
-    CellVotes,
-    EigenvalueVotes,
-    GradientQuery,
-    Gram,
-    Preimage,
-    Query,
-    RankVotes,
-    ShuffledRecord,
-    SpanGap,
-    SpanVotes,
-    batch_of,
-    total_length,
-)
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
@@ -47,31 +31,31 @@ DELTAS = (10**9, 10**12, 10**17)
 SLOTS = 8192
 
 
-def questions() -> dict[str, Query]:
+def questions() -> dict[str, q.Query]:
     """One question of every kind, and variants that are priced alike."""
     one = a_field(4, 1, pulls=False)
-    more: dict[str, Query] = {
-        "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
-        "eigenvalue-votes": EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
-        "block-ranks": BlockRanks(subsamples=BLOCKS),
-        "span-votes": SpanVotes(subsamples=BLOCKS),
-        "cell-votes": CellVotes(cells=CELLS, min_votes=1),
-        "rank-votes": RankVotes(cells=CELLS),
-        "span-gap": SpanGap(pool=POOL),
-        "preimage": Preimage(fingerprint=KEY, voting_sites=frozen([0]), subsamples=BLOCKS),
-        "preimage, cell": Preimage(fingerprint=KEY, voting_sites=frozen([0]), cells=CELLS),
-        "preimage, pool": Preimage(fingerprint=KEY, voting_sites=frozen([0]), pool=POOL),
-        "shuffled-record": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
+    more: dict[str, q.Query] = {
+        "gram, flat": q.Gram(centre=ZERO, radius=1000, flat=True),
+        "eigenvalue-votes": q.EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
+        "block-ranks": q.BlockRanks(subsamples=BLOCKS),
+        "span-votes": q.SpanVotes(subsamples=BLOCKS),
+        "cell-votes": q.CellVotes(cells=CELLS, min_votes=1),
+        "rank-votes": q.RankVotes(cells=CELLS),
+        "span-gap": q.SpanGap(pool=POOL),
+        "preimage": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), subsamples=BLOCKS),
+        "preimage, cell": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), cells=CELLS),
+        "preimage, pool": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), pool=POOL),
+        "shuffled-record": q.ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
     }
     return {**every_query(), **covariance_queries(), **more}
 
 
-def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
-    return Batch(first_round=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
+def a_batch(digest: str, batches: int, index: int = 0) -> q.Batch:
+    return q.Batch(first_round=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
 
 
 QUERIES = questions()
-SUMS = {name: query for name, query in QUERIES.items() if isinstance(query, AdditiveQuery)}
+SUMS = {name: query for name, query in QUERIES.items() if isinstance(query, q.AdditiveQuery)}
 
 
 class Recorder:
@@ -116,9 +100,9 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
 
 
 def query_of(
-    plan: Plan, query: Query, s: Setting, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    plan: Plan, query: q.Query, s: Setting, distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
-    batch = batch_of(query)
+    batch = q.batch_of(query)
     if batch is not None:
         dealt = a_batch(plan.digest, batch.batches, batch.index)
         query = replace(query, batch=dealt)  # type: ignore[arg-type]
@@ -129,7 +113,7 @@ def query_of(
 
 
 def released(plan: Plan, round_query: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
-    zeros = np.zeros(total_length(round_query.query, 1), dtype=np.int64)
+    zeros = np.zeros(q.total_length(round_query.query, 1), dtype=np.int64)
     return barrier.release(
         round_query,
         zeros if total is None else total,
@@ -152,7 +136,7 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
 
 def in_a_pass(plan: Plan, round_query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
-    if not isinstance(round_query.query, GradientQuery):
+    if not isinstance(round_query.query, q.GradientQuery):
         return [round_query], []
     s = Setting(
         adds=True, sites=1, micro_rho=round_query.priced.micro_rho, atto_delta=round_query.priced.atto_delta

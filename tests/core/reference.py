@@ -11,40 +11,18 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from eigenveil.queries import (
-    ClippedSum,
-    ColumnHistograms,
-    ColumnMoments,
-    CoordinateClippedSum,
-    CoordinateHistograms,
-    Count,
-    CrossCovariance,
-    CrossNorms,
-    CrossSpec,
-    Eigenvectors,
-    Frame,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    Query,
-    RadiusSearch,
-    RowNorms,
-    Spectrum,
-    SquaredNormSum,
-    Subspace,
-)
+from eigenveil import queries as q
 from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
 
 
-def seen(row: Sequence[int], frame: Frame) -> list[int]:
+def seen(row: Sequence[int], frame: q.Frame) -> list[int]:
     """A record as a frame shows it: halves go to the even one, and what is beyond the grid to its end."""
     columns = zip(row, frame.middles.tolist(), frame.factors.tolist(), strict=True)
     shown = [round(Fraction((int(x) - middle) * factor, 2**20)) for x, middle, factor in columns]
     return [min(max(x, -4096), 4096) for x in shown]
 
 
-def answer(rows: Iterable[Sequence[int]], query: Query) -> list[int]:
+def answer(rows: Iterable[Sequence[int]], query: q.Query) -> list[int]:
     """The sum of `contribution` over `rows`."""
     total = [0] * query.length
     for row in rows:
@@ -52,44 +30,44 @@ def answer(rows: Iterable[Sequence[int]], query: Query) -> list[int]:
     return total
 
 
-def contribution(row: Sequence[int], query: Query) -> list[int]:
+def contribution(row: Sequence[int], query: q.Query) -> list[int]:
     """What one record adds to the answer."""
     match query:
-        case Count():
+        case q.Count():
             return [1]
-        case RowNorms() | RadiusSearch():
+        case q.RowNorms() | q.RadiusSearch():
             square = _square(_centred(row, query.centre.tolist()))
             return _one_hot(sum(edge * edge <= square for edge in query.edges.tolist()), query.length)
-        case ClippedSum():
+        case q.ClippedSum():
             z = _centred(row, query.centre.tolist())
             t = _weight(_square(z), query.radius)
             return [t * value for value in z]
-        case ColumnHistograms():
+        case q.ColumnHistograms():
             return [one for x in row for one in _one_hot((int(x) + 4096 + 64) // 128, 65)]
-        case ColumnMoments():
+        case q.ColumnMoments():
             squares = [round(Fraction(int(x) ** 2, 2**10)) for x in row]  # halves go to the even one
             vector = squares + [round(Fraction(int(x), 2)) for x in row]
             return [_weight(_square(vector), query.radius) * value for value in vector]
-        case SquaredNormSum():
+        case q.SquaredNormSum():
             return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
-        case Gram() | Spectrum() | Eigenvectors() | Subspace():
+        case q.Gram() | q.Spectrum() | q.Eigenvectors() | q.Subspace():
             return _gram(_clipped(_centred(row, query.centre.tolist()), query.radius))
-        case GradientNorms():
+        case q.GradientNorms():
             norm = _projected(row, query.spec).norm() * 2.0**query.spec.shift
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
-        case CoordinateHistograms():
+        case q.CoordinateHistograms():
             bins = [value // query.width + query.half for value in _whole(row, query.spec)]
             last = 2 * query.half - 1
             return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]
-        case CoordinateClippedSum():
+        case q.CoordinateClippedSum():
             off = [g - m for g, m in zip(_whole(row, query.spec), query.middles.tolist(), strict=True)]
             return [max(-h, min(h, v)) for v, h in zip(off, query.halves.tolist(), strict=True)]
-        case Gradient():
+        case q.Gradient():
             return _gradient(_projected(row, query.spec), query.radius)
-        case CrossNorms():
+        case q.CrossNorms():
             norm = beside(row, query.spec).norm()
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
-        case CrossCovariance():
+        case q.CrossCovariance():
             return _gradient(beside(row, query.spec), query.radius)
         case _:
             raise AssertionError("what groups of records say is defined in the tests of its own kind")
@@ -137,21 +115,21 @@ def _columns_times(z: list[int], matrix: list[list[int]]) -> list[int]:
     return [sum(v * line[j] for v, line in zip(z, matrix, strict=True)) for j in range(len(matrix[0]))]
 
 
-def _whole(row: Sequence[int], field: GradientSpec) -> list[int]:
+def _whole(row: Sequence[int], field: q.GradientSpec) -> list[int]:
     """floor(z (z . w) / 2**shift) for the field's one direction."""
     z = _centred(row, field.centre.tolist())
     along = sum(v * w for v, (w,) in zip(z, field.directions.tolist(), strict=True))
     return [v * along >> field.shift for v in z]
 
 
-def _projected(row: Sequence[int], field: GradientSpec) -> _Projected:
+def _projected(row: Sequence[int], field: q.GradientSpec) -> _Projected:
     """A record and its coordinates along the directions."""
     z = _centred(row, field.centre.tolist())
     a = [v * 2.0**-field.shift for v in _columns_times(z, field.directions.tolist())]
     return _Projected(z, a, field.offset.tolist())
 
 
-def beside(row: Sequence[int], spec: CrossSpec) -> _Projected:
+def beside(row: Sequence[int], spec: q.CrossSpec) -> _Projected:
     """What a record has beside the leading directions, in z's place, and what it has of them."""
     z, scales = _centred(row, spec.centre.tolist()), spec.scales.tolist()
     directions: list[list[int]] = spec.directions.tolist()

@@ -14,22 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil import queries as q
 from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics import linalg
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import (
-    NAMES,
-    Batch,
-    CoordinateHistograms,
-    EigenvalueVotes,
-    Gradient,
-    GradientNorms,
-    Gram,
-    Query,
-    ShuffledRecord,
-    SpanVotes,
-)
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.limits import is_gram
 from eigenveil.queries.papers.fingerprints import Subsamples
@@ -39,21 +28,21 @@ from tests.core.specification import COUNTS
 from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query, random_rows, refused
 
 MOST = 500
-PART = Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
+PART = q.Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
 ONE = a_field(4, 1, pulls=False)
-QUERIES: dict[str, Query] = {
+QUERIES: dict[str, q.Query] = {
     **every_query(),
     **covariance_queries(),
-    "eigenvalue-votes": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5),
-    "votes, part": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
-    "gradient, part": Gradient(spec=ONE, radius=2**20, batch=PART),
-    "gradient-norms, part": GradientNorms(spec=ONE, edges=np.array([10, 100]), batch=PART),
-    "coordinates, part": CoordinateHistograms(spec=ONE, width=8, half=3, batch=PART),
-    "shuffled-record": ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
+    "eigenvalue-votes": q.EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5),
+    "votes, part": q.EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
+    "gradient, part": q.Gradient(spec=ONE, radius=2**20, batch=PART),
+    "gradient-norms, part": q.GradientNorms(spec=ONE, edges=np.array([10, 100]), batch=PART),
+    "coordinates, part": q.CoordinateHistograms(spec=ONE, width=8, half=3, batch=PART),
+    "shuffled-record": q.ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
 }
 
 
-def answered(query: Query, values: IntArray | list[int]) -> Contribution:
+def answered(query: q.Query, values: IntArray | list[int]) -> Contribution:
     round_query = a_query(query)
     return Contribution(
         plan_digest=round_query.plan_digest,
@@ -83,7 +72,7 @@ def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in QUERIES if NAMES[type(QUERIES[name])] in COUNTS | {"squared-norm-sum"}]
+    "name", [name for name in QUERIES if q.NAMES[type(QUERIES[name])] in COUNTS | {"squared-norm-sum"}]
 )
 def test_a_negative_count_is_refused(name: str) -> None:
     query = QUERIES[name]
@@ -180,7 +169,7 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
 
     monkeypatch.setattr(linalg, "PANEL", 16)
     monkeypatch.setattr(linalg, "_factor", seen)
-    round_query = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
+    round_query = a_query(q.Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
     size, total = 8 * round_query.query.length, RunningTotal(round_query)
     tracemalloc.start()
     try:
@@ -237,7 +226,7 @@ def test_a_sum_is_exact_and_free_of_order(values: list[int]) -> None:
 def test_concatenated_answers_are_in_the_order_of_site_names() -> None:
     """Who was quick is nobody's business, and a signed release is the same for the same answers."""
     spec = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
-    query = SpanVotes(subsamples=spec)
+    query = q.SpanVotes(subsamples=spec)
     message = {site: np.full(query.length, number) for number, site in enumerate("abc")}
     for order in permutations(message):
         found = aggregate(a_query(query), {site: message[site] for site in order})

@@ -12,23 +12,13 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit, ndtri
 
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours, scale_of
 from eigenveil.mechanisms.papers import single_pass
 from eigenveil.mechanisms.papers.subspaces import changed_votes, truncation_bound, vote_threshold
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
-from eigenveil.queries import (
-    AdditiveQuery,
-    CellVotes,
-    CoordinateHistograms,
-    EigenvalueVotes,
-    RadiusSearch,
-    RankVotes,
-    RowNorms,
-    SpanGap,
-    SpanVotes,
-)
 from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
@@ -51,9 +41,9 @@ from tests.statistical.mechanisms import (
 WITH_DELTA = Approximate(epsilon=LEVEL, delta=DELTA)
 KEY = frozen([1, 2, 3, 4])
 ONE, OTHER = frozen([1, 1, 1, 1]), frozen([2, 2, 2, 2])  # fingerprints
-BINS = RowNorms(centre=ZERO, edges=frozen([100]))
-SUBSETS = EigenvalueVotes(spec=field_of(2), edges=frozen([100]), subsets=100)
-PLACES = CoordinateHistograms(spec=field_of(2), width=1000, half=1)
+BINS = q.RowNorms(centre=ZERO, edges=frozen([100]))
+SUBSETS = q.EigenvalueVotes(spec=field_of(2), edges=frozen([100]), subsets=100)
+PLACES = q.CoordinateHistograms(spec=field_of(2), width=1000, half=1)
 BLOCKS = Subsamples(centre=ZERO, rank=1, count=12, key=KEY)
 POOL = Pool(centre=ZERO, rank=1, max_records=100, truncated=False, key=KEY)
 CELLS = Cells(centre=ZERO, rank=1, count=60, key=KEY, points=4, width=2**32)
@@ -89,7 +79,7 @@ def second(values: IntArray) -> FloatArray:
     return np.asarray(values[:, 1], dtype=np.float64)
 
 
-def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
+def full(query: q.AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
     round_query, study = at_cost(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
     return round_query, study, single_pass.stability_noise_spec(round_query.priced, study)[1]
@@ -98,7 +88,7 @@ def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Stud
 def histogram(
     name: str,
     kind: str,
-    query: AdditiveQuery,
+    query: q.AdditiveQuery,
     neighbours: Neighbours,
     moved: tuple[int, ...],
     claim: Claim = WITH_DELTA,
@@ -112,7 +102,7 @@ def histogram(
 
 
 def appears(
-    name: str, kind: str, query: AdditiveQuery, neighbours: Neighbours, bins: tuple[int, ...]
+    name: str, kind: str, query: q.AdditiveQuery, neighbours: Neighbours, bins: tuple[int, ...]
 ) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
     round_query, study, _ = full(query, neighbours)
@@ -139,14 +129,14 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
     return frozen(np.concatenate([cast, np.zeros(FINGERPRINT_WORDS * slots - cast.size, dtype=np.int64)]))
 
 
-def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
+def least_votes(query: q.SpanVotes | q.CellVotes, study: Study) -> int:
     scale = scale_of(query.l1(study.neighbours) ** 2, COST)
     return max(vote_threshold(scale, changed_votes(study), DELTA), query.min_votes)
 
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
     """One fingerprint, whose votes are counted from the threshold on, or from 0."""
-    query, study = SpanVotes(subsamples=BLOCKS), study_of(neighbours)
+    query, study = q.SpanVotes(subsamples=BLOCKS), study_of(neighbours)
     least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
     round_query = at_cost(query, atto_delta=OF_ITS_OWN)
@@ -156,7 +146,7 @@ def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight
 
 def cell_votes() -> Mechanism:
     """A vote leaves the leader for the runner-up, both beyond the threshold."""
-    query, study = CellVotes(cells=CELLS, min_votes=1), study_of(ADD)
+    query, study = q.CellVotes(cells=CELLS, min_votes=1), study_of(ADD)
     least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
@@ -170,7 +160,7 @@ def rank_votes() -> Mechanism:
     A trial costs a third of the price, which covers the worst of all outcomes; this pair shows about a
     quarter of the claim. A release is 20 trials on average, so there are twenty times fewer of them.
     """
-    query, study = RankVotes(cells=CELLS), study_of(ADD)
+    query, study = q.RankVotes(cells=CELLS), study_of(ADD)
     half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
     attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], is_released)
@@ -186,7 +176,7 @@ def rank_votes() -> Mechanism:
 
 def span_gap(name: str, lead: int, tight: float) -> Mechanism:
     """The best score rises by one: its lead, less what one person can change, was `lead` before."""
-    query, study = SpanGap(pool=POOL), study_of(ADD)
+    query, study = q.SpanGap(pool=POOL), study_of(ADD)
     margin = changed_votes(study) + lead
     before, after = (frozen([5 + margin + more, 5, *ONE]) for more in (0, 1))
     attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, is_released)
@@ -197,7 +187,7 @@ def radius_search() -> Mechanism:
     """The record lies beyond six edges and not beyond the seventh, with every count at its limit: the exact
     law gives 95 % of the claim for "the seventh"."""
     edges, count = 7, 20
-    query = RadiusSearch(
+    query = q.RadiusSearch(
         centre=ZERO, edges=frozen(np.arange(1, edges + 1) * 100), limits=frozen([count] * edges)
     )
     before = frozen([0] * edges + [count])

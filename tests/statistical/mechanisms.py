@@ -9,30 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
-from eigenveil.queries import (
-    AdditiveQuery,
-    BlockRanks,
-    ClippedSum,
-    ColumnHistograms,
-    ColumnMoments,
-    CoordinateClippedSum,
-    Count,
-    CrossCovariance,
-    CrossNorms,
-    CrossSpec,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    Query,
-    RowNorms,
-    SquaredNormSum,
-)
 from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
@@ -55,7 +37,7 @@ def rows(*records: list[int]) -> GridRows:
 
 
 def at_cost(
-    query: Query,
+    query: q.Query,
     distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     atto_delta: int = 0,
     round: int = 0,
@@ -134,7 +116,7 @@ def added(round_query: RoundQuery, study: Study, without: IntArray, with_it: Int
 def of(
     name: str,
     kind: str,
-    query: AdditiveQuery,
+    query: q.AdditiveQuery,
     neighbours: Neighbours,
     data: tuple[GridRows, GridRows],
     distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
@@ -150,11 +132,11 @@ def of(
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 
-def field_of(d: int, k: int = 1) -> GradientSpec:
+def field_of(d: int, k: int = 1) -> q.GradientSpec:
     """g(z) = FINE z (z_1, ..., z_k)."""
     directions = np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
-    return GradientSpec(
+    return q.GradientSpec(
         centre=frozen([0] * d), directions=directions, offset=np.zeros_like(directions), shift=10
     )
 
@@ -176,25 +158,25 @@ LAPLACE = NoiseDistribution.LAPLACE
 # test_mu_audits), so persons who count are at many sites.
 MANY = 50
 
-SUM = ClippedSum(centre=ZERO, radius=S)
-GRAM = Gram(centre=ZERO, radius=4000)
-NORMS = RowNorms(centre=ZERO, edges=frozen([100, 1000]))
-ENERGY = SquaredNormSum(centre=ZERO, radius=S)
-GRADIENT = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
-GRADIENTS = Gradient(spec=field_of(2, 2), radius=300**2 * FINE)
-GRADIENT_NORMS = GradientNorms(spec=field_of(2), edges=frozen([2**40]))
-BOXED = CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
-RANKS = BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
-BESIDE = CrossSpec(  # a = z_1, b = (0, z_2)
+SUM = q.ClippedSum(centre=ZERO, radius=S)
+GRAM = q.Gram(centre=ZERO, radius=4000)
+NORMS = q.RowNorms(centre=ZERO, edges=frozen([100, 1000]))
+ENERGY = q.SquaredNormSum(centre=ZERO, radius=S)
+GRADIENT = q.Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
+GRADIENTS = q.Gradient(spec=field_of(2, 2), radius=300**2 * FINE)
+GRADIENT_NORMS = q.GradientNorms(spec=field_of(2), edges=frozen([2**40]))
+BOXED = q.CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
+RANKS = q.BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
+BESIDE = q.CrossSpec(  # a = z_1, b = (0, z_2)
     centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), retained=frozen([]), shift=30
 )
-CROSS = CrossCovariance(spec=BESIDE, radius=10 * 4001)
-CROSS_NORMS = CrossNorms(spec=BESIDE, edges=frozen([2**20]))
-COUNTS, MOMENTS = ColumnHistograms(columns=2), ColumnMoments(columns=2, radius=2 * S)
+CROSS = q.CrossCovariance(spec=BESIDE, radius=10 * 4001)
+CROSS_NORMS = q.CrossNorms(spec=BESIDE, edges=frozen([2**20]))
+COUNTS, MOMENTS = q.ColumnHistograms(columns=2), q.ColumnMoments(columns=2, radius=2 * S)
 LONG, SHORT = [4000, 0], [500, 0]
 
 ADDITIVE: list[Mechanism] = [
-    of("count", "count", Count(), ADD, moves(FEW, LONG), sites=MANY),
+    of("count", "count", q.Count(), ADD, moves(FEW, LONG), sites=MANY),
     of("row-norms", "row-norms", NORMS, ADD, moves(FEW, LONG), sites=MANY),
     of("row-norms, replaced", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), sites=MANY),
     of("clipped-sum", "clipped-sum", SUM, ADD, moves(FEW, [S, 0])),
@@ -222,7 +204,7 @@ ADDITIVE: list[Mechanism] = [
     of("column-moments", "column-moments", MOMENTS, ADD, moves(FEW, [S, S])),
     of("coordinate-clipped-sum", "coordinate-clipped-sum", BOXED, ADD, moves(FEW, [100, 100])),
     of("boxed, replaced", "coordinate-clipped-sum", BOXED, REPLACE, turns([1, -100], [100, 100])),
-    of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),
+    of("count, laplace", "count", q.Count(), ADD, moves(FEW, LONG), LAPLACE),
     of("row-norms, replaced, laplace", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), LAPLACE),
     of("clipped-sum, laplace", "clipped-sum", SUM, ADD, moves(FEW, [2896, 2896]), LAPLACE),
     of("energy, laplace", "squared-norm-sum", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),

@@ -44,30 +44,6 @@ def test_delta_is_the_minimum_over_all_orders(rho: float, epsilon: float) -> Non
     assert ours <= best * (1 + 1e-6) + 1e-300
 
 
-@pytest.mark.parametrize("rho", RHOS)
-def test_epsilon_against_the_exact_loss_and_against_renyi(rho: float) -> None:
-    """A Gaussian of sigma = 1 / sqrt(2 rho): its exact epsilon <= ours <= Renyi's over integer orders.
-
-    zCDP holds for more than this Gaussian, so ours may be looser than exact: at most by a third plus
-    the discretisation (1e-4) over this table.
-    """
-    from dp_accounting import dp_event  # takes seconds: collecting tests need not wait
-    from dp_accounting.pld import privacy_loss_distribution as pld
-    from dp_accounting.rdp import rdp_privacy_accountant as rdp
-
-    sigma = (2 * rho) ** -0.5
-    if rho >= 1e-3:
-        loss = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-4)
-        for delta in DELTAS:
-            exact = loss.get_epsilon_for_delta(delta)
-            assert exact <= epsilon_at(rho, delta) + 1e-4
-            assert epsilon_at(rho, delta) <= 1.35 * exact + 1e-3
-    accountant = rdp.RdpAccountant(orders=[1 + x / 10 for x in range(1, 100)] + list(range(11, 20_000, 41)))
-    accountant.compose(dp_event.GaussianDpEvent(sigma))
-    for delta in DELTAS:
-        assert epsilon_at(rho, delta) <= accountant.get_epsilon(delta) * (1 + 1e-6)
-
-
 @given(epsilon=epsilons, delta=deltas)
 def test_the_budget_is_the_largest_within_epsilon_and_delta(epsilon: float, delta: float) -> None:
     if delta_at(1 / MICRO, epsilon) > delta:
@@ -83,11 +59,8 @@ def test_the_budget_is_the_largest_within_epsilon_and_delta(epsilon: float, delt
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [
-        (lambda: delta_at(0, 1), 0.0),
         (lambda: delta_at(0, 0), 0.0),
         (lambda: delta_at(5e-324, 1), 0.0),
-        (lambda: delta_at(1e-300, 1e-300), 0.0),
-        (lambda: delta_at(1, 1e300), 0.0),
         (lambda: delta_at(1e300, 1), 1.0),
         (lambda: delta_at(1e300, 1e300), 1.0),
         (lambda: epsilon_at(0, 1e-6), 0.0),

@@ -11,6 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from eigenveil import queries as q
 from eigenveil import session as session_module
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms.shared.preparation import box, check_bounds
@@ -20,17 +21,6 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import (
-    ClippedSum,
-    ColumnMoments,
-    Frame,
-    Gradient,
-    GradientSpec,
-    Gram,
-    Query,
-    RowNorms,
-    released_length,
-)
 from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR, least_moments_radius
 from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import WEIGHT, least_row_radius
@@ -90,7 +80,7 @@ def test_no_lie_leads_beyond_them(
     """Neither because the session refuses: an algorithm never comes to such a question."""
     passed: list[str] = []
 
-    def watched(query: Query, most: IntArray) -> None:
+    def watched(query: q.Query, most: IntArray) -> None:
         try:
             check_bounds(query, most)
         except RequestError as problem:
@@ -102,26 +92,26 @@ def test_no_lie_leads_beyond_them(
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
         while (round_query := session.pending) is not None and round_query.round < MOST_ROUNDS:
-            fed(session, round_query, lie(kind, released_length(round_query.query), random))
+            fed(session, round_query, lie(kind, q.released_length(round_query.query), random))
     assert passed == []
 
 
 CENTRE = np.zeros(D, dtype=np.int64)
-FIELD = GradientSpec(
+FIELD = q.GradientSpec(
     centre=CENTRE,
     directions=frozen(np.eye(D, 1, dtype=np.int64)),
     offset=frozen(np.zeros((D, 1), dtype=np.int64)),
     shift=0,
 )
-BEYOND: dict[str, Query] = {
-    "a tiny sum": ClippedSum(centre=CENTRE, radius=least_row_radius(D) - 1),
-    "a tiny product": Gram(centre=CENTRE, radius=least_row_radius(D) - 1),
-    "a tiny gradient": Gradient(spec=FIELD, radius=least_gradient_radius(FIELD.offset) - 1),
-    "one narrow bin": RowNorms(centre=CENTRE, edges=frozen([1])),
-    "narrow bins": RowNorms(centre=CENTRE, edges=frozen(np.arange(1, 40) * 100)),
-    "a tiny sum of squares": ColumnMoments(columns=D, radius=least_moments_radius(D) - 1),
-    "other columns": ColumnMoments(columns=D + 1, radius=2**20),
-    "a person far off": ClippedSum(centre=frozen([S, 0, 0, 0]), radius=S),
+BEYOND: dict[str, q.Query] = {
+    "a tiny sum": q.ClippedSum(centre=CENTRE, radius=least_row_radius(D) - 1),
+    "a tiny product": q.Gram(centre=CENTRE, radius=least_row_radius(D) - 1),
+    "a tiny gradient": q.Gradient(spec=FIELD, radius=least_gradient_radius(FIELD.offset) - 1),
+    "one narrow bin": q.RowNorms(centre=CENTRE, edges=frozen([1])),
+    "narrow bins": q.RowNorms(centre=CENTRE, edges=frozen(np.arange(1, 40) * 100)),
+    "a tiny sum of squares": q.ColumnMoments(columns=D, radius=least_moments_radius(D) - 1),
+    "other columns": q.ColumnMoments(columns=D + 1, radius=2**20),
+    "a person far off": q.ClippedSum(centre=frozen([S, 0, 0, 0]), radius=S),
 }
 
 
@@ -143,15 +133,15 @@ FRAMES = {
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_beyond_its_limits_shows_nothing(name: str) -> None:
-    moments, site = ColumnMoments(columns=D, radius=2**20), Site(np.zeros((1, D), dtype=np.int16))
-    site.answer(moments, frame=Frame(middles=frozen([S] * D), factors=frozen([MOST_FACTOR] * D)))
+    moments, site = q.ColumnMoments(columns=D, radius=2**20), Site(np.zeros((1, D), dtype=np.int16))
+    site.answer(moments, frame=q.Frame(middles=frozen([S] * D), factors=frozen([MOST_FACTOR] * D)))
     with pytest.raises(RequestError):
-        site.answer(moments, frame=Frame(middles=frozen(FRAMES[name][0]), factors=frozen(FRAMES[name][1])))
+        site.answer(moments, frame=q.Frame(middles=frozen(FRAMES[name][0]), factors=frozen(FRAMES[name][1])))
 
 
 def test_through_any_frame_the_farthest_record_is_far_from_0() -> None:
     """So no frame takes everybody out of a sum but those nearby."""
-    frame = Frame(middles=frozen([-S]), factors=frozen([LEAST_FACTOR]))
+    frame = q.Frame(middles=frozen([-S]), factors=frozen([LEAST_FACTOR]))
     assert apply_frame(np.array([[S]], dtype=np.int16), frame)[0, 0] >= S // 8
 
 
@@ -202,10 +192,10 @@ def test_at_the_floor_a_clipped_record_still_has_a_gradient(
 def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session, random = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE)), np.random.default_rng(0)
-    while (one := session.pending) is not None and not isinstance(one.query, ClippedSum):
-        fed(session, one, lie("all at the centre", released_length(one.query), random))
+    while (one := session.pending) is not None and not isinstance(one.query, q.ClippedSum):
+        fed(session, one, lie("all at the centre", q.released_length(one.query), random))
     assert one is not None
-    assert isinstance(one.query, ClippedSum)
+    assert isinstance(one.query, q.ClippedSum)
     assert one.query.radius == least_row_radius(D)
     less, more = (
         changed_query(one, query=replace(one.query, radius=one.query.radius + by)) for by in (-1, 1)

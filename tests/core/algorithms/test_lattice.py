@@ -19,15 +19,10 @@ from tests.support import a_column, a_study, refused
 @pytest.mark.parametrize(
     ("k", "d", "largest"),
     [
-        (1, 1, S),
-        (1, 2, S),
         (1, 50, S),
-        (2, 3, S),
         (3, 20, S),
-        (5, 12, S),
         (8, 40, S),
         (10, 200, 9),
-        (4, 4, S),
         (7, 8, 2),
     ],
 )

@@ -20,7 +20,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours, scale_of
 from eigenveil.errors import Code
 from eigenveil.mechanisms import apply_mechanism
 from eigenveil.mechanisms.papers import subspaces
-from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
@@ -39,21 +39,6 @@ QUERIES: dict[str, SpanVotes | CellVotes] = {
 VoteQuery = SpanVotes | CellVotes | SpanGap | RankVotes | Preimage
 EPSILONS = (0.3, 1.0, 2.5)
 DELTA = 1e-6
-
-
-class Given(OsNoise):
-    """Noise that a test hands out."""
-
-    private = False
-
-    def __init__(self, *values: int) -> None:
-        self.values = values
-        self.specs: list[NoiseSpec] = []
-
-    def draw(self, spec: NoiseSpec) -> IntArray:
-        """Shape: (spec.length,)."""
-        self.specs.append(spec)
-        return frozen([*self.values, *[0] * spec.length][: spec.length])
 
 
 def asking(query: VoteQuery, epsilon: float, delta: float = DELTA) -> PricedQuery:

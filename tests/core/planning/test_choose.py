@@ -18,7 +18,7 @@ from eigenveil.planning.choose import (
     noise_warnings,
     remedies,
 )
-from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
 from eigenveil.planning.predict import Prediction, predict, predict_all
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.algorithm import Algorithm
@@ -85,19 +85,6 @@ def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_ch
     none = recommend(stronger, assumed_spectrum, predict_all(stronger, assumed_spectrum))
     assert (none.algorithm, "too small" in none.reason) == (None, False)
     assert remedies(replace(secure, expected_records=500, epsilon=0.3), assumed_spectrum)[1] is not None
-
-
-def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
-    study = an_auto(200, expected_records=14_000)
-    flat = stated_spectrum([2.0, 1.0], 200, 1)
-    advice = recommend(study, flat, on_offer(study, flat))
-    assert advice.algorithm is Algorithm.DP_PCA
-    assert all(f"{one.value} 0." in advice.reason for one in CANDIDATES if one is not advice.algorithm)
-    assert "noise on gradients" in advice.reason
-    weak = replace(study, expected_records=300)
-    (warning,) = recommend(weak, flat, on_offer(weak, flat)).warnings
-    assert "mostly noise" in warning
-    assert "records or an epsilon of" in warning
 
 
 @pytest.mark.parametrize("epsilon", [0.05])

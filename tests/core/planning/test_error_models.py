@@ -115,11 +115,8 @@ def test_no_shape_breaks_an_error_model(algorithm: Algorithm, d: int, k: int) ->
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
                 (Algorithm.GAUSS_COV, 3, {}),
-                (Algorithm.DP_PCA, 1, {}),
-                (Algorithm.REFINED_COV, 1, {}),
                 (Algorithm.REFINED_COV, 3, {}),
                 (Algorithm.REFINED_PCA, 1, {}),
-                (Algorithm.DP_PCA, 1, MASKED),
                 (Algorithm.REFINED_COV, 1, MASKED),
             )
         ),

@@ -12,24 +12,8 @@ from itertools import product
 
 import numpy as np
 
+from eigenveil import queries as q
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import (
-    ClippedSum,
-    ColumnHistograms,
-    ColumnMoments,
-    CoordinateClippedSum,
-    CoordinateHistograms,
-    Count,
-    CrossCovariance,
-    CrossNorms,
-    CrossSpec,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    RowNorms,
-    SquaredNormSum,
-)
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limit
 from eigenveil.study.grid import S
 from tests.core.records import Case, hostile_rows
@@ -50,7 +34,7 @@ def centre_of(d: int, where: str) -> IntArray:
             return frozen(np.random.default_rng(d).integers(-S, S, d, endpoint=True))
 
 
-def row_cases(kind: type[ClippedSum | SquaredNormSum | Gram]) -> list[Case]:
+def row_cases(kind: type[q.ClippedSum | q.SquaredNormSum | q.Gram]) -> list[Case]:
     """The kinds that clip rows, at every shape and radius."""
     out = []
     for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, None))):
@@ -64,22 +48,22 @@ def histogram_cases() -> list[Case]:
     out = []
     for seed, (d, where) in enumerate(SHAPES):
         centre = centre_of(d, where)
-        query = RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
+        query = q.RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
         out.append(Case(query=query, rows=hostile_rows(2000, centre, 4000, seed)))
     return out
 
 
-def field_of(d: int, k: int, pull: int, shift: int, where: str) -> GradientSpec:
+def field_of(d: int, k: int, pull: int, shift: int, where: str) -> q.GradientSpec:
     """Directions along the first k axes, at their limit: `hostile_rows` know the worst pairs. Pull alike."""
     directions, pulls = np.zeros((d, k), dtype=np.int64), np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
     pulls[0, 0] = pull
-    return GradientSpec(centre=centre_of(d, where), directions=directions, offset=pulls, shift=shift)
+    return q.GradientSpec(centre=centre_of(d, where), directions=directions, offset=pulls, shift=shift)
 
 
-def random_field(d: int, k: int, pull: int, shift: int) -> GradientSpec:
+def random_field(d: int, k: int, pull: int, shift: int) -> q.GradientSpec:
     rng = np.random.default_rng(d + k)
-    return GradientSpec(
+    return q.GradientSpec(
         centre=centre_of(d, "random"),
         directions=rng.integers(-(2**20), 2**20, (d, k), endpoint=True),
         offset=rng.integers(-pull, pull, (d, k), endpoint=True),
@@ -95,7 +79,7 @@ def gradient_cases(k: int, *, pulls: bool) -> list[Case]:
         fields = [field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)]
         for field in fields:
             rows = hostile_rows(450, field.centre, S, seed)
-            out.append(Case(query=Gradient(spec=field, radius=radius), rows=rows))
+            out.append(Case(query=q.Gradient(spec=field, radius=radius), rows=rows))
     return out
 
 
@@ -103,15 +87,15 @@ def gradient_norm_cases() -> list[Case]:
     edges = frozen([1, 2**30, 2**40, 2**46, 2**60])
     fields = [field_of(3, 2, 900, 8, "corner"), random_field(4, 1, 0, 0), random_field(5, 3, 50, 20)]
     return [
-        Case(query=GradientNorms(spec=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
+        Case(query=q.GradientNorms(spec=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
         for seed, field in enumerate(fields)
     ]
 
 
-def along_axes(d: int, k: int, shift: int, where: str = "middle") -> CrossSpec:
+def along_axes(d: int, k: int, shift: int, where: str = "middle") -> q.CrossSpec:
     """The first k axes lead, so that `hostile_rows` know the worst pairs; a spare one comes behind."""
     p = min(k + 1, d)
-    return CrossSpec(
+    return q.CrossSpec(
         centre=centre_of(d, where),
         directions=2**20 * np.eye(d, p, dtype=np.int64),
         scales=np.full(k, 2**10),
@@ -126,7 +110,7 @@ def cross_cases(k: int) -> list[Case]:
     for seed, (d, radius) in enumerate(product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7))):
         for spec in (along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)):
             rows = hostile_rows(450, spec.centre, S, seed)
-            out.append(Case(query=CrossCovariance(spec=spec, radius=radius), rows=rows))
+            out.append(Case(query=q.CrossCovariance(spec=spec, radius=radius), rows=rows))
     return out
 
 
@@ -134,31 +118,31 @@ def cross_norm_cases() -> list[Case]:
     edges = frozen([1, 2**20, 2**30, 2**36, 2**60])
     specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3)]
     return [
-        Case(query=CrossNorms(spec=spec, edges=edges), rows=hostile_rows(3400, spec.centre, S, seed))
+        Case(query=q.CrossNorms(spec=spec, edges=edges), rows=hostile_rows(3400, spec.centre, S, seed))
         for seed, spec in enumerate(specs)
     ]
 
 
-def column_cases(kind: type[ColumnHistograms | ColumnMoments]) -> list[Case]:
+def column_cases(kind: type[q.ColumnHistograms | q.ColumnMoments]) -> list[Case]:
     """At every radius, on up to eight columns."""
     out = []
     for seed, (d, _) in enumerate(SHAPES):
         rows = hostile_rows(2000, centre_of(d, "middle"), 4000, seed)
-        if kind is ColumnHistograms:
-            out.append(Case(query=ColumnHistograms(columns=d), rows=rows))
+        if kind is q.ColumnHistograms:
+            out.append(Case(query=q.ColumnHistograms(columns=d), rows=rows))
         else:
             radii = (1, 117, 2**14, 2**20)
-            out += [Case(query=ColumnMoments(columns=d, radius=r), rows=rows[:500]) for r in radii]
+            out += [Case(query=q.ColumnMoments(columns=d, radius=r), rows=rows[:500]) for r in radii]
     return out
 
 
 def count_cases() -> list[Case]:
-    return [Case(query=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
+    return [Case(query=q.Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
 
-def one_direction(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
+def one_direction(d: int, seed: int = 1, shift: int = 20) -> q.GradientSpec:
     rng = np.random.default_rng(seed)
-    return GradientSpec(
+    return q.GradientSpec(
         centre=rng.integers(-S // 4, S // 4, d),
         directions=rng.integers(-(2**19), 2**19, (d, 1)),
         offset=np.zeros((d, 1), dtype=np.int64),
@@ -171,7 +155,7 @@ def coordinate_cases() -> list[Case]:
     for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
         field = one_direction(d, seed, shift=10)
         rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(query=CoordinateHistograms(spec=field, width=width, half=8), rows=rows))
+        cases.append(Case(query=q.CoordinateHistograms(spec=field, width=width, half=8), rows=rows))
     return cases
 
 
@@ -182,7 +166,7 @@ def boxed_cases() -> list[Case]:
         field = one_direction(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
         halves = np.full(d, half)
         halves[1::3] = 0
-        query = CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
+        query = q.CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
         cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
     return cases
 
@@ -190,9 +174,9 @@ def boxed_cases() -> list[Case]:
 CASES: dict[str, Callable[[], list[Case]]] = {
     "count": count_cases,
     "row-norms": histogram_cases,
-    "clipped-sum": lambda: row_cases(ClippedSum),
-    "squared-norm-sum": lambda: row_cases(SquaredNormSum),
-    "gram": lambda: row_cases(Gram),
+    "clipped-sum": lambda: row_cases(q.ClippedSum),
+    "squared-norm-sum": lambda: row_cases(q.SquaredNormSum),
+    "gram": lambda: row_cases(q.Gram),
     "gradient-norms": gradient_norm_cases,
     "gradient, k = 1": lambda: gradient_cases(1, pulls=False),
     "gradient, k = 2": lambda: gradient_cases(2, pulls=False),
@@ -200,8 +184,8 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
     "coordinates": coordinate_cases,
     "coordinate-clipped-sum": boxed_cases,
-    "column-histograms": lambda: column_cases(ColumnHistograms),
-    "column-moments": lambda: column_cases(ColumnMoments),
+    "column-histograms": lambda: column_cases(q.ColumnHistograms),
+    "column-moments": lambda: column_cases(q.ColumnMoments),
     "cross-norms": cross_norm_cases,
     "cross-covariance, k = 1": lambda: cross_cases(1),
     "cross-covariance, k = 2": lambda: cross_cases(2),

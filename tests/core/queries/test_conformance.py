@@ -14,23 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol import query as protocol_query
 from eigenveil.protocol.query import flatten
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import (
-    KINDS,
-    NAMES,
-    ClippedSum,
-    Count,
-    Gram,
-    SquaredNormSum,
-    centre_of,
-    columns_of,
-    released_length,
-)
 from eigenveil.queries.contract import describe_grid
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
@@ -51,9 +41,9 @@ each_query = pytest.mark.parametrize("name", QUERIES)
 
 
 def test_every_kind_of_query_has_a_question_here_and_every_sum_over_records_has_cases() -> None:
-    assert {NAMES[type(query)] for query in QUERIES.values()} == set(KINDS)
+    assert {q.NAMES[type(query)] for query in QUERIES.values()} == set(q.KINDS)
     assert {name.partition(",")[0] for name in CASES} == {
-        NAMES[type(query)] for query in SUMS.values()
+        q.NAMES[type(query)] for query in SUMS.values()
     } - OF_GROUPS
 
 
@@ -70,8 +60,8 @@ def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(k
 
 def test_a_count_moves_by_its_claim_where_the_new_record_is_incomplete() -> None:
     rows = random_rows(10, 2)
-    moved = Site(rows).answer(Count()) - Site(rows[:-1]).answer(Count())
-    assert moved**2 == Count().l2_squared(Neighbours.REPLACE_ONE)
+    moved = Site(rows).answer(q.Count()) - Site(rows[:-1]).answer(q.Count())
+    assert moved**2 == q.Count().l2_squared(Neighbours.REPLACE_ONE)
 
 
 @pytest.mark.parametrize("name", every_query())
@@ -95,7 +85,7 @@ def test_every_pair_of_a_small_box() -> None:
     """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
     box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
     left, right = np.array(list(product(range(125), repeat=2))).T
-    kinds: list[type[ClippedSum | SquaredNormSum | Gram]] = [ClippedSum, SquaredNormSum, Gram]
+    kinds: list[type[q.ClippedSum | q.SquaredNormSum | q.Gram]] = [q.ClippedSum, q.SquaredNormSum, q.Gram]
     for kind, radius in product(kinds, range(1, 5)):
         query = kind(centre=frozen([0, 0, 0]), radius=radius)
         each = contributions(Case(query=query, rows=box))
@@ -161,7 +151,7 @@ def test_every_number_counts_in_the_digest(name: str) -> None:
 @each_query
 def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     query = QUERIES[name]
-    centre, d = centre_of(query), columns_of(query) or 1
+    centre, d = q.centre_of(query), q.columns_of(query) or 1
     study = a_study(columns=tuple(Column(name=f"c{i}", unit="kg", lower=0.0, upper=1.0) for i in range(d)))
     described = query.describe(study)
     assert query.meaning
@@ -176,7 +166,7 @@ def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
 def test_an_assumed_release_is_one_that_a_release_could_hold(name: str) -> None:
     for records in (0, 17, 10**9):
         values = QUERIES[name].assumed_release(records)
-        assert (values.shape, values.dtype) == ((released_length(QUERIES[name]),), np.dtype(np.int64))
+        assert (values.shape, values.dtype) == ((q.released_length(QUERIES[name]),), np.dtype(np.int64))
 
 
 def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
@@ -185,8 +175,8 @@ def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
     site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
     centre, radius = np.array([0, S // 2]), 3 * S
     for query, expected, names in (
-        (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
-        (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
+        (q.ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
+        (q.Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
     ):
         unit = query.describe(study)
         np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)

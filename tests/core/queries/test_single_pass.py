@@ -12,20 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import (
-    AdditiveQuery,
-    Batch,
-    CoordinateClippedSum,
-    CoordinateHistograms,
-    EigenvalueVotes,
-    Gradient,
-    GradientNorms,
-    GradientQuery,
-    GradientSpec,
-)
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.single_pass import VOTE_LIMIT
 from eigenveil.site.batches import assign_batches
@@ -38,8 +28,8 @@ from tests.support import DIGEST, a_field, random_rows, refused
 PARTS = 5
 
 
-def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> EigenvalueVotes:
-    return EigenvalueVotes(
+def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> q.EigenvalueVotes:
+    return q.EigenvalueVotes(
         spec=one_direction(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
     )
 
@@ -85,22 +75,24 @@ def test_a_subset_without_a_pair_does_not_vote(n: int) -> None:
 # --- parts
 
 
-def parts_of(query: GradientQuery) -> list[GradientQuery]:
+def parts_of(query: q.GradientQuery) -> list[q.GradientQuery]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
-    return [replace(query, batch=Batch(first_round=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
+    return [
+        replace(query, batch=q.Batch(first_round=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)
+    ]
 
 
-def questions() -> dict[str, GradientQuery]:
+def questions() -> dict[str, q.GradientQuery]:
     field = one_direction(2)
     return {
-        "gradient": Gradient(spec=field, radius=2**26),
-        "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
-        "eigenvalue-votes": EigenvalueVotes(
+        "gradient": q.Gradient(spec=field, radius=2**26),
+        "gradient-norms": q.GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
+        "eigenvalue-votes": q.EigenvalueVotes(
             spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2
         ),
-        "coordinates": CoordinateHistograms(spec=field, width=2**8, half=16),
-        "coordinate-clipped-sum": CoordinateClippedSum(
+        "coordinates": q.CoordinateHistograms(spec=field, width=2**8, half=16),
+        "coordinate-clipped-sum": q.CoordinateClippedSum(
             spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
         ),
     }
@@ -115,7 +107,7 @@ def neighbours_of(rows: GridRows, rng: np.random.Generator) -> Iterator[GridRows
             yield rng.permutation(more)
 
 
-def touched(query: GradientQuery, trials: int = 12) -> int:
+def touched(query: q.GradientQuery, trials: int = 12) -> int:
     """In how many parts of a pass a record more changed the answer, at most; each change within its bound."""
     most = 0
     for seed in range(trials):
@@ -128,7 +120,7 @@ def touched(query: GradientQuery, trials: int = 12) -> int:
     return most
 
 
-def whole_pass(rows: GridRows, query: GradientQuery) -> list[IntArray]:
+def whole_pass(rows: GridRows, query: q.GradientQuery) -> list[IntArray]:
     one = Site(rows)
     return [one.answer(question) for question in parts_of(query)]
 
@@ -160,21 +152,21 @@ def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
 def test_replacing_is_at_least_twice_adding(kind: str) -> None:
     """[P9]: a replaced record leaves one part and joins another, each at half of the price."""
     query = questions()[kind]
-    assert isinstance(query, AdditiveQuery)
+    assert isinstance(query, q.AdditiveQuery)
     add, replaced = Neighbours
     assert query.l2_squared(replaced) >= 2 * query.l2_squared(add)
     assert query.l1(replaced) >= 2 * query.l1(add)
 
 
-def a_box(field: GradientSpec, halves: list[int]) -> GradientQuery:
-    return CoordinateClippedSum(spec=field, middles=frozen([0] * len(halves)), halves=frozen(halves))
+def a_box(field: q.GradientSpec, halves: list[int]) -> q.GradientQuery:
+    return q.CoordinateClippedSum(spec=field, middles=frozen([0] * len(halves)), halves=frozen(halves))
 
 
 # Beside what is beyond every limit: test_conformance.
-REFUSED: dict[str, Callable[[GradientSpec], GradientQuery]] = {
-    "two directions": lambda f: EigenvalueVotes(spec=a_field(2, 2), edges=frozen([4]), subsets=1),
-    "no subset": lambda f: EigenvalueVotes(spec=f, edges=frozen([4]), subsets=0),
-    "no width": lambda f: CoordinateHistograms(spec=f, width=0, half=1),
+REFUSED: dict[str, Callable[[q.GradientSpec], q.GradientQuery]] = {
+    "two directions": lambda f: q.EigenvalueVotes(spec=a_field(2, 2), edges=frozen([4]), subsets=1),
+    "no subset": lambda f: q.EigenvalueVotes(spec=f, edges=frozen([4]), subsets=0),
+    "no width": lambda f: q.CoordinateHistograms(spec=f, width=0, half=1),
     "a box of points": lambda f: a_box(f, [0, 0]),
     "a box inside out": lambda f: a_box(f, [-1, 1]),
     "a box of another d": lambda f: a_box(f, [1]),

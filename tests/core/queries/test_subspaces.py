@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil import queries as q
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import (
-    BlockRanks,
-    CellVotes,
-    Preimage,
-    RankVotes,
-    SpanGap,
-    SpanVotes,
-    SubspaceQuery,
-    total_length,
-)
 from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples, fingerprint
 from eigenveil.site.site import Site
 from tests.support import DIGEST, a_query, refused
@@ -31,15 +22,15 @@ BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, count=6, key=KEY, points=5, width=2**30)
 POOL = Pool(centre=CENTRE, rank=2, max_records=30, truncated=True, key=KEY)
 PLACES = frozen([0, 1])
-QUERIES: dict[str, SubspaceQuery] = {
-    "block-ranks": BlockRanks(subsamples=BLOCKS),
-    "span-votes": SpanVotes(subsamples=BLOCKS),
-    "cell-votes": CellVotes(cells=CELLS, min_votes=7),
-    "rank-votes": RankVotes(cells=CELLS),
-    "span-gap": SpanGap(pool=POOL),
-    "preimage of a span": Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS),
-    "preimage of a cell": Preimage(fingerprint=KEY, voting_sites=PLACES, cells=CELLS),
-    "preimage of the best span": Preimage(fingerprint=KEY, voting_sites=PLACES, pool=POOL),
+QUERIES: dict[str, q.SubspaceQuery] = {
+    "block-ranks": q.BlockRanks(subsamples=BLOCKS),
+    "span-votes": q.SpanVotes(subsamples=BLOCKS),
+    "cell-votes": q.CellVotes(cells=CELLS, min_votes=7),
+    "rank-votes": q.RankVotes(cells=CELLS),
+    "span-gap": q.SpanGap(pool=POOL),
+    "preimage of a span": q.Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS),
+    "preimage of a cell": q.Preimage(fingerprint=KEY, voting_sites=PLACES, cells=CELLS),
+    "preimage of the best span": q.Preimage(fingerprint=KEY, voting_sites=PLACES, pool=POOL),
 }
 
 
@@ -58,7 +49,7 @@ def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name:
     validate(a_query(query), contribution(query, answer), range(101))
 
 
-def contribution(query: SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
+def contribution(query: q.SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
     round_query = a_query(query)
     return Contribution(plan_digest=DIGEST, round=0, query=round_query.digest, site=site, values=values)
 
@@ -68,8 +59,8 @@ def test_sites_stand_side_by_side_unless_they_are_counts(name: str) -> None:
     query = QUERIES[name]
     answers = {"bert": frozen(np.arange(query.length)), "anna": frozen(-np.arange(query.length))}
     total = aggregate(a_query(query), answers)
-    assert total.shape == (total_length(query, 2),)
-    if isinstance(query, BlockRanks):
+    assert total.shape == (q.total_length(query, 2),)
+    if isinstance(query, q.BlockRanks):
         assert not total.any()
     else:
         assert (total == np.concatenate([answers["anna"], answers["bert"]])).all()
@@ -105,13 +96,13 @@ MALFORMED: list[Callable[[], object]] = [
     lambda: replace(CELLS, points=0),
     lambda: replace(CELLS, width=0),
     lambda: replace(POOL, rank=5),
-    lambda: CellVotes(cells=CELLS, min_votes=0),
-    lambda: RankVotes(cells=replace(CELLS, count=5)),
-    lambda: Preimage(fingerprint=KEY, voting_sites=PLACES),
-    lambda: Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS, pool=POOL),
-    lambda: Preimage(fingerprint=KEY[:3], voting_sites=PLACES, subsamples=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, voting_sites=frozen([1, 1]), subsamples=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, voting_sites=frozen([1000]), subsamples=BLOCKS),
+    lambda: q.CellVotes(cells=CELLS, min_votes=0),
+    lambda: q.RankVotes(cells=replace(CELLS, count=5)),
+    lambda: q.Preimage(fingerprint=KEY, voting_sites=PLACES),
+    lambda: q.Preimage(fingerprint=KEY, voting_sites=PLACES, subsamples=BLOCKS, pool=POOL),
+    lambda: q.Preimage(fingerprint=KEY[:3], voting_sites=PLACES, subsamples=BLOCKS),
+    lambda: q.Preimage(fingerprint=KEY, voting_sites=frozen([1, 1]), subsamples=BLOCKS),
+    lambda: q.Preimage(fingerprint=KEY, voting_sites=frozen([1000]), subsamples=BLOCKS),
 ]
 
 

@@ -16,7 +16,7 @@ from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.queries import Count, batch_of
+from eigenveil.queries import Count
 from eigenveil.secure_aggregation import simulated
 from eigenveil.simulated_sites import sites_in_process
 from eigenveil.simulation import MemoryJournal
@@ -146,20 +146,6 @@ def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
     first, second = (round_query.priced.cost for round_query in simulate(study, RECORDS, seed=0).queries[:2])
     assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
     assert list(journal.releases) == [0]
-
-
-def test_a_journal_charges_every_attempt_and_a_pass_once_for_each_number(
-    journals: list[MemoryJournal],
-) -> None:
-    study = a_masked(algorithm=Algorithm.PRIVATE_OJA, attempts=3, batches=5, expected_records=800)
-    plain = simulate(study, RECORDS, seed=0)
-    first = next(i for i, round_query in enumerate(plain.queries) if batch_of(round_query.query))
-    lost = {0: [["east"]], first + 1: [["east"], ["west"]], first + 3: [["east"]], first + 4: [["east"]]}
-    simulate(study, RECORDS, seed=0, lost=lost)
-    before, after = (journal.ledger.spent for journal in journals)
-    once, a_pass = plain.queries[0].priced.cost, plain.queries[first].priced.cost
-    assert after == before + once + a_pass + a_pass  # a second and a third try, whichever batches had them
-    assert after.fits(plain.plan.cost)
 
 
 @settings(max_examples=25, deadline=None)

@@ -13,25 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import check_no_overflow
-from eigenveil.queries import (
-    ClippedSum,
-    ColumnMoments,
-    Count,
-    CrossCovariance,
-    CrossNorms,
-    CrossSpec,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    Query,
-    RowNorms,
-    SquaredNormSum,
-)
 from eigenveil.queries.cross_covariance import MAX_SQUARED_SINGULAR_VALUE
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
@@ -57,11 +43,11 @@ def corner_rows(d: int, n: int = 3) -> GridRows:
     return rows
 
 
-def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) -> GradientSpec:
+def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) -> q.GradientSpec:
     directions = np.full((d, k), DIRECTION_LIMIT)
     directions[:, 1::2] *= -1
     nothing = np.zeros((d, k), dtype=np.int64)
-    return GradientSpec(
+    return q.GradientSpec(
         centre=np.full(d, -S), directions=directions, offset=nothing if pull is None else pull, shift=shift
     )
 
@@ -78,7 +64,7 @@ def peak(d: int, k: int, sign: int) -> IntArray:
     return frozen(out)
 
 
-def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
+def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> q.CrossSpec:
     """One direction along the longest row, as long as directions may be; or p that have signs alike with what
     is longest, a step shorter than they may be, so that no power of two makes what is rounded whole."""
     longest = (
@@ -86,7 +72,7 @@ def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
     )
     halves = 2 ** np.arange(p) // 2  # 0, 1, 2, 4, ...: but for the first, a column changes sign so often
     signs = np.where(np.arange(d)[:, None] & halves, -1, 1)
-    return CrossSpec(
+    return q.CrossSpec(
         centre=np.full(d, -S),
         directions=min(longest, DIRECTION_LIMIT) * signs,
         scales=np.full(k, WEIGHT),
@@ -117,7 +103,7 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
     pulls = [None, spread(d, k), -spread(d, k), peak(d, k, 1), peak(d, k, -1)]
     rows = corner_rows(d)  # the second is the centre
     for pull, row in product(pulls, rows) if d < MAX_COLUMNS else zip(pulls[1:4:2], rows[::2], strict=True):
-        query = Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
+        query = q.Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
         message = Site(row[None, :]).answer(query).tolist()
         assert message == reference.contribution(row.tolist(), query)
         assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
@@ -133,7 +119,7 @@ MOST_COLUMNS = 2**19  # of a cross covariance: beyond all studies, and nearly al
 def test_cross_covariances_at_every_limit_equal_the_reference(
     d: int, k: int, p: int, radius: int, shift: int
 ) -> None:
-    query = CrossCovariance(spec=extreme_cross(d, k, p, shift), radius=radius)
+    query = q.CrossCovariance(spec=extreme_cross(d, k, p, shift), radius=radius)
     rows = np.concatenate([corner_rows(d), random_rows(1, d)])
     for row in rows if d < MAX_COLUMNS else rows[2:]:
         message = Site(row[None, :]).answer(query).tolist()
@@ -143,7 +129,7 @@ def test_cross_covariances_at_every_limit_equal_the_reference(
 
 @pytest.mark.slow
 def test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact() -> None:
-    query = CrossCovariance(spec=extreme_cross(MOST_COLUMNS, 1, 1, 30), radius=2**28)
+    query = q.CrossCovariance(spec=extreme_cross(MOST_COLUMNS, 1, 1, 30), radius=2**28)
     row = S - (random_rows(1, MOST_COLUMNS) & 1)  # hardly any is longer, and its sums are odd
     assert Site(row).answer(query).tolist() == reference.contribution(row[0].tolist(), query)
     with refused(Code.OVERFLOW, "columns"):
@@ -155,14 +141,14 @@ def test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact() -> Non
 def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, part: float) -> None:
     radius = max(1, int(part * row_norm_limit(d)))
     centre = frozen(np.full(d, -S))
-    for query in (ClippedSum(centre=centre, radius=radius), SquaredNormSum(centre=centre, radius=radius)):
+    for query in (q.ClippedSum(centre=centre, radius=radius), q.SquaredNormSum(centre=centre, radius=radius)):
         rows = corner_rows(d)
         assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
 @pytest.mark.slow
 def test_a_gram_beyond_what_floats_add_up_exactly_is_exact() -> None:
-    thin = Gram(centre=frozen([-S]), radius=row_norm_limit(1))
+    thin = q.Gram(centre=frozen([-S]), radius=row_norm_limit(1))
     many = np.broadcast_to(np.int16(S - 1), (2**27 + 2**20 + 1, 1))  # their sum is odd and beyond 2^53
     assert Site(many, chunk=2**17).answer(thin).tolist() == [len(many) * (2 * S - 1) ** 2]
 
@@ -170,51 +156,51 @@ def test_a_gram_beyond_what_floats_add_up_exactly_is_exact() -> None:
 def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
     """Edges are squared in int64; the largest allowed one does not wrap around."""
     edges = frozen([2 * S - 1, 2 * S, 2 * S + 1, 2**31 - 1])
-    query = RowNorms(centre=frozen([-S]), edges=edges)
+    query = q.RowNorms(centre=frozen([-S]), edges=edges)
     assert Site(np.array([[S]], dtype=np.int16)).answer(query).tolist() == [0, 0, 1, 0, 0]
     with refused(Code.OVERFLOW, "2**31"):
-        RowNorms(centre=frozen([0]), edges=frozen([2**31]))
-    far = GradientNorms(spec=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
+        q.RowNorms(centre=frozen([0]), edges=frozen([2**31]))
+    far = q.GradientNorms(spec=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
     assert Site(corner_rows(MAX_COLUMNS)).answer(far).sum() == 3
 
 
 OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
-    (RowNorms, {"centre": [S + 1], "edges": [1]}),
-    (Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
-    (Gram, {"centre": [0], "radius": 0}),
-    (SquaredNormSum, {"centre": [], "radius": 1}),
-    (SquaredNormSum, {"centre": [[0]], "radius": 1}),
-    (RowNorms, {"centre": [0], "edges": []}),
-    (RowNorms, {"centre": [0], "edges": [0, 1]}),
-    (RowNorms, {"centre": [0], "edges": [2, 2]}),
-    (RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
-    (ColumnMoments, {"columns": 2, "radius": 2**20 + 1}),  # beyond which int64 could not decide [P29]
-    (ColumnMoments, {"columns": 2, "radius": 0}),
-    (GradientNorms, {"spec": FAR, "edges": [EDGE_LIMIT]}),
-    (GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
-    (GradientSpec, FIELD | {"offset": [[MOST_PULL], [1]]}),
-    (GradientSpec, FIELD | {"offset": [[0, 0]]}),
-    (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "offset": [[0] * 3] * 2}),
-    (GradientSpec, FIELD | {"directions": EMPTY, "offset": EMPTY}),
-    (GradientSpec, FIELD | {"shift": 61}),
-    (GradientSpec, FIELD | {"shift": -1}),
-    (Gradient, {"spec": FAR, "radius": GRADIENT_LIMIT + 1}),
-    (Gradient, {"spec": FAR, "radius": 0}),
-    (CrossNorms, {"spec": AXES, "edges": [EDGE_LIMIT]}),
-    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT + 1, 0], [0, 1]]}),
-    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT, 0], [DIRECTION_LIMIT, 0]]}),  # too long
-    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT] * 2, [0, 0]]}),  # the same twice
-    (CrossSpec, CROSS | {"directions": [1, 2]}),
-    (CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "retained": []}),
-    (CrossSpec, CROSS | {"scales": [], "retained": [0, 0]}),
-    (CrossSpec, CROSS | {"scales": [1, 1]}),
-    (CrossSpec, CROSS | {"scales": [0]}),
-    (CrossSpec, CROSS | {"scales": [WEIGHT + 1]}),
-    (CrossSpec, CROSS | {"retained": [-1]}),
-    (CrossSpec, CROSS | {"retained": [WEIGHT + 1]}),
-    (CrossSpec, CROSS | {"shift": 61}),
-    (CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
-    (CrossCovariance, {"spec": AXES, "radius": 0}),
+    (q.RowNorms, {"centre": [S + 1], "edges": [1]}),
+    (q.Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
+    (q.Gram, {"centre": [0], "radius": 0}),
+    (q.SquaredNormSum, {"centre": [], "radius": 1}),
+    (q.SquaredNormSum, {"centre": [[0]], "radius": 1}),
+    (q.RowNorms, {"centre": [0], "edges": []}),
+    (q.RowNorms, {"centre": [0], "edges": [0, 1]}),
+    (q.RowNorms, {"centre": [0], "edges": [2, 2]}),
+    (q.RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
+    (q.ColumnMoments, {"columns": 2, "radius": 2**20 + 1}),  # beyond which int64 could not decide [P29]
+    (q.ColumnMoments, {"columns": 2, "radius": 0}),
+    (q.GradientNorms, {"spec": FAR, "edges": [EDGE_LIMIT]}),
+    (q.GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
+    (q.GradientSpec, FIELD | {"offset": [[MOST_PULL], [1]]}),
+    (q.GradientSpec, FIELD | {"offset": [[0, 0]]}),
+    (q.GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "offset": [[0] * 3] * 2}),
+    (q.GradientSpec, FIELD | {"directions": EMPTY, "offset": EMPTY}),
+    (q.GradientSpec, FIELD | {"shift": 61}),
+    (q.GradientSpec, FIELD | {"shift": -1}),
+    (q.Gradient, {"spec": FAR, "radius": GRADIENT_LIMIT + 1}),
+    (q.Gradient, {"spec": FAR, "radius": 0}),
+    (q.CrossNorms, {"spec": AXES, "edges": [EDGE_LIMIT]}),
+    (q.CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT + 1, 0], [0, 1]]}),
+    (q.CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT, 0], [DIRECTION_LIMIT, 0]]}),  # too long
+    (q.CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT] * 2, [0, 0]]}),  # the same twice
+    (q.CrossSpec, CROSS | {"directions": [1, 2]}),
+    (q.CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "retained": []}),
+    (q.CrossSpec, CROSS | {"scales": [], "retained": [0, 0]}),
+    (q.CrossSpec, CROSS | {"scales": [1, 1]}),
+    (q.CrossSpec, CROSS | {"scales": [0]}),
+    (q.CrossSpec, CROSS | {"scales": [WEIGHT + 1]}),
+    (q.CrossSpec, CROSS | {"retained": [-1]}),
+    (q.CrossSpec, CROSS | {"retained": [WEIGHT + 1]}),
+    (q.CrossSpec, CROSS | {"shift": 61}),
+    (q.CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
+    (q.CrossCovariance, {"spec": AXES, "radius": 0}),
 ]
 
 
@@ -227,23 +213,23 @@ def test_a_query_outside_its_limits_cannot_be_built(kind: type[Any], values: dic
 @pytest.mark.parametrize("bad", [np.int64(100), 100.0, np.float64(100), True, "100", None, math.nan])
 def test_a_radius_is_a_python_integer(bad: Any) -> None:
     """Found by these tests: a numpy radius of 2**18 wrapped around to a sensitivity of 0."""
-    for kind in (ClippedSum, SquaredNormSum, Gram):
+    for kind in (q.ClippedSum, q.SquaredNormSum, q.Gram):
         with refused(Code.OVERFLOW, "whole number"):
             kind(centre=frozen([0, 0]), radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
-        Gradient(spec=FAR, radius=bad)
+        q.Gradient(spec=FAR, radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
-        CrossCovariance(spec=AXES, radius=bad)
+        q.CrossCovariance(spec=AXES, radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
-        GradientSpec(**(FIELD | {"shift": bad}))
+        q.GradientSpec(**(FIELD | {"shift": bad}))
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**53, 1.5, True, np.int64(5)])
 def test_a_cost_is_a_whole_number_within_canonical_json(bad: Any) -> None:
     with refused(Code.BAD_STUDY, "micro-rho" if bad < 1 else "micro_rho"):
-        a_query(Count(), micro_rho=bad)
+        a_query(q.Count(), micro_rho=bad)
     with refused(Code.BAD_STUDY, "round"):
-        a_query(Count(), round=-1 if bad in (0, 2**53) else bad)
+        a_query(q.Count(), round=-1 if bad in (0, 2**53) else bad)
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], ["1"], [True], [2**63], [2**70], [None]])
@@ -253,11 +239,11 @@ def test_only_64_bit_integers_become_a_query(bad: list[Any]) -> None:
 
 
 def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit() -> None:
-    requests: list[Query] = [
-        Count(),
-        Gram(centre=frozen([0]), radius=S),
-        Gradient(spec=extreme_field(2, 1), radius=3),
-        CrossCovariance(spec=AXES, radius=3),
+    requests: list[q.Query] = [
+        q.Count(),
+        q.Gram(centre=frozen([0]), radius=S),
+        q.Gradient(spec=extreme_field(2, 1), radius=3),
+        q.CrossCovariance(spec=AXES, radius=3),
     ]
     for query in requests:
         most = (2**62 - 1) // query.bound

@@ -3,33 +3,19 @@ split over sites, and equal to plain Python integers."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
-    ClippedSum,
-    CrossCovariance,
-    CrossNorms,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
     Query,
-    RowNorms,
-    SquaredNormSum,
 )
 from eigenveil.site.site import Site
-from eigenveil.study.grid import GridRows, S
+from eigenveil.study.grid import S
 from tests.core import reference
-from tests.core.queries.test_cross_covariance import cross_specs
 from tests.core.records import hostile_rows
 from tests.support import a_query, every_query, random_rows, refused
 
@@ -90,49 +76,3 @@ def test_a_query_about_another_number_of_columns_is_refused() -> None:
         if name != "count":
             with refused(Code.BAD_DATA, "5 columns", "4"):
                 Site(ROWS).answer(query)
-
-
-ENTRY = st.one_of(st.sampled_from([-S, S, 0, 1, -1]), st.integers(-S, S))
-
-
-@st.composite
-def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
-    """Up to 6 records of up to 4 columns, and a question with every limit within reach."""
-    d = draw(st.integers(1, 4))
-    k = draw(st.integers(1, d))
-
-    def matrix(entries: st.SearchStrategy[int], *shape: int) -> Any:
-        size = int(np.prod(shape))
-        return np.array(draw(st.lists(entries, min_size=size, max_size=size)), dtype=np.int64).reshape(shape)
-
-    rows, centre = matrix(ENTRY, draw(st.integers(0, 6)), d), matrix(ENTRY, d)
-    field = GradientSpec(
-        centre=centre,
-        directions=matrix(st.integers(-(2**20), 2**20), d, k),
-        offset=matrix(st.one_of(st.just(0), st.integers(-(2**15), 2**15)), d, k),
-        shift=draw(st.integers(0, 60)),
-    )
-    radius = draw(st.integers(1, 2 * S))
-    edges = frozen(sorted(draw(st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=6))))
-    wide = frozen(sorted(draw(st.sets(st.integers(1, 2**62 - 1), min_size=1, max_size=6))))
-    requests: list[Query] = [
-        RowNorms(centre=centre, edges=edges),
-        ClippedSum(centre=centre, radius=radius),
-        SquaredNormSum(centre=centre, radius=radius),
-        Gram(centre=centre, radius=radius),
-        GradientNorms(spec=field, edges=wide),
-        Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
-    ]
-    beside = draw(cross_specs(d))
-    requests += [
-        CrossNorms(spec=beside, edges=wide),
-        CrossCovariance(spec=beside, radius=draw(st.integers(1, 2**29))),
-    ]
-    return rows.astype(np.int16), draw(st.sampled_from(requests))
-
-
-@settings(max_examples=120)
-@given(small_problems())
-def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Query]) -> None:
-    rows, query = problem
-    assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)

@@ -12,21 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil import queries as q
 from eigenveil.numerics.encoding import ExactSum, frozen
-from eigenveil.queries import (
-    ClippedSum,
-    ColumnHistograms,
-    Gradient,
-    GradientNorms,
-    GradientSpec,
-    Gram,
-    Query,
-    needs_all_rows,
-)
 from eigenveil.site import sums as row_sums
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.core import reference
 from tests.support import every_query, random_rows
 
 UNITS = [64, 512, S]
@@ -73,7 +63,7 @@ def test_one_byte_per_value_gives_the_answer_of_two_bytes_on_the_fine_grid(name:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_sum_takes_each_row_once_from_the_front_to_the_back(name: str) -> None:
     query, rows = KINDS[name], random_rows(900, 4)
-    if needs_all_rows(query):
+    if q.needs_all_rows(query):
         pytest.skip("told so by its kind")
     stored = Slices(rows)
     assert Site(stored, chunk=37).answer(query).tolist() == Site(rows).answer(query).tolist()
@@ -95,7 +85,7 @@ def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(row_sums, "BLOCK", 128)
-    query, site = Gram(centre=frozen([0] * 1500), radius=S), Site(random_rows(50, 1500), workers=2)
+    query, site = q.Gram(centre=frozen([0] * 1500), radius=S), Site(random_rows(50, 1500), workers=2)
     size = 8 * query.length
     tracemalloc.start()
     try:
@@ -108,34 +98,15 @@ def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
     assert most < 4.5 * size
 
 
-@pytest.mark.parametrize(("d", "n"), [(1, 400), (20_000, 1)])
-def test_the_narrowest_and_the_widest_rows_agree_with_python_integers(d: int, n: int) -> None:
-    """At both ends of the box, seen from the other end."""
-    rows = np.random.default_rng(d).choice([-1, 0, 1], (n, d)).astype(np.int8)
-    grid, centre = (rows.astype(int) * S).tolist(), frozen(np.full(d, S))
-    direction = np.random.default_rng(1).integers(-(2**20), 2**20, (d, 1))
-    offset = np.full((d, 1), 3)
-    spec = GradientSpec(centre=centre, directions=direction, offset=offset, shift=25)
-    queries: list[Query] = [
-        Gradient(spec=spec, radius=2**29),
-        Gradient(spec=spec, radius=2**20),
-        GradientNorms(spec=spec, edges=frozen([2**30, 2**40, 2**50])),
-        ClippedSum(centre=centre, radius=2 * S),
-        ColumnHistograms(columns=d),
-    ]
-    for query in queries:
-        assert Site(rows, unit=S, workers=2).answer(query).tolist() == reference.answer(grid, query)
-
-
 @pytest.mark.parametrize("d", [3, 100, 5000])
 def test_an_answer_makes_and_retains_no_copy_of_the_records(d: int) -> None:
     rows = np.zeros((2**24 // d, d), dtype=np.int16)  # 32 MiB, which a float64 copy makes 128
     site, centre = Site(rows, workers=2), frozen(np.ones(d, dtype=int))
-    spec = GradientSpec(
+    spec = q.GradientSpec(
         centre=centre, directions=np.ones((d, 1)).astype(int), offset=np.ones((d, 1)).astype(int), shift=0
     )
-    queries: list[Query] = [Gradient(spec=spec, radius=2**20), ClippedSum(centre=centre, radius=S)]
-    queries += [Gram(centre=centre, radius=S)] if d == 100 else []
+    queries: list[q.Query] = [q.Gradient(spec=spec, radius=2**20), q.ClippedSum(centre=centre, radius=S)]
+    queries += [q.Gram(centre=centre, radius=S)] if d == 100 else []
     for query in queries:
         tracemalloc.start()
         with ThreadPoolExecutor(2) as pool:  # a thread may hold its last part until it ends

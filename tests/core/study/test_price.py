@@ -16,13 +16,12 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, NO_COST, PICO, Cost, Neighbou
 from eigenveil.algorithms.shared.preparation import noise_distribution
 from eigenveil.errors import Code
 from eigenveil.planning.choose import check_all_sizes, rehearse
-from eigenveil.protocol.plan import Plan, plan_for
-from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable, check_composition
 from eigenveil.queries import Count, Query, RadiusSearch, Spectrum
 from eigenveil.reporting.explain import explain, guarantee
-from eigenveil.session import Session
-from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, CustomAlgorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import (
     MASKED_ATTEMPT_DELTA,
     Composition,
@@ -117,27 +116,6 @@ def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
             check_composition(gauss, round_query, NO_COST, 0)
         with refused(Code.BUDGET):
             check_affordable(gauss, round_query, (), NO_COST, 0)
-
-
-def test_a_custom_algorithm_declared_gaussian_may_query_with_no_other_noise() -> None:
-    """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
-
-    def requests(plan: Plan) -> Any:
-        yield PricedQuery(query=Count(), micro_rho=1, distribution=NoiseDistribution.LAPLACE)
-
-    study = a_study(sites=ONE)
-    unsworn, sworn = (
-        plan_for(study, CustomAlgorithm(steps=requests, properties=message), federation="", submission="s")
-        for message in (AlgorithmProperties(), AlgorithmProperties(gaussian=True))
-    )
-    assert (unsworn.composition, sworn.composition) == (Composition.ZCDP, Composition.GAUSSIAN)
-    assert unsworn.micro_rho < sworn.micro_rho
-    assert Session(unsworn).pending is not None
-    with refused(Code.BUDGET, "not Gaussian"):
-        Session(sworn)
-    for word in ("basic", "delta"):
-        with refused(Code.BAD_ARGUMENT, "Gaussian noise only"):
-            AlgorithmProperties(gaussian=True, **{word: True})
 
 
 def test_epsilons_add_up_as_they_are() -> None:
