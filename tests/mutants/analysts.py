@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 ANALYST = "client/eigenveil_client/analyst"
 TESTS = "tests/client/analyst"
@@ -32,9 +32,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
     of("R30", KEYS, "read_secret(self.path)", "self.path.read_bytes()",
        f"{KEY}::test_a_key_that_others_can_read_is_not_used"),
-    of("R30", KEYS, "if not self.made:", "if True:", f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
-    of("R30", KEYS, "write_secret(self.path, json", "self.path.write_bytes(json",
-       f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
+    *each("R30", KEYS, f"{KEY}::test_a_key_is_made_at_first_need_and_stays",
+          ("if not self.made:", "if True:"), ("write_secret(self.path, json", "self.path.write_bytes(json")),
     of("R30", f"{ANALYST}/profile.py", "None or owner.role is not Role.ANALYST", "None",
        f"{KEY}::test_only_an_analyst_has_a_signing_key"),
     of("R30", CLIENT, "read(self", "make(self",
@@ -44,14 +43,12 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "        check_plan_matches_study(\n            plan, study, federation=mine.federation,"
        " analyst=mine.name, submission=submission\n        )\n", "",
        f"{SIGNED}::test_a_plan_of_another_study_is_not_signed"),
-    of("R31", CLIENT, "submission\n        ", "plan.submission",
-       f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
-    of("R31", CLIENT, "mine.name, submission=submission\n        ", "plan.analyst, submission=submission",
-       f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
-    of("R31", PROPOSAL, '"required",', '"required", "max_sites_per_person",',
-       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
-    of("R31", PROPOSAL, "{_one_line(study.purpose) or 'none stated'}", "see the file",
-       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
+    *each("R31", CLIENT, f"{SIGNED}::test_a_plan_in_another_name_is_not_signed",
+          ("submission\n        ", "plan.submission"),
+          ("mine.name, submission=submission\n        ", "plan.analyst, submission=submission")),
+    *each("R31", PROPOSAL, f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed",
+          ('"required",', '"required", "max_sites_per_person",'),
+          ("{_one_line(study.purpose) or 'none stated'}", "see the file")),
     of("R31", PROPOSAL, "_one_line(study.purpose)", "study.purpose",
        f"{SIGNED}::test_a_purpose_cannot_pass_for_another_line"),
     of("R31", PROPOSAL, "for one in columns)", "for one in columns[:12])",
@@ -78,16 +75,13 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", PROPOSAL, "submission: {plan.submission}, good", "good", f"{SIGNED}::{STORED}"),
     of("R31", f"{ANALYST}/python/study.py", "again:\n            return", "False:\n            return",
        f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
-    of("R31", PROPOSAL, "if one.expires > now", "",
-       f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
-    of("R31", PROPOSAL, "max(before, signed, key=lambda one: one.expires)", "signed",
-       f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
+    *each("R31", PROPOSAL, f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer",
+          ("if one.expires > now", ""), ("max(before, signed, key=lambda one: one.expires)", "signed")),
     of("R31", PROPOSAL, "with locked(folder)", "if True",
        f"{IDS}::test_ids_that_are_stored_at_once_are_all_stored"),
-    of("R31", CLIENT, "signed if one.study == digest", "signed",
-       f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
-    of("R31", CLIENT, "open_ids if one not in listed", "()",
-       f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
+    *each("R31", CLIENT,
+          f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id",
+          ("signed if one.study == digest", "signed"), ("open_ids if one not in listed", "()")),
     of("R31", CLIENT, "open_ids if one not in listed", "open_ids",
        f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
     of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
@@ -118,10 +112,9 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission', "", FORM),
     of("R31", "server/eigenveil_server/planning/submissions.py", "self._cache.take(inputs)", "None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
-    of("R31", CACHE, '- {"directory"}', '- {"directory", "analyst"}',
-       f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
-    of("R31", CACHE, ' if inputs["directory"] == self._directory else None', "",
-       f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
+    *each("R31", CACHE, f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of",
+          ('- {"directory"}', '- {"directory", "analyst"}'),
+          (' if inputs["directory"] == self._directory else None', "")),
     of("R31", CACHE, "self._plans.clear()", "pass",
        f"{PLANNED}::test_a_plan_of_another_directory_is_not_found_and_not_kept"),
 )  # fmt: skip

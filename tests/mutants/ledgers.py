@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 DIGITS = "tests/core/accounting/test_digits.py"
 CONVERSION = "tests/core/accounting/test_conversion.py"
@@ -48,9 +48,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "client/eigenveil_client/site/state/outgoing.py",
        "check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])", "pass",
        "tests/client/site/test_prices.py"),
-    of("P4", "accounting/ledger.py", "self.gaussian and reserving", "reserving", TEST_LEDGER),
-    of("P4", "accounting/ledger.py", "not gaussian and self.budget.gaussian is not None", "False",
-       TEST_LEDGER),
+    *each("P4", "accounting/ledger.py", TEST_LEDGER, ("self.gaussian and reserving", "reserving"),
+          ("not gaussian and self.budget.gaussian is not None", "False")),
     of("P4", "accounting/checkpoint.py", 'data.get("gaussian") is True', "True",
        "tests/core/accounting/test_checkpoint.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
@@ -70,20 +69,17 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", STORE, ", gaussian=plan.gaussian", ", gaussian=True", TEST_ROLLBACK_GUARD),
     of("P4", "client/eigenveil_client/site/state/rollback.py", "ledger.gaussian", "True",
        TEST_ROLLBACK_GUARD),
-    of("P5", "accounting/formatting.py", "_text(_rounded(value, digits, ROUND_CEILING))",
-       "_text(_rounded(value, digits, ROUND_FLOOR))", DIGITS),
-    of("P5", "accounting/formatting.py", "digits, ROUND_FLOOR", "digits, ROUND_CEILING", DIGITS),
-    of("P5", "accounting/formatting.py", "repr(float(value))", "float(value)", DIGITS),
-    of("P5", "accounting/formatting.py", "math.ceil(_parts(part, whole, places))",
-       "round(_parts(part, whole, places))", DIGITS),
+    *each("P5", "accounting/formatting.py", DIGITS,
+          ("_text(_rounded(value, digits, ROUND_CEILING))", "_text(_rounded(value, digits, ROUND_FLOOR))"),
+          ("digits, ROUND_FLOOR", "digits, ROUND_CEILING"), ("repr(float(value))", "float(value)"),
+          ("math.ceil(_parts(part, whole, places))", "round(_parts(part, whole, places))")),
     of("P5", "client/eigenveil_client/local/tables.py", "shown_up(row.epsilon)", 'f"{row.epsilon:.3g}"',
        TREE),
     of("P4", "accounting/budget.py", "records**2 *", "records *", CONVERSION),
     of("P5", "accounting/budget.py", "shown_down(one * BELOW, digits)", "shown_up(one, digits)", CONVERSION),
-    of("P4", "accounting/budget.py", "mechanism_delta,", "0 * mechanism_delta,", f"{CONVERSION}"
-       "::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
-    of("P4", "accounting/budget.py", "mechanism_delta * chain", "mechanism_delta", f"{CONVERSION}"
-       "::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
+    *each("P4", "accounting/budget.py", f"{CONVERSION}"
+          "::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own",
+          ("mechanism_delta,", "0 * mechanism_delta,"), ("mechanism_delta * chain", "mechanism_delta")),
     of("P5", "accounting/formatting.py", "FRACTION_DIGITS, rounding=rounding", "3",
        f"{DIGITS}::test_a_fraction_is_rounded_to_the_requested_side"),
     of("P4", STORE, "ledger.read(lambda ledger: self._of_year(yearly, ledger))",
@@ -97,7 +93,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n            change.execute(statements)",
        "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
-       "tests/client/site/test_policy.py"),
+       "tests/client/site/test_config.py"),
     of("P5", "study/algorithm.py", 'adaptive-cov", AlgorithmProperties(',
        'adaptive-cov", AlgorithmProperties(gaussian=True, ',
        f"{TEST_COSTS}::test_a_guarantee_claims_what_its_costs_add_up_to"),
@@ -106,7 +102,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
        "tests/core/accounting/test_gaussian.py"),
     of("P5", "accounting/budget.py", "micro_rho=zcdp", "micro_rho=gaussian",
-       "tests/client/site/test_policy.py"),
+       "tests/client/site/test_config.py"),
     of("P5", "reporting/explain.py", "**2 * cost", " * cost",
        f"{TEST_COSTS}::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
@@ -165,16 +161,13 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P7", "session.py", "\n            round_query.round,\n            round_query.digest,"
        "\n            round_query.cost,\n        ", "round_query.round, round_query.digest, release.cost",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
-    of("P8", "accounting/ledger.py", "self._check_query(study, round, query)\n        if", "if",
-       f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
-    of("P8", "accounting/ledger.py", "budget = budget", "budget = ledger.committed() + budget",
-       f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
+    *each("P8", "accounting/ledger.py", f"{TEST_LEDGER}::test_a_refused_request_changes_nothing",
+          ("self._check_query(study, round, query)\n        if", "if"),
+          ("budget = budget", "budget = ledger.committed() + budget")),
     of("P9", "protocol/query.py", "None and batch.index > 0", "None", "tests/core/mechanisms/test_drawn.py"
        "::test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass"),
-    of("P9", "protocol/query_limits.py", "not cost.fits(first)", "first == NO_COST != cost",
-       "tests/core/protocol/test_budget.py"),
-    of("P9", "protocol/query_limits.py", "cost if same else NO_COST", "cost",
-       "tests/core/protocol/test_budget.py"),
+    *each("P9", "protocol/query_limits.py", "tests/core/protocol/test_budget.py",
+          ("not cost.fits(first)", "first == NO_COST != cost"), ("cost if same else NO_COST", "cost")),
     of("P9", "site/batches.py", "np.repeat", "0 * np.repeat",
        "tests/core/queries/test_single_pass.py::test_one_record_more_changes_one_part_wherever_it_stands"),
 )  # fmt: skip

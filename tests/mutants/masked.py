@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 TESTS = "tests/core/secure_aggregation"
 SERVER = "server/eigenveil_server"
@@ -41,12 +41,11 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", "client/eigenveil_client/site/state/outgoing.py", "round_query, cost, also",
        "round_query, type(cost)(micro_rho=0), also", "tests/client/site/daemon/test_masked.py"
        "::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),
-    of("P33", DRIVER, "attempt(last.round_query, due, write)", "write_alongside(write)",
-       f"{TEST_MASKED_RESTARTS}::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"),
-    of("P33", DRIVER, "attempt(session.pending, due, write)", "write_alongside(write)",
-       f"{TEST_MASKED_RESTARTS}::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"),
-    of("P33", DRIVER, "            study_writes.store_attempt(change, attempt, at)\n", "",
-       f"{TEST_MASKED_RESTARTS}::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"),
+    *each("P33", DRIVER,
+          f"{TEST_MASKED_RESTARTS}::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]",
+          ("attempt(last.round_query, due, write)", "write_alongside(write)"),
+          ("attempt(session.pending, due, write)", "write_alongside(write)"),
+          ("            study_writes.store_attempt(change, attempt, at)\n", "")),
     of("P31", f"{SERVER}/studies/contributions.py", "records, attempt", "records, contribution.attempt",
        "tests/server/masked/test_masked_answers.py"
        "::test_an_answer_for_another_set_or_for_none_is_refused_and_told"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 CORE = "core/eigenveil"
@@ -22,3 +23,9 @@ def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
     """A mutant; files without a folder are of the core."""
     file = file if file.startswith(("server/", "client/", "common/")) else f"{CORE}/{file}"
     return Mutant(claim=claim, file=file, old=old, new=new, test=test)
+
+
+def each(claim: str, file: str, test: str, *changes: tuple[str, str]) -> Iterator[Mutant]:
+    """Mutants of one file, each of which one test must notice."""
+    for old, new in changes:
+        yield of(claim, file, old, new, test)

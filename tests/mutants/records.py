@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 RECORDS = "client/eigenveil_client/records"
 PERSON_DECLINES = "tests/client/records/recoding/test_blocks.py"
@@ -20,13 +20,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
     of("P30", f"{RECORDS}/recoding/persons.py", "NO_PERSON]", "0]",
        f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
-    of("P30", GATHER, " | ((moment == stored) & (value < self._values[person_numbers]))", "",
-       f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
-    of("P30", GATHER, "named & ~np.", "~np.", f"{PERSON_DECLINES}::test_records_follow_each_persons_rows"),
-    of("P30", GATHER, "(low >> WIDE) + (high & MASK)", "high & MASK",
-       f"{PERSON_DECLINES}::test_a_mean_is_the_exact_one_rounded_once"),
-    of("P30", GATHER, "self._first - first :", ":",
-       f"{PERSON_DECLINES}::test_a_mean_is_the_exact_one_rounded_once"),
+    *each("P30", GATHER, f"{PERSON_DECLINES}::test_records_follow_each_persons_rows",
+          (" | ((moment == stored) & (value < self._values[person_numbers]))", ""), ("named & ~np.", "~np.")),
+    *each("P30", GATHER, f"{PERSON_DECLINES}::test_a_mean_is_the_exact_one_rounded_once",
+          ("(low >> WIDE) + (high & MASK)", "high & MASK"), ("self._first - first :", ":")),
     of("P30", f"{RECORDS}/recoding/parsing.py", "np.where(position < 0, np.nan, position == level)",
        "position == level", "tests/client/records/recoding/test_measure.py"
        "::test_an_undeclared_level_is_missing_in_every_indicator"),
@@ -42,10 +39,9 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_lack_of_memory_is_no_unreadable_file"),
     of("TM39", f"{RECORDS}/tables/cells.py", "    except MemoryError:\n        raise\n", "",
        f"{BITES}::test_a_lack_of_memory_is_no_unreadable_file"),
-    of("TM39", f"{RECORDS}/isolated/frames.py", "if block.size", "if not block.size",
-       f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
-    of("TM39", f"{RECORDS}/isolated/frames.py", " or size > MAX_JSON_BYTES", "",
-       f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
+    *each("TM39", f"{RECORDS}/isolated/frames.py",
+          f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated",
+          ("if block.size", "if not block.size"), (" or size > MAX_JSON_BYTES", "")),
     of("TM39", f"{RECORDS}/isolated/reader.py",
        "        if self._records > persons:\n            raise ReaderFailure\n", "",
        f"{WORDS}::test_a_reader_that_lies_is_not_believed"),
@@ -71,14 +67,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_small_file_that_unpacks_without_end_is_a_refusal"),
     of("TM39", f"{RECORDS}/genotype_files.py", "        _check_sizes(path, arrays)\n", "",
        f"{BITES}::test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_allocated"),
-    of("TM39", CONFINED, "    _refuse_calls(libc, network=network)\n", "",
-       f"{BITES}::test_a_reader_may_not_reach_out"),
-    of("TM39", CONFINED, "    _restrict_writes(libc, folders)\n", "",
-       f"{BITES}::test_a_reader_may_not_reach_out"),
-    of("TM39", CONFINED, "instructions += _own_process_filter(every[name])", "pass",
-       "tests/common/test_confined.py::test_no_other_process_is_made_or_touched"),
-    of("TM39", CONFINED, "0, 1, THREAD", "0, 0, THREAD",
-       "tests/common/test_confined.py::test_no_other_process_is_made_or_touched"),
+    *each("TM39", CONFINED, f"{BITES}::test_a_reader_may_not_reach_out",
+          ("    _refuse_calls(libc, network=network)\n", ""), ("    _restrict_writes(libc, folders)\n", "")),
+    *each("TM39", CONFINED, "tests/common/test_confined.py::test_no_other_process_is_made_or_touched",
+          ("instructions += _own_process_filter(every[name])", "pass"), ("0, 1, THREAD", "0, 0, THREAD")),
     of("TM39", DATABASES, '(*DISTRUST, f"PRAGMA temp_store_directory = \'{folder}\'")', "DISTRUST[:3]",
        f"{BITES}::test_sqlite_sorts_more_rows_than_its_memory_holds"),
     of("TM39", DATABASES, "not found.startswith(NO_COLLATION)", "found",

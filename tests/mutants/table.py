@@ -13,7 +13,7 @@ from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
 from tests.mutants.masked import OF_MASKED
 from tests.mutants.masked_sites import OF_MASKED_SITES
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 from tests.mutants.records import OF_RECORDS
 from tests.mutants.signatures import OF_SIGNATURES
 from tests.mutants.wiring_core import OF_WIRING_CORE
@@ -68,10 +68,9 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{TEST_NOISE}::test_shape"),
     of("P2", "mechanisms/__init__.py", "study.max_sites_per_person, priced.distribution\n    ",
        "1, priced.distribution", SUMS),
-    of("P2", "queries/contract.py", "(self.bound * neighbours.records) ** 2",
-       "self.bound**2 * neighbours.records", SUMS),
-    of("P2", "queries/contract.py", "(self.bound * neighbours.records)",
-       "self.weight * (self.radius * neighbours.records)", SUMS),
+    *each("P2", "queries/contract.py", SUMS,
+          ("(self.bound * neighbours.records) ** 2", "self.bound**2 * neighbours.records"),
+          ("(self.bound * neighbours.records)", "self.weight * (self.radius * neighbours.records)")),
     of("P2", "queries/rows.py", "(self.radius**4)", "(self.radius**4) // 2", SUMS),
     of("P2", "numerics/encoding.py", "drawn.shape != total.shape or ", "",
        "tests/core/numerics/test_encoding.py::test_noise_of_another_shape_or_type_is_refused"),
@@ -80,28 +79,24 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- the sampler
     of("P26", "noise/sampler.py", "abs(value, out=value)", "negative(value, out=value)", REFERENCE),
     of("P26", "noise/quantiles.py", "return arb(0.5)", "return arb(0)", REFERENCE),
-    of("P26", "noise/sampler.py", "-(words & ONE)", "-(words >> ONE & ONE)", REFERENCE),
-    of("P26", "noise/sampler.py", "int(words(1)[0])", "word | 2", REFERENCE),
-    of("P26", "noise/sampler.py", "1, TAIL_BITS + 1", "11, TAIL_BITS - 9", REFERENCE),
+    *each("P26", "noise/sampler.py", REFERENCE, ("-(words & ONE)", "-(words >> ONE & ONE)"),
+          ("int(words(1)[0])", "word | 2"), ("1, TAIL_BITS + 1", "11, TAIL_BITS - 9")),
     of("P26", "noise/sampler.py", "(piece.size)", "(piece.size) if start == 0 else first[: piece.size]",
        f"{TEST_NOISE}::test_entries_and_draws_are_independent"),
     of("P26", "noise/sampler.py", "(words >> ONE).view", "(words >> ONE & ~np.uint64(1023)).view", BOUND),
-    of("P26", "noise/quantiles.py", "(ULP + 2.0**-first_bits)", "2.0**-first_bits", BOUND),
-    of("P26", "noise/quantiles.py", "2 * ULP *", "ULP *", BOUND),
-    of("P26", "noise/quantiles.py", "* (1 + 2.0**-20)", "/ 2", BOUND),
+    *each("P26", "noise/quantiles.py", BOUND, ("(ULP + 2.0**-first_bits)", "2.0**-first_bits"),
+          ("2 * ULP *", "ULP *"), ("* (1 + 2.0**-20)", "/ 2")),
     of("P26", "noise/quantiles.py", "expm1() / 2", "expm1() / 2.1", f"{TEST_NOISE}::test_shape"),
     # ---- what the exact matrix gives away
-    of("P10", COVARIANCE, "multiplicity * moved + int(np.ceil(np", "moved + int(np.ceil(np", EIGENVALUES),
-    of("P10", COVARIANCE, "multiplicity * moved + int(np.ceil(query", "moved + int(np.ceil(query",
-       EIGENVALUES),
-    of("P10", COVARIANCE, "4 * neighbours.records", "4", EIGENVALUES),
+    *each("P10", COVARIANCE, EIGENVALUES, ("multiplicity * moved + int(np.ceil(np", "moved + int(np.ceil(np"),
+          ("multiplicity * moved + int(np.ceil(query", "moved + int(np.ceil(query"),
+          ("4 * neighbours.records", "4")),
     of("P11", SINGLE_PASS, "math.log(l1)", "math.log(1)", HISTOGRAM),
     of("P11", SINGLE_PASS, "max(many, l1 + suppression_margin)", "many", HISTOGRAM),
     of("P11", SINGLE_PASS, "(study.neighbours) * study.max_sites_per_person", "(study.neighbours)", SUMS),
     of("P11", SINGLE_PASS, "(total > 0) & (counts >= threshold)", "counts >= threshold",
        "tests/core/mechanisms/test_stability_histogram.py::test_empty_and_small_bins_are_suppressed"),
-    of("P12", COVARIANCE, "2 * times", "times", SEARCH),
-    of("P12", COVARIANCE, "study.neighbours.records", "1", SEARCH),
+    *each("P12", COVARIANCE, SEARCH, ("2 * times", "times"), ("study.neighbours.records", "1")),
     of("P13", COVARIANCE, "= epsilon", "= 1.07 * epsilon", DIRECTIONS),
     of("P13", COVARIANCE, "= epsilon", "= 1.07 * epsilon", STEEPNESS),
     of("P13", COVARIANCE, "multiplicity * square", "square", DIRECTIONS),
@@ -114,8 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P15", SUBSPACES, "changed_votes(study),", "1,", VOTES),
     of("P15", SUBSPACES, "l1(study.neighbours) * study.max_sites_per_person", "l1(study.neighbours)", VOTES),
     of("P15", "queries/papers/subspaces.py", "2 * neighbours", "neighbours", VOTES),
-    of("P16", SUBSPACES, "- changed if", "if", LEAD),
-    of("P16", SUBSPACES, "+ drawn >", "+ drawn >=", LEAD),
+    *each("P16", SUBSPACES, LEAD, ("- changed if", "if"), ("+ drawn >", "+ drawn >=")),
     of("P16", "queries/papers/subspaces.py", "2 if self.pool.truncated else neighbours", "neighbours", LEAD),
     of("P17", "queries/papers/subspaces.py", "TRIAL_COST = 3", "TRIAL_COST = 2", TRIAL),
     of("P17", SUBSPACES, '") * stop', '")', TRIAL),
@@ -151,10 +145,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P29", "queries/columns.py", "columns * neighbours.records", "columns", SUMS),
     of("P29", "queries/contract.py", "self.bound *", "self.radius *", SUMS),
     of("P29", "queries/contract.py", "length * self", "length // 2 * self", SUMS),
-    of("P29", "site/record_view.py", ", S, out=", ", 2 * S, out=",
-       "tests/core/site/test_columns.py::test_python_integers_see_the_same"),
-    of("P29", "site/record_view.py", "    np.rint(part, out=part)\n", "",
-       "tests/core/site/test_columns.py::test_python_integers_see_the_same"),
+    *each("P29", "site/record_view.py", "tests/core/site/test_columns.py::test_python_integers_see_the_same",
+          (", S, out=", ", 2 * S, out="), ("    np.rint(part, out=part)\n", "")),
     of("P29", "site/sums.py", "int64), query", "int64), 2 * query", SENSITIVITY),
     of("P9", "site/site.py", "view = view.select(order)", "pass",
        "tests/core/site/test_columns.py::test_a_frame_moves_no_record_to_another_batch"),
@@ -208,14 +200,13 @@ MUTANTS: tuple[Mutant, ...] = (
        "pending = round_query", f"{STEERED}[one micro-rho less]"),
     of("P25", "client/eigenveil_client/site/daemon/round_checks.py", "stated.size < size or", "False and",
        f"{STEERED}[a ledger that shrank]"),
-    of("P25", "protocol/query.py", "\n        type(round_query.query),\n        round_query.plan_digest,"
-       "\n        round_query.round,\n        round_query.priced.cost,"
-       "\n        round_query.priced.distribution,\n    ",
-       "type(round_query.query), round_query.plan_digest, round_query.round,"
-       " round_query.priced.distribution", "tests/client/site/daemon/test_own_session.py"
-       "::test_one_unit_is_the_same_question_and_two_are_another"),
-    of("P25", "protocol/query.py", ", right, 1", ", right, 2", "tests/client/site/daemon/test_own_session.py"
-       "::test_one_unit_is_the_same_question_and_two_are_another"),
+    *each("P25", "protocol/query.py", "tests/client/site/daemon/test_own_session.py"
+          "::test_one_unit_is_the_same_question_and_two_are_another",
+          (("\n        type(round_query.query),\n        round_query.plan_digest,"
+          "\n        round_query.round,\n        round_query.priced.cost,"
+          "\n        round_query.priced.distribution,\n    "),
+           ("type(round_query.query), round_query.plan_digest, round_query.round,"
+            " round_query.priced.distribution")), (", right, 1", ", right, 2")),
     of("P25", "algorithms/shared/preparation.py", "least_row_radius(d)", "1",
        f"{BOUNDS}::test_no_lie_leads_beyond_them[Algorithm.GAUSS_COV-Scaling.NONE-all at the centre]"),
     of("P25", "algorithms/shared/preparation.py", "most, most", "S, S",

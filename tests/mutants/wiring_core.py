@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 ANALYST = "client/eigenveil_client/analyst"
 STATED = "test_noise_of_a_release_matches_its_stated_scale[gauss-cov-1e-06]"
@@ -13,7 +13,7 @@ QUERY = "tests/core/protocol/test_query.py"
 STATEMENTS = "tests/core/protocol/test_round.py"
 RESULT = "tests/core/reporting/test_result.py"
 CHECKPOINT = "tests/core/accounting/test_checkpoint.py"
-SHOWN = "tests/client/analyst/test_display.py"
+SHOWN = "tests/client/analyst/test_process.py"
 CLIENT = f"{ANALYST}/client.py"
 TEST_COSTS = "tests/core/study/test_price.py"
 TEST_STANDARDISED = "tests/core/algorithms/test_standardised.py"
@@ -34,8 +34,7 @@ OTHER_RELEASE = f"{TEST_CLIENT}::test_only_the_whole_signed_release_of_the_study
 
 OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what a person is told, and what is set aside
-    of("P5", "reporting/explain.py", "+ steps *", "+ 1 *", GUESS),
-    of("P5", "reporting/explain.py", "rho * steps**2", "rho * steps", GUESS),
+    *each("P5", "reporting/explain.py", GUESS, ("+ steps *", "+ 1 *"), ("rho * steps**2", "rho * steps")),
     of("P33", "reporting/explain.py", ": gaussian.micro_mu(cost.micro_rho)",
        ": gaussian.micro_mu(plan.micro_rho)",
        f"{TRUST}::test_the_promise_is_of_every_attempt_and_within_the_study"),
@@ -64,11 +63,10 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what noise does to derived answers
     of("P7", "derived/regression.py", "repaired.mean_noise_variance", "0",
        "tests/core/derived/test_regression.py::test_an_intercept_knows_that_the_mean_is_noised_too"),
-    of("P7", "derived/regression.py", "total - fitted_noise", "total", "tests/core/derived/test_regression.py"
-       "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
-    of("P7", "derived/regression.py", "np.hypot(fit.matrix.errors(form), fitted_noise)",
-       "fit.matrix.errors(form)", "tests/core/derived/test_regression.py"
-       "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
+    *each("P7", "derived/regression.py", "tests/core/derived/test_regression.py"
+          "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error",
+          ("total - fitted_noise", "total"),
+          ("np.hypot(fit.matrix.errors(form), fitted_noise)", "fit.matrix.errors(form)")),
     of("P7", "derived/correlations.py", "repaired.mean_noise_variance", "0",
        "tests/core/derived/test_correlation.py::test_stated_errors_of_distances_match_the_spread_over_noise"),
     of("P7", "derived/covariance.py", "self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias",
@@ -121,10 +119,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- the units and the words of a result
     of("P7", "derived/covariance.py", "math.hypot(self.noise.count, 1 - self.noise.retained_share)",
        "self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
-    of("R10", "reporting/explain.py", '"bytes_per_site": max', '"bytes_per_site": min',
-       f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal"),
-    of("R10", "reporting/explain.py", ", max(map(len, query_sequences))", ", min(map(len, query_sequences))",
-       f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal"),
+    *each("R10", "reporting/explain.py", f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal",
+          ('"bytes_per_site": max', '"bytes_per_site": min'),
+          (", max(map(len, query_sequences))", ", min(map(len, query_sequences))")),
     of("R10", "reporting/explain.py", "radius == 1", "radius is None",
        f"{TEST_COSTS}::test_an_explanation_states_how_records_are_clipped"),
     of("P7", "reporting/result.py", "offsets(plan.study) + estimate", "estimate", UNITS),

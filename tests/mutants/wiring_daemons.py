@@ -3,7 +3,7 @@ permission that is not asked for."""
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 SITE = "client/eigenveil_client/site"
 AT_SITE = "tests/client/site"
@@ -74,10 +74,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/peers/test_keys.py::test_confirmed_card_is_replaced_only_by_a_person_and_stored"),
     # ---- what a site's page says, and whom a cluster is told
     of("TM24", f"{SITE}/inference_risk.py", "math.ceil", "round", f"{GUESSES}[gaussian]"),
-    of("TM24", f"{SITE}/inference_risk.py", "Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)",
-       "(Sentence(text=question),)", f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
-    of("TM24", f"{SITE}/inference_risk.py", "study.colluders if study.masked else None", "None",
-       f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
+    *each("TM24", f"{SITE}/inference_risk.py", f"{ODDS}::test_the_sentences_name_what_the_number_rests_on",
+          ("Sentence(text=question), Sentence(text=ADVERSARY_KNOWLEDGE)", "(Sentence(text=question),)"),
+          ("study.colluders if study.masked else None", "None")),
     of("TM24", "reporting/trust.py", 'f"{colluding(study)}', '"others', "tests/core/reporting/test_trust.py"
        "::test_every_view_of_a_masked_study_states_the_number_of_colluding_sites"),
     of("TM24", f"{SITE}/commands/console/consent_summary.py", "state.exact", "True", f"{GUESSES}[any]"),
@@ -89,10 +88,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P33", f"{SERVER}/rounds/drivers.py", "keys() | denied", "keys()", f"{DENIED}[answer]"),
     of("R29", f"{SERVER}/rounds/round.py", "self._check_not_declined(site)\n        if site in", "if site in",
        f"{TEST_MASKED_ROUNDS}::test_an_attempt_is_worthless_at_once_without_a_member[declines]"),
-    of("R10", f"{SERVER}/planning/submissions.py", "plan.gaussian", "True", EXPLAINED),
-    of("R10", f"{SERVER}/planning/submissions.py",
-       "            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n", "",
-       EXPLAINED),
+    *each("R10", f"{SERVER}/planning/submissions.py", EXPLAINED, ("plan.gaussian", "True"),
+          ("            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n",
+          "")),
     of("R10", f"{SERVER}/studies/operator_approvals.py",
        "change.execute(decided_before, (found.digest, APPROVED, REFUSED))", "False",
        "tests/server/planning/test_quotas.py"
@@ -155,30 +153,25 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{PROOFS}::test_decline_without_proof_leaves_a_digest_alone"),
     of("TM38", RULE, "(folder, plan.analyst) and not signed_before", "(folder, plan.analyst)",
        f"{PROOFS}::test_a_signature_from_before_a_rotation_is_no_proof"),
-    of("TM38", RULE, "        and now < one.until + MAX_AUTHORIZATION_SECONDS\n", "",
-       f"{PROOFS}::test_late_signature_of_a_removed_key_is_proof"),
-    of("TM38", RULE, "confirmed is not None\n        and one.", "",
-       f"{PROOFS}::test_late_signature_of_a_removed_key_is_proof"),
+    *each("TM38", RULE, f"{PROOFS}::test_late_signature_of_a_removed_key_is_proof",
+          ("        and now < one.until + MAX_AUTHORIZATION_SECONDS\n", ""),
+          ("confirmed is not None\n        and one.", "")),
     of("TM38", f"{SITE}/daemon/decisions.py", "{Code.UNSIGNED, Code.UNCONFIRMED}", "{Code.UNCONFIRMED}",
        f"{PROOFS}::test_unsigned_study_is_alarmed_once_after_a_confirmed_key"),
     of("TM38", f"{SITE}/daemon/decisions.py", "{Code.UNSIGNED, Code.UNCONFIRMED}", "{Code.UNSIGNED}",
        f"{PROOFS}::test_removed_key_that_signs_past_the_longest_term_is_alarmed"),
     of("TM38", f"{SITE}/daemon/decisions.py", "<= MOST_SENT else", "else",
        f"{PROOFS}::test_oversized_signature_hides_no_plan_and_is_not_stored"),
-    of("TM38", DECLINED_PLANS, "len(same) >= MOST_OF_NAME or ", "",
-       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
-    of("TM38", DECLINED_PLANS, "named and change.execute(DISPLACED, ())", "False",
-       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
-    of("TM38", DECLINED_PLANS, "named and change", "change",
-       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
+    *each("TM38", DECLINED_PLANS, f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones",
+          ("len(same) >= MOST_OF_NAME or ", ""), ("named and change.execute(DISPLACED, ())", "False"),
+          ("named and change", "change")),
     of("TM38", f"{SITE}/state/store.py", "        self.proofs.check_whole()\n", "",
        f"{PROOFS}::test_a_proof_that_was_changed_here_is_none"),
     of("TM38", DECLINED_PLANS, "WHERE named = 0 ORDER", "ORDER",
        f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
-    of("TM38", DECLINED_PLANS, 'stored["plans"] < MOST_PROOFS and ', "",
-       f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
-    of("TM38", DECLINED_PLANS, ' and stored["bytes"] + size <= MOST_PROOF_BYTES', "",
-       f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
+    *each("TM38", DECLINED_PLANS, f"{PROOFS}::test_first_proofs_stay_in_bounded_room",
+          ('stored["plans"] < MOST_PROOFS and ', ""),
+          (' and stored["bytes"] + size <= MOST_PROOF_BYTES', "")),
     of("TM37", f"{SITE}/state/store.py", "status is ConsentStatus.ENDED", "False",
        f"{TEST_DECLINED_PLANS}::test_unanswered_study_that_ends_leaves_no_plan"),
     of("R23", "dictionary/directory.py", "least or found.keys() & set(federation.required)", "least",
