@@ -136,6 +136,10 @@ bench: $(STAMP) ## Run the benchmarks
 paper-figures: $(STAMP) ## Measure and draw docs/figures anew where they are not up to date (ARGS=--quick: into build/)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.paper_figures --jobs $(JOBS) $(ARGS)
 
+.PHONY: papers
+papers: $(STAMP) ## Run every scheme of the papers in its own regime (ARGS=--small: three; ARGS=--write: docs/papers.md)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.papers $(ARGS)
+
 .PHONY: growth
 growth: $(STAMP) ## Measure how costs grow with records, columns, sites ...; draw docs/figures/growth (ARGS=--quick: into build/)
 	$(BIN)/python -m benchmarks.growth $(ARGS)

@@ -1,4 +1,4 @@
-"""`make papers`: run every scheme of the papers in its own regime, and write docs/papers.md."""
+"""`make papers`: run every scheme of the papers in its own regime."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ HEAD = """# The papers, run
 
 After this page you can judge each scheme of the four papers by a run in its own regime.
 
-`make papers` writes this page. Records are generated from a seed. A scheme runs through real daemons at three
-sites where a federation may run it, and in a simulation otherwise; then the refusal of a federation is below
-the table. *Error* is the sine of the largest angle to the true components, or, for the covariance paper, the
-Frobenius norm of the error of the covariance. *Bound* is the paper's, with constant 1 and without logarithms
-of n and d: an order of magnitude. *Default* is the error of `auto` on the same records at the same epsilon.
+`make papers` prints this page, and `make papers ARGS=--write` writes it. Records are generated from a seed. A
+scheme runs through real daemons at three sites where a federation may run it, and in a simulation otherwise;
+then the refusal of a federation is below the table. *Error* is the sine of the largest angle to the true
+components, or, for the covariance paper, the Frobenius norm of the error of the covariance. *Bound* is the
+paper's, with constant 1 and without logarithms of n and d: an order of magnitude. *Default* is the error of
+`auto` on the same records at the same epsilon.
 
 """
 
@@ -161,12 +162,13 @@ def page(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    """Run the schemes and write the page; with --small only some, which are printed."""
+    """Run the schemes and print the page. Return 1 if one of them came to no result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="three schemes, printed and not written")
-    parser.add_argument("--only", nargs="*", default=[], metavar="SCHEME", help="these schemes, printed")
+    parser.add_argument("--small", action="store_true", help="three schemes only")
+    parser.add_argument("--only", nargs="*", default=[], metavar="SCHEME", help="these schemes only")
+    parser.add_argument("--write", action="store_true", help="run all, and write docs/papers.md")
     chosen = parser.parse_args()
-    names = SMALL if chosen.small else chosen.only
+    names = () if chosen.write else SMALL if chosen.small else tuple(chosen.only)
     unknown = set(names) - {scheme.name for scheme in SCHEMES}
     if unknown:
         parser.error(f"no scheme of the papers: {', '.join(sorted(unknown))}")
@@ -175,9 +177,8 @@ def main() -> int:
         if not names or scheme.name in names:
             rows.append(run(scheme))
             print(line(rows[-1]), file=sys.stderr, flush=True)
-    if names:
-        print(page(rows))
-    else:
+    print(page(rows))
+    if chosen.write:
         PAGE.write_text(page(rows))
     failed = [row.scheme.name for row in rows if row.error is None or not math.isfinite(row.error)]
     if failed:

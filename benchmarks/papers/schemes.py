@@ -229,7 +229,7 @@ SCHEMES = (
     Scheme(
         paper=COVARIANCE_PAPER, algorithm=A.EM_COV,
         claim="directions by the exponential mechanism (Amin et al.)",
-        settings=UNIT, regime=partial(unit_ball, 16_000, 8, 1), bound=lambda: 8 / 16_000,
+        components=8, settings=UNIT, regime=partial(unit_ball, 16_000, 8, 1), bound=lambda: 8 / 16_000,
     ),
     Scheme(
         paper=COVARIANCE_PAPER, algorithm=A.ZERO,

@@ -76,6 +76,7 @@ ROWS = (
         lacking=_programs(chromium="chromium")),
     Row(name="docs-site", command=("make", "docs-site"), promise="every block of the guide runs, no warning"),
     Row(name="bench", command=("make", "bench"), promise="accuracy and speed: no miss that is not on record"),
+    Row(name="papers", command=("make", "papers"), promise="every scheme of the papers runs to a result"),
     Row(name="fuzz", command=("make", "fuzz"), promise="ten minutes of mutated inputs, no surprise",
         package="tests.fuzz"),
     Row(name="image", command=("make", "image"), promise="the container images build", lacking=_engine),
