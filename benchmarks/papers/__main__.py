@@ -142,7 +142,7 @@ def line(row: Row) -> str:
     cells = (
         scheme.paper, f"[`{scheme.name}`](algorithms/{scheme.name}.md)", scheme.claim, row.place,
         f"{row.n:,}", str(row.d), str(scheme.components), f"{scheme.epsilon:g}",
-        _number(row.error), _number(scheme.bound()), _number(row.default),
+        _number(row.error), "none" if scheme.bound is None else _number(scheme.bound()), _number(row.default),
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
