@@ -167,17 +167,6 @@ def test_an_analyst_drafts_a_study_watches_it_live_and_opens_the_report(
     assert page.evaluate("self.origin") == "null", "the report is of no origin"
 
 
-def test_an_analyst_cancels_a_study(running: Running, opened: Opened) -> None:
-    stored = running.enrolled(Role.ANALYST, "abel")
-    page = visit(running, opened, stored)
-    fill(page, "never-mind")
-    submit_draft(running, page, stored)
-    page.get_by_text("Cancel this study").click()
-    page.get_by_role("button", name="Cancel never-mind").click()
-    expect(page.locator("#progress")).to_contain_text("cancelled")
-    expect(page.get_by_role("button", name="Cancel never-mind")).to_have_count(0)
-
-
 def test_an_operator_denies_a_certificate_and_its_open_page_hears_no_more(
     running: Running, opened: Opened
 ) -> None:
@@ -197,17 +186,6 @@ def test_an_operator_denies_a_certificate_and_its_open_page_hears_no_more(
     assert answer.status == 403
     operator.goto("/audit")
     expect(operator.get_by_text("by operator/olga: left the hospital")).to_be_visible()
-
-
-def test_form_of_an_ended_session_explains_what_to_do(running: Running, opened: Opened) -> None:
-    page = visit(running, opened, running.enrolled(Role.ANALYST, "late"))
-    fill(page, "too-late")
-    page.context.clear_cookies()
-    page.get_by_role("button", name="Make the study file").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("closed")
-    no_serious_axe(page)
-    page.goto("/studies")
-    expect(page.get_by_text("too-late")).to_have_count(0)
 
 
 def test_all_but_live_updates_works_without_scripts(running: Running, opened: Opened) -> None:

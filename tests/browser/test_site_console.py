@@ -46,11 +46,8 @@ def enter(page: Page, link: str) -> str:
     return page.url.rstrip("/")
 
 
-def decide(page: Page, button: str, **more: str) -> None:
+def decide(page: Page, button: str) -> None:
     page.get_by_role("link", name=button).first.click()
-    if "reason" in more:
-        page.get_by_label(more["reason"]).check()
-        page.get_by_label("In your own words").fill(more["text"])
     page.get_by_label("Your name").fill(NAME)
     page.locator("form button").click()
 
@@ -72,32 +69,6 @@ def test_an_officer_reads_agrees_and_withdraws(rig: Rig, opened: Opened, scripts
         page.goto(f"{page.url.split('/sent')[0]}/studies/{rig.plan.digest}")
         decide(page, "Withdraw")
         assert rig.seen().status is ConsentStatus.WITHDRAWN
-
-
-def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
-    with serving(rig) as link:
-        page = opened()
-        base = enter(page, link)
-        page.goto(f"{base}/studies/{rig.plan.digest}")
-        decide(page, "Decline", reason="We do not know the analyst", text="Who is ada?")
-        seen = rig.seen()
-        assert (seen.status, seen.reason_code, seen.text) == (
-            ConsentStatus.DECLINED,
-            "analyst",
-            "Who is ada?",
-        )
-
-
-def test_link_serves_one_browser_and_a_closed_page_explains_what_to_do(rig: Rig, opened: Opened) -> None:
-    with serving(rig) as link:
-        first, second = opened(), opened()
-        base = enter(first, link)
-        second.goto(link)
-        assert "This page is closed" in second.inner_text("main")
-        first.context.clear_cookies()
-        first.goto(f"{base}/sent")
-        assert "Open it again" in first.inner_text("main")
-        no_serious_axe(first)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -40,7 +40,7 @@ class SealedRelease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The books at about one moment: the coordinator's, and every site's charges by its name, read before
-    the coordinator's (`asked`) and after (`paid`): each is right for one direction of comparison."""
+    the coordinator's (`before`) and after (`paid`): each is right for one direction of comparison."""
 
     charged: Mapping[Place, Charge]
     sealed: Mapping[Place, SealedRelease]

@@ -9,9 +9,8 @@ within a second.
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,22 +49,17 @@ ANALYSTS = ("eve", "mallory", "trudy", "ruth")
 POLLS, WATCHES, LISTS, LARGE = 32, 16, 8, 3
 HALF_SENT = 3  # of one certificate, which may send four
 STAY_SECONDS = 600
+REFUSALS = (OSError, TimeoutError, grpc.aio.AioRpcError)  # of a coordinator: they are the point
 
 
 def crowd(stored: Mapping[str, Credentials]) -> list[Credentials]:
     return [one for name, one in stored.items() if name.startswith("crowd")]
 
 
-@contextmanager
-def _suppressed() -> Iterator[None]:
-    with suppress(OSError, TimeoutError, ssl.SSLError, grpc.aio.AioRpcError):
-        yield
-
-
 async def _stay(acts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     async def again(act: Callable[[], Awaitable[object]]) -> None:
         while True:
-            with _suppressed():
+            with suppress(*REFUSALS):
                 await act()
             await asyncio.sleep(0.05)
 
@@ -82,12 +76,10 @@ async def _stub(port: int, stored: Credentials) -> AsyncIterator[Client]:
 async def strangers(port: int, stored: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Sockets that say nothing, or half of a ClientHello, or all of it."""
     hello = client_hello()
-    message, count = (b"", hello[:100], hello), STRANGERS
+    texts = (b"", hello[:100], hello)
+    addresses = [f"127.0.1.{1 + n % 200}" for n in range(STRANGERS)]
     await _stay(
-        [
-            partial(send_bytes, port, message[n % 3], STAY_SECONDS, None, f"127.0.1.{1 + n % 200}")
-            for n in range(count)
-        ]
+        [partial(send_bytes, port, texts[n % 3], STAY_SECONDS, None, one) for n, one in enumerate(addresses)]
     )
 
 

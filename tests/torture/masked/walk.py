@@ -72,7 +72,7 @@ def deadly(point: str) -> Iterator[None]:
 
 class Walk(RuleBasedStateMachine):
     """One study. `sent` are the attempts that were charged, with the digest of what left (empty if nothing
-    has yet); `due` is the round that the site follows, and `kept` what is durable of that."""
+    has yet); `due` is the round that the site follows, and `durable` what a crash leaves of that."""
 
     peers: ClassVar[Peers]
     engine: ClassVar[RecordEngine]
