@@ -2,7 +2,7 @@
 
     python -m benchmarks.sources --folder /somewhere/with/space --parquet 100000000
 
-One hospital's measurements (tests/client/records/omop.py) in PostgreSQL, as a text and as a workbook; then
+One hospital's measurements (omop.py) in PostgreSQL, as a text and as a workbook; then
 many more in a folder of Parquet files, averaged per person. These are made if they are not there, and stay.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from benchmarks import omop
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records.records import read
 from eigenveil_client.records.tables.source import RecordsConfig
-from tests.client.records import omop
 from tests.client.site.support import a_study
 from tests.common.storage import cluster
 

@@ -181,7 +181,7 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, q.AdditiveQuery]:
 
 
 def covariance_queries(d: int = 4) -> dict[str, q.Spectrum | q.Eigenvectors | q.Subspace | q.RadiusSearch]:
-    """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
+    """One query of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,12 +13,19 @@ import pytest
 
 from eigenveil_client.cli import main
 from eigenveil_client.demo.processes import command_line
+from tests.support import Capture
 
 
 def eigenveil(arguments: Sequence[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["eigenveil", *arguments])
         return main()
+
+
+def ran(capfd: Capture, *arguments: object) -> tuple[int, Any]:
+    """Exit code and JSON answer of a command."""
+    code = eigenveil([*map(str, arguments), "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
 
 
 @contextmanager

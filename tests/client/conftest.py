@@ -46,7 +46,6 @@ def peers(tmp_path: Path) -> Peers:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[cluster.Cluster]:
-    """A hospital's PostgreSQL server."""
     if cluster.missing():
         pytest.skip(cluster.missing())
     with cluster.running() as running:

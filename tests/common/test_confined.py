@@ -1,22 +1,27 @@
-"""Limits of a confined process, and errors where they cannot be set."""
+"""Limits of a confined process, memory of a daemon, and messages about missing libraries."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import resource
 import socket
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from eigenveil_common import process_limits
+from tests.repo.tree import ROOT
+from tests.support import Patch
 
 CLONE3 = 435  # how glibc starts a thread first
 CORES = os.sched_getaffinity(0)
@@ -59,7 +64,6 @@ def forked() -> None:
 
 
 def limits(pid: int) -> None:
-    """Set a limit of a process to what it is."""
     resource.prlimit(pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
@@ -71,8 +75,7 @@ def in_a_thread() -> None:
 
 def of_clone3() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.syscall(CLONE3, None, 0) == -1
-    assert ctypes.get_errno() == errno.ENOSYS
+    assert (libc.syscall(CLONE3, None, 0), ctypes.get_errno()) == (-1, errno.ENOSYS)
 
 
 def test_no_other_process_is_made_or_touched(tmp_path: Path) -> None:
@@ -89,18 +92,15 @@ def test_no_other_process_is_made_or_touched(tmp_path: Path) -> None:
 
 def test_a_confined_process_may_set_its_own_limits_and_start_threads(tmp_path: Path) -> None:
     tries: dict[str, Callable[[], Any]] = {
-        "limits": lambda: limits(0),
-        "by number": lambda: limits(os.getpid()),
-        "cores": lambda: os.sched_setaffinity(0, CORES),
-        "threads": in_a_thread,
-        "clone3": of_clone3,
+        "limits": lambda: limits(0), "by number": lambda: limits(os.getpid()),
+        "cores": lambda: os.sched_setaffinity(0, CORES), "threads": in_a_thread, "clone3": of_clone3,
         "write": lambda: (tmp_path / "more").write_text("x"),
         "null": lambda: Path("/dev/null").write_bytes(b"x"),
-    }
+    }  # fmt: skip
     assert behind(tmp_path, tries) == list(tries)
 
 
-def test_a_kernel_without_one_limit_sets_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_one_limit_sets_the_others(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(process_limits, "CREATE", 1_000)  # no call of this number
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -117,9 +117,7 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert behind(tmp_path, {}, [missing]) == [f"not confined: {missing}"]
 
 
-def test_a_limit_that_the_kernel_knows_and_refuses_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_that_the_kernel_refuses_is_an_error(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(process_limits, "_seccomp_filter", lambda *given, **named: [(0xFFFF, 0, 0, 0)])
     assert behind(tmp_path, {}) == ["not confined: None"]
 
@@ -186,3 +184,42 @@ def test_freed_memory_is_retained_for_few_threads() -> None:
     """12 threads that used 24 MiB each in turn: 288 MiB, where each thread has a heap of its own."""
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 96
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ANALYST = "eigenveil_client.cli"
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+
+def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
+    start = f"import sys; sys.modules[{library!r}] = None; {code}"
+    return subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("library", "distribution", "module", "words", "extra"),
+    [
+        ("pyarrow", "pyarrow", ANALYST, "simulate deploy/config/study.example.toml --data x.csv", "analyst"),
+        ("matplotlib", "matplotlib", ANALYST, "report release.json", "analyst"),
+        ("grpc", "grpcio", ANALYST, "study list", "analyst"),
+        ("grpc", "grpcio", "eigenveil_client.site.commands.main", "enrol --config s --join j", "site"),
+        ("grpc", "grpcio", ANALYST, "demo --out {new}", "analyst,coordinator,site"),
+        ("apsw", "apsw", "eigenveil_server.cli", "init --dir {new} --federation a", "coordinator"),
+    ],
+)  # fmt: skip
+def test_a_missing_library_names_its_extra(
+    library: str, distribution: str, module: str, words: str, extra: str, tmp_path: Path
+) -> None:
+    argv = ["program", *words.format(new=f"{tmp_path}/new").split(), "--json"]
+    done = without(library, f"sys.argv = {argv}; from {module} import main; sys.exit(main())")
+    assert done.returncode == 4, done.stderr
+    message = json.loads(done.stdout)["message"]
+    assert library in message
+    assert f"pip install 'eigenveil[{extra}]'" in message
+    assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
+
+
+def test_only_estimators_need_scikit_learn() -> None:
+    assert without("sklearn", "import eigenveil; eigenveil.simulate, eigenveil.explain").returncode == 0
+    done = without("sklearn", "from eigenveil import PrivatePCA")
+    assert done.stderr.splitlines()[-1].endswith("pip install 'eigenveil[estimators]'")

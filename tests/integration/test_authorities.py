@@ -93,7 +93,6 @@ WORST = "signed by the attacker's authority"
 
 
 async def hear(stored: StoredIdentity) -> StoredIdentity:
-    """Say Hello and take what comes."""
     async with await open_channel(stored) as channel:
         await greet_coordinator(rpc.CoordinatorStub(channel), "test", stored, Generation(stored.folder))
     return load_identity(stored.folder)
@@ -140,7 +139,7 @@ async def test_a_stolen_server_key_makes_no_authority(tmp_path: Path) -> None:
             assert message == 2, what
             lines.seen.clear()
             assert [file.read_bytes() for file in files] == before, what
-            assert thief.asked == [], "nor was any work taken from whoever sent it"
+            assert thief.requests == [], "nor was any work taken from whoever sent it"
         assert load_identity(site.folder).ca_pem == rig.ca
 
 
@@ -289,7 +288,6 @@ async def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_else
 
 
 def told(*words: str | Path) -> str:
-    """What `eigenveil-coordinator ca` answers; it must succeed."""
     code, out, err = command("ca", *map(str, words))
     assert code == 0, err
     return out

@@ -35,7 +35,6 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def options(**changes: int) -> tuple[tuple[str, int | str], ...]:
-    """The client's options, faster."""
     stored = dict(tls.CLIENT_OPTIONS)
     return tuple((stored | {KEEPALIVE: int(stored[KEEPALIVE]) // FASTER} | changes).items())
 
@@ -64,12 +63,12 @@ async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
         async with middle.listening() as where:
             store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{where}")
             async with stage.daemon():
-                await until(lambda: coordinator.asked)
+                await until(lambda: coordinator.requests)
                 await asyncio.sleep(seconds)
-                dialled, before = middle.seen, len(coordinator.asked)
+                dialled, before = middle.seen, len(coordinator.requests)
                 end = pb.StudyEnd(plan_digest=b"\7" * 32, state=pb.STUDY_STATE_CANCELLED)
                 coordinator.work.append(pb.NextWorkResponse(ended=[end]))
-                await until(lambda: len(coordinator.asked) > before)
+                await until(lambda: len(coordinator.requests) > before)
     return dialled
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 from unittest import mock
 
 import pytest
@@ -17,7 +16,6 @@ from eigenveil_client.connection import channel
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
-from eigenveil_server.storage.states import parse_decline
 from tests.client.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.server.rig import made, refusal, serving
 from tests.support import refused
@@ -64,7 +62,7 @@ async def test_a_site_works_for_a_coordinator_of_its_own_version_or_the_one_befo
     async def scenario() -> Coordinator:
         coordinator = Coordinator(version=version)
         async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.asked)
+            await until(lambda: coordinator.requests)
         return coordinator
 
     with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
@@ -91,7 +89,7 @@ async def test_neither_site_nor_analyst_goes_on_with_a_version_it_does_not_speak
         return coordinator
 
     with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
-        assert (await scenario()).asked == []
+        assert (await scenario()).requests == []
 
 
 @pytest.mark.parametrize("state", [pb.STUDY_STATE_RUNNING, 99])
@@ -112,9 +110,3 @@ def test_an_end_that_is_unknown_here_ends_no_study(
     finally:
         store.close()
     assert "code=protocol" in caplog.text
-
-
-def test_a_reason_that_is_unknown_here_declines_nothing() -> None:
-    for reason in (0, 99, -1):
-        with refused(Code.PROTOCOL, "unknown to this version"):
-            parse_decline(pb.DeclineRequest(reason=cast("pb.DeclineReason.ValueType", reason)))

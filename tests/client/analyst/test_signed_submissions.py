@@ -1,4 +1,4 @@
-"""The ids of what an analyst signed are stored until the signatures end, and used again. [R31]"""
+"""Signed submissions are confirmed, stored until their signatures end, and used again. [R31]"""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import click
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil.study.toml import draft_from_toml, study_digest, study_to_toml
+from eigenveil_client.analyst import federation, studies
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.proposal import (
     SUBMISSIONS_FILE,
@@ -53,7 +56,7 @@ def test_ids_that_are_stored_at_once_are_all_stored(tmp_path: Path) -> None:
         '{"submissions": [{"submission": "a", "study": "b", "expires": "c"}]}',
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_told_and_not_replaced(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_submission_file_is_refused_and_not_replaced(tmp_path: Path, damaged: str) -> None:
     (tmp_path / SUBMISSIONS_FILE).write_text(damaged)
     (tmp_path / SUBMISSIONS_FILE).chmod(0o600)
     for attempt in (
@@ -73,12 +76,10 @@ class Listing(Analyst):
         self._rows: Any = [SimpleNamespace(submission=one) for one in listed]
 
     async def studies(self) -> Any:
-        """The rows."""
         return self._rows
 
     @property
     def chosen(self) -> str:
-        """The id under which the study would be submitted."""
         return asyncio.run(self.submission_id(STUDY))
 
 
@@ -87,8 +88,7 @@ def test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_i
     store_submission(tmp_path, signed("ended", 1), 0)
     assert Listing(tmp_path).chosen not in ("other", "ended")
     store_submission(tmp_path, signed("lost"), 0)
-    assert Listing(tmp_path).chosen == "lost"
-    assert Listing(tmp_path, "others").chosen == "lost"
+    assert (Listing(tmp_path).chosen, Listing(tmp_path, "others").chosen) == ("lost", "lost")
 
 
 def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> None:
@@ -99,3 +99,39 @@ def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> N
     study = FederatedStudy(coordinator=coordinator, toml=whole.text, resolved=whole, study=STUDY, approval={})
     assert study.submission_id() == "lost"
     assert study.submission_id(again=True) != "lost"
+
+
+DRAFT = 'dictionary = "{}"\ncolumns = ["age"]\n'
+
+
+@pytest.mark.parametrize(("answer", "query"), [(True, 1), (False, 1)])
+def test_a_signature_needs_a_confirmation(answer: bool, query: int) -> None:
+    result: list[str] = []
+    with mock.patch.object(click, "confirm", return_value=answer) as confirm:
+        notify = studies.signature_prompt(result, yes=False)
+        if answer:
+            notify("You sign it")
+        else:
+            with refused(Code.CONFLICT, "not signed and not submitted"):
+                notify("You sign it")
+    assert (result, confirm.call_count) == (["You sign it"], query)
+
+
+@pytest.mark.parametrize(("terminal", "as_json"), [(False, False), (True, True), (False, True)])
+def test_without_a_terminal_a_signature_needs_yes(terminal: bool, as_json: bool) -> None:
+    with mock.patch("sys.stdin") as stdin:
+        stdin.isatty.return_value = terminal
+        studies.check_can_sign(yes=True, as_json=as_json)
+        with pytest.raises(click.UsageError, match="add --yes"):
+            studies.check_can_sign(yes=False, as_json=as_json)
+        stdin.isatty.return_value = True
+        studies.check_can_sign(yes=False, as_json=False)
+
+
+def test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s(tmp_path: Path) -> None:
+    shipped = federation.shipped()
+    with mock.patch.object(federation, "find_dictionary", return_value=shipped):
+        for named, message in ((federation.FEDERATION, True), (shipped.name, False)):
+            source = federation.resolve_study(draft_from_toml(DRAFT.format(named)), tmp_path, None).source
+            assert f"{shipped.name}, version {shipped.version}" in source
+            assert ("as its coordinator sent" in source) is message

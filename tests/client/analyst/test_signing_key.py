@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.key_cards import SignedAnalystKeyCard, cards_from_file
 from eigenveil_client.analyst.profile import KEY_FILE, SigningKey, key_exists
 from tests.client.commands import eigenveil
 from tests.client.site.support import FEDERATION, Authority, store_identity
-from tests.support import refused
-
-Capture = pytest.CaptureFixture[str]
+from tests.support import Capture, refused
 
 
 def profile(folder: Path, name: str = "ada", role: str = "analyst") -> Path:
@@ -53,26 +50,6 @@ def test_the_secret_is_in_nothing_that_is_shown_or_sent(ada: Path, tmp_path: Pat
     assert bytes.fromhex(secret) not in own.signed.signed_json + own.signed.signature
 
 
-def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(
-    ada: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = []
-    for words in (["show"], ["export"]):
-        assert eigenveil(["key", *words, "--profile", str(ada), "--json"]) == 0
-        result.append(json.loads(capsys.readouterr().out))
-    assert result[1].pop("out") == "ada.analyst"
-    assert result[0] == result[1]
-    (signed,) = cards_from_file((tmp_path / "ada.analyst").read_bytes(), SignedAnalystKeyCard)
-    key_card = signed.check()
-    assert (key_card.fingerprint, key_card.digest) == (result[0]["fingerprint"], result[0]["key_card"])
-    for words, sentence in ((["show"], "The fingerprint of ada"), (["export"], "Do not send these")):
-        assert eigenveil(["key", *words, "--profile", str(ada)]) == 0
-        out = capsys.readouterr().out
-        assert key_card.fingerprint in out
-        assert sentence in out
-
-
 def test_a_key_that_was_copied_to_another_analyst_is_not_used(ada: Path, tmp_path: Path) -> None:
     SigningKey.make(ada)
     bea = profile(tmp_path / "bea", "bea")
@@ -84,7 +61,7 @@ def test_a_key_that_was_copied_to_another_analyst_is_not_used(ada: Path, tmp_pat
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b"[]", b'{"federation": 1, "analyst": 2}', None])
-def test_a_damaged_key_is_told_and_not_replaced(ada: Path, damage: bytes | None) -> None:
+def test_a_damaged_key_is_refused_and_not_replaced(ada: Path, damage: bytes | None) -> None:
     path = ada / KEY_FILE
     SigningKey.make(ada)
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
@@ -112,9 +89,7 @@ def test_a_key_that_others_can_read_is_not_used(ada: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["a link to a key", "a link to nothing"])
-def test_a_link_in_the_keys_place_is_neither_followed_nor_replaced(
-    ada: Path, tmp_path: Path, there: bool
-) -> None:
+def test_a_linked_key_is_neither_followed_nor_replaced(ada: Path, tmp_path: Path, there: bool) -> None:
     if there:
         SigningKey.make(ada)
         (ada / KEY_FILE).rename(tmp_path / "elsewhere")
@@ -132,7 +107,7 @@ def test_only_an_analyst_has_a_signing_key(tmp_path: Path, role: str) -> None:
             SigningKey.make(folder)
 
 
-def test_doctor_says_whether_studies_can_be_signed(ada: Path, capsys: Capture) -> None:
+def test_doctor_checks_the_signing_key(ada: Path, capsys: Capture) -> None:
     def result() -> dict[str, str]:
         eigenveil(["doctor", "--profile", str(ada), "--json"])
         checks = json.loads(capsys.readouterr().out)["checks"]

@@ -14,13 +14,15 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.wire import lists_to_proto
+from eigenveil_client.connection import key_files
 from eigenveil_client.connection.channel import MAX_BACKOFF_SECONDS, backoff_seconds, call
 from eigenveil_client.connection.identity import enrol, load_identity, open_channel
-from eigenveil_client.connection.proxy import split_address
+from eigenveil_client.connection.identity_files import read_pair
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
@@ -37,6 +39,7 @@ from tests.client.site.support import (
     signed,
     store_identity,
 )
+from tests.support import Log, refused
 
 URI = f"eigenveil://{FEDERATION}/site/{SITE}"
 
@@ -97,7 +100,7 @@ def enrolling(folder: Path, servicer: Enrolment, leaf: Leaf | None = None, **joi
     asyncio.run(scenario())
 
 
-def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) -> None:
+def test_enrolment_stores_a_complete_identity(tmp_path: Path) -> None:
     authority = Authority()
     servicer = Enrolment(authority, lost=2)
     folder = tmp_path / "deep" / "identity"
@@ -106,8 +109,7 @@ def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) 
     stored = load_identity(folder)
     assert (stored.identity.uri, stored.coordinator) == (URI, "127.0.0.1:7443")
     assert stored.release_key == authority.release_public
-    assert stat.S_IMODE(stored.pair.stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (stat.S_IMODE(stored.pair.stat().st_mode), stat.S_IMODE(folder.stat().st_mode)) == (0o600, 0o700)
     assert len({request.csr_der for request in servicer.requests}) == 1
     assert b"PRIVATE" not in servicer.requests[0].SerializeToString()
     assert not (folder / "pending.pem").exists()
@@ -118,7 +120,7 @@ def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) 
     assert load_identity(folder).key_print != key, "a new one is a new key"
 
 
-def test_a_join_file_that_names_others_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_join_file_of_other_authorities_is_logged(tmp_path: Path, caplog: Log) -> None:
     """Trust begins anew with it, also at a lower version; the operator reads whom it dropped."""
     first, second = Authority(), Authority()
     enrolling(tmp_path / "identity", Enrolment(first))
@@ -127,12 +129,11 @@ def test_a_join_file_that_names_others_is_told(tmp_path: Path, caplog: pytest.Lo
     assert f"no longer: {first.listed.fingerprint}" in caplog.text
 
 
-def test_a_folder_keeps_one_identity(tmp_path: Path) -> None:
+def test_a_folder_has_one_identity(tmp_path: Path) -> None:
     servicer = Enrolment(Authority())
     enrolling(tmp_path / "identity", servicer)
-    with pytest.raises(RequestError, match="already belongs to") as caught:
+    with refused(Code.CONFLICT, "already belongs to"):
         enrolling(tmp_path / "identity", servicer, name="hospital-b")
-    assert caught.value.code is Code.CONFLICT
 
 
 def theirs() -> pb.SignedAuthorities:
@@ -142,17 +143,14 @@ def theirs() -> pb.SignedAuthorities:
     return message
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"uri": "eigenveil://test-federation/site/hospital-b"}, "not for"),
-        ({"uri": "eigenveil://test-federation/analyst/hospital-a"}, "not for"),
-        ({"federation": "other"}, "another federation"),
-        ({"lists": [pb.SignedAuthorities(list_json=b"none")]}, "cannot be read"),
-        ({"lists": [theirs()]}, "too few signatures"),
-    ],
-)
-def test_an_answer_that_contradicts_the_join_file_is_not_stored(
+@pytest.mark.parametrize(("change", "message"), [
+    ({"uri": "eigenveil://test-federation/site/hospital-b"}, "not for"),
+    ({"uri": "eigenveil://test-federation/analyst/hospital-a"}, "not for"),
+    ({"federation": "other"}, "another federation"),
+    ({"lists": [pb.SignedAuthorities(list_json=b"none")]}, "cannot be read"),
+    ({"lists": [theirs()]}, "too few signatures"),
+])  # fmt: skip
+def test_a_contradicting_answer_is_not_stored(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     servicer = Enrolment(Authority())
@@ -184,39 +182,21 @@ def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
             enrolling(tmp_path / "identity", servicer, leaf=authority.leaf(uri, server=True))
         assert servicer.requests == []
     servicer = Enrolment(authority)
-    with pytest.raises(PeerError, match="CN=test CA signed it, not the authority of the join file") as caught:
+    with refused(Code.IDENTITY, "CN=test CA signed it, not the authority of the join file"):
         enrolling(tmp_path / "identity", servicer, leaf=Authority().coordinator())
-    assert caught.value.code is Code.IDENTITY
     assert servicer.requests == []
 
 
-@pytest.mark.parametrize(
-    ("join", "message"),
-    [
-        ({"role": "analyst"}, "enrols an analyst; this command enrols a site"),
-        ({"role": "king"}, "not a join file"),
-        ({"name": "Not A Name"}, "not a join file"),
-        ({"surplus": "x"}, "not a join file"),
-        ({"enrol": "nowhere"}, "write host:port"),
-    ],
-)
+@pytest.mark.parametrize(("join", "message"), [
+    ({"role": "analyst"}, "enrols an analyst; this command enrols a site"),
+    ({"role": "king"}, "not a join file"),
+    ({"name": "Not A Name"}, "not a join file"),
+    ({"surplus": "x"}, "not a join file"),
+    ({"enrol": "nowhere"}, "write host:port"),
+])  # fmt: skip
 def test_a_join_file_that_is_none_is_refused(tmp_path: Path, join: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         enrolling(tmp_path / "identity", Enrolment(Authority()), None, **join)
-
-
-def test_a_refused_token_is_the_coordinators_error(tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="no such token") as caught:
-        enrolling(tmp_path / "identity", Enrolment(Authority()), token="wrong")
-    assert caught.value.code is Code.IDENTITY
-
-
-def test_a_readable_join_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "join.json"
-    path.write_text("{}")
-    path.chmod(0o644)
-    with pytest.raises(RequestError, match="chmod 600"):
-        enrol(path, tmp_path / "identity")
 
 
 def test_a_damaged_or_expired_identity_is_refused(stage: Stage) -> None:
@@ -225,9 +205,8 @@ def test_a_damaged_or_expired_identity_is_refused(stage: Stage) -> None:
     with pytest.raises(RequestError, match="chmod 600"):
         load_identity(folder)
     store_identity(stage.authority, folder, "127.0.0.1:1", life=-1)
-    with pytest.raises(PeerError, match="expired on") as caught:
+    with refused(Code.IDENTITY, "expired on"):
         load_identity(folder)
-    assert caught.value.code is Code.IDENTITY
     store_identity(stage.authority, folder, "127.0.0.1:1")
     (folder / "key.pem").write_bytes(stage.authority.leaf(URI).key + stage.authority.leaf(URI).certificate)
     with pytest.raises(PeerError, match="not for"):
@@ -246,26 +225,22 @@ async def test_a_call_is_repeated_until_it_is_answered_and_no_longer(stage: Stag
         stub = rpc.CoordinatorStub(channel)
         await call(stub.Contribute, pb.ContributeRequest(), attempts=3)
         coordinator.lose = ["Contribute"] * 2
-        with pytest.raises(PeerError) as caught:
+        with refused(Code.UNREACHABLE):
             await call(stub.Contribute, pb.ContributeRequest(), attempts=2)
-        assert caught.value.code is Code.UNREACHABLE
         with pytest.raises(PeerError, match="unimplemented"):
             await call(stub.ListStudies, pb.ListStudiesRequest())
-    with pytest.raises(PeerError) as caught:
+    with refused(Code.UNREACHABLE):
         await open_channel(load_identity(stage.config.identity))
-    assert caught.value.code is Code.UNREACHABLE
 
 
 async def test_a_channel_stays_with_the_certificate_that_was_checked(stage: Stage) -> None:
     """Another server of the same authority takes over the port: the open channel does not talk to it."""
-
     async with stage.serving(Coordinator()) as port:
         channel = await open_channel(load_identity(stage.config.identity))
         await call(rpc.CoordinatorStub(channel).Hello, pb.HelloRequest())
     async with channel, stage.serving(Coordinator(), port):
-        with pytest.raises(PeerError) as caught:
+        with refused(Code.UNREACHABLE):
             await call(rpc.CoordinatorStub(channel).Hello, pb.HelloRequest(), attempts=2)
-        assert caught.value.code is Code.UNREACHABLE
 
 
 def connect_at_most(version: ssl.TLSVersion, folder: Path) -> None:
@@ -288,7 +263,7 @@ def connect_at_most(version: ssl.TLSVersion, folder: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_tls_1_3_is_spoken_and_tls_1_2_is_not(tmp_path: Path) -> None:
+def test_tls_1_3_is_accepted_and_tls_1_2_is_not(tmp_path: Path) -> None:
     connect_at_most(ssl.TLSVersion.TLSv1_3, tmp_path)
     with pytest.raises(PeerError):
         connect_at_most(ssl.TLSVersion.TLSv1_2, tmp_path)
@@ -302,19 +277,25 @@ def test_pauses_grow_are_bounded_and_jitter() -> None:
         assert len(set(pauses)) > 190
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("localhost:1", ("localhost", 1)),
-        ("[::1]:7443", ("::1", 7443)),
-        ("h:70000", None),
-        ("h", None),
-        (":1", None),
-    ],
-)
-def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
-    if expected is None:
-        with pytest.raises(RequestError, match="write host:port"):
-            split_address(text)
-    else:
-        assert split_address(text) == expected
+PASSWORD = "correct horse"
+
+
+def test_the_file_holds_key_and_issuer_privately(stage: Stage, tmp_path: Path) -> None:
+    out, ca = tmp_path / "me.p12", tmp_path / "ca.pem"
+    key_files.export_pkcs12(stage.config.identity, out, ca, PASSWORD)
+    key, certificate, issuers = pkcs12.load_key_and_certificates(out.read_bytes(), PASSWORD.encode())
+    own, leaf = read_pair(stage.config.identity)
+    assert key is not None
+    assert key.private_numbers() == own.private_numbers()  # type: ignore[union-attr]  # P-256, as ours are
+    assert (certificate, [leaf.issuer]) == (leaf, [one.subject for one in issuers])
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with pytest.raises(ValueError, match="password"):
+        pkcs12.load_key_and_certificates(out.read_bytes(), b"wrong")
+    with refused(Code.CONFLICT):
+        key_files.export_pkcs12(stage.config.identity, out, None, PASSWORD)
+
+
+def test_a_short_password_leaves_no_file(stage: Stage, tmp_path: Path) -> None:
+    with refused(Code.BAD_ARGUMENT, "8"):
+        key_files.export_pkcs12(stage.config.identity, tmp_path / "me.p12", None, "short")
+    assert list(tmp_path.glob("me.p12")) == []

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +16,10 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.local import benchmark
-from eigenveil_client.local.algorithm_selection import one_study, select_algorithms, total_cost
+from eigenveil_client.local.algorithm_selection import select_algorithms, total_cost
 from eigenveil_client.local.tables import ComparisonRow, ordered, seconds_text, sine_text, size_text
-from tests.client.commands import eigenveil
-from tests.support import a_study
+from tests.client.commands import eigenveil, ran
+from tests.support import Capture, Patch, a_study
 
 STUDY = """
 name = "compared"
@@ -36,12 +34,9 @@ sites = ["north", "south"]
 """
 NAMES = ("a", "b", "c", "d", "e")
 
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """A study of five columns and two sites."""
     path = tmp_path / "study.toml"
     columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in NAMES]
     path.write_text("\n".join([STUDY, *columns]))
@@ -50,22 +45,15 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """800 records."""
     values = np.random.default_rng(3).normal(size=(800, 5)) * [3.0, 2.0, 0.5, 0.3, 0.2]
     path = tmp_path / "records.csv"
     pacsv.write_csv(pa.table({name: values[:, i] for i, name in enumerate(NAMES)}), path)
     return path
 
 
-def told(capfd: Capture, *arguments: object) -> tuple[int, Any]:
-    """Exit code and JSON answer."""
-    code = eigenveil(["compare", *map(str, arguments), "--json"])
-    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-
-
 def test_all_that_apply_side_by_side(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
     out = tmp_path / "table.csv"
-    code, value = told(capfd, study, "--data", data, "--seed", 1, "--out", out)
+    code, value = ran(capfd, "compare", study, "--data", data, "--seed", 1, "--out", out)
     assert (code, value["complete"]) == (0, True)
     rows = {row["algorithm"]: row for row in value["rows"]}
     assert set(rows) == {one.value for one in ALGORITHMS} | {"oja"}
@@ -84,18 +72,6 @@ def test_all_that_apply_side_by_side(study: Path, data: Path, tmp_path: Path, ca
         assert [row["algorithm"] for row in csv.DictReader(file)] == [r["algorithm"] for r in value["rows"]]
 
 
-def test_a_seed_makes_it_reproducible_and_repeats_have_a_median(
-    study: Path, data: Path, capfd: Capture
-) -> None:
-    select_algorithms = ["--algorithms", "gauss-cov,dp-pca", "--seed", 5, "--repeat", 3]
-    found = [told(capfd, study, "--data", data, *select_algorithms)[1]["rows"] for _ in range(2)]
-    for one, two in zip(*found, strict=True):
-        assert one["sin_angle"] == two["sin_angle"]
-        assert one["sin_least"] <= one["sin_angle"] <= one["sin_most"]
-        assert one["repeats"] == 3
-        assert one["sin_least"] < one["sin_most"]
-
-
 def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
     select_algorithms = ["--algorithms", "gauss-cov,oja,private-oja-shuffled"]
     assert eigenveil(["compare", str(study), "--data", str(data), *select_algorithms]) == 0
@@ -109,74 +85,47 @@ def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
 
 def test_it_is_drawn_the_least_error_on_top(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
     path, names = tmp_path / "table.svg", "gauss-cov,refined-cov,zero"
-    _, value = told(capfd, study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path)
+    _, value = ran(
+        capfd, "compare", study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path
+    )
     select_algorithms = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
     drawn = path.read_text()
     assert sorted(select_algorithms, key=lambda name: drawn.index(f">{name}<")) == select_algorithms
-    refused = told(capfd, study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
+    refused = ran(capfd, "compare", study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
     assert refused[1]["error"] == "storage"
 
 
-def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) -> None:
-    select_algorithms = ["--algorithms", "gauss-cov", "--seed", 1]
-    one, four = (
-        told(capfd, study, "--data", data, *select_algorithms, "--sites", n)[1]["rows"][0] for n in (1, 4)
-    )
-    assert one["sin_angle"] == four["sin_angle"]
-    assert (one["masked"], four["masked"]) == (False, False)
-    study.write_text(study.read_text().replace("[privacy]", '[privacy]\ntrust = "secure-aggregation"'))
-    masked = told(capfd, study, "--data", data, *select_algorithms, "--sites", 4)[1]["rows"][0]
-    assert (masked["masked"], masked["rounds"]) == (True, four["rounds"])
-    assert (
-        eigenveil(["compare", str(study), "--data", str(data), *map(str, select_algorithms), "--sites", "4"])
-        == 0
-    )
-    assert " masked" in capfd.readouterr().out
-
-
-def test_ctrl_c_shows_what_had_ended(
-    study: Path, data: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = benchmark.measure
+def test_ctrl_c_shows_what_had_ended(study: Path, data: Path, capfd: Capture, monkeypatch: Patch) -> None:
+    measured = benchmark.measure
 
     def interrupted(one: benchmark.Benchmark, algorithm: Algorithm) -> ComparisonRow:
         if algorithm is Algorithm.DP_PCA:
             raise KeyboardInterrupt
-        return ran(one, algorithm)
+        return measured(one, algorithm)
 
     monkeypatch.setattr(benchmark, "measure", interrupted)
-    code, value = told(capfd, study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")
+    code, value = ran(capfd, "compare", study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")
     assert (code, value["complete"]) == (130, False)
     assert [row["algorithm"] for row in value["rows"]] == ["gauss-cov"]
 
 
-@pytest.mark.parametrize(
-    ("extra", "code", "message"),
-    [
-        (["--algorithms", "gauss-cov,best"], 2, "'best' is unknown; there are: gauss-cov"),
-        (["--algorithms", "private-oja-shuffled"], 2, "none of these algorithms can run this study"),
-        (["--federation", "--seed", "1"], 2, "are for simulations"),
-        (["--federation", "--algorithms", "oja"], 2, "'oja' is unknown"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "code", "message"), [
+    (["--algorithms", "gauss-cov,best"], 2, "'best' is unknown; there are: gauss-cov"),
+    (["--algorithms", "private-oja-shuffled"], 2, "none of these algorithms can run this study"),
+    (["--federation", "--seed", "1"], 2, "are for simulations"),
+    (["--federation", "--algorithms", "oja"], 2, "'oja' is unknown"),
+])  # fmt: skip
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
-    got, value = told(capfd, study, "--data", data, *extra)
+    got, value = ran(capfd, "compare", study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
 
 
 def test_compare_without_records_and_without_a_federation_is_refused(study: Path, capfd: Capture) -> None:
-    code, value = told(capfd, study)
+    code, value = ran(capfd, "compare", study)
     assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
 
 
-def test_each_study_has_a_name_of_its_own() -> None:
-    long = a_study(name="n" * 63)
-    names = {one_study(long, algorithm).name for algorithm in ALGORITHMS}
-    assert len(names) == len(ALGORITHMS)
-    assert max(map(len, names)) == 63
-
-
-def test_together_they_cost_the_sum() -> None:
+def test_several_algorithms_cost_the_sum() -> None:
     study = a_study()
     one = total_cost(study, [Algorithm.GAUSS_COV])
     both = total_cost(study, [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
@@ -195,12 +144,8 @@ def test_order_and_short_texts() -> None:
     ]
     assert [row.algorithm for row in ordered(rows)] == ["better", "worse", "silent", "refused"]
     assert [size_text(n) for n in (0, 999, 5168, 164_968, 2_000_000)] == [
-        "0 B",
-        "999 B",
-        "5.2 kB",
-        "165 kB",
-        "2.0 MB",
-    ]
+        "0 B", "999 B", "5.2 kB", "165 kB", "2.0 MB",
+    ]  # fmt: skip
     assert [seconds_text(s) for s in (0.017, 1.26, 61, 180)] == ["17 ms", "1.3 s", "61 s", "3 min"]
     assert [sine_text(s) for s in (0.00423, 0.3051, 0.999)] == ["0.0042", "0.31", "1"]
 

@@ -23,6 +23,7 @@ from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import counted, genotypes, plink, table
 from tests.client.records.recoding.support import open_table
+from tests.support import Patch
 
 RULES = (ColumnRule(name="worst", source="a", rows=Rows.MAXIMUM), ColumnRule(name="group", levels=("x", "y")))
 
@@ -32,9 +33,7 @@ def seen(path: Path, columns: dict[str, Bounds | None], person: str | None) -> l
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 16])
-def test_a_profile_is_of_one_value_a_person(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
+def test_a_profile_is_of_one_value_a_person(tmp_path: Path, monkeypatch: Patch, at_once: int) -> None:
     monkeypatch.setattr(profiles, "AT_ONCE", at_once)
     path = tmp_path / "records.csv"
     lines = [f"p{number % 40},{number % 23},{'?' if number % 40 == 5 else number}" for number in range(400)]
@@ -43,8 +42,7 @@ def test_a_profile_is_of_one_value_a_person(
     a, b, worst, group = seen(path, columns, "person")
     first = np.arange(40) % 23
     values, times = np.unique(first, return_counts=True)
-    assert sorted(a.frequent)[:3] == [(0.0, 2), (1.0, 2), (2.0, 2)]
-    assert len(a.frequent) == MOST_FREQUENT
+    assert (sorted(a.frequent)[:3], len(a.frequent)) == ([(0.0, 2), (1.0, 2), (2.0, 2)], MOST_FREQUENT)
     assert dict(a.frequent).items() <= dict(zip(values.tolist(), times.tolist(), strict=True)).items()
     assert a.quality is not None
     assert (a.quality.below, a.quality.above) == (int((first < 3).sum()), int((first > 20).sum()))
@@ -58,8 +56,7 @@ def test_a_profile_is_of_one_value_a_person(
         max(1, int(np.ceil(share * 39))) for share in QUANTILES
     ]
     assert worst.quality is not None
-    assert worst.frequent[0][0] == 22.0
-    assert group.frequent == ((0.0, 40),)
+    assert (worst.frequent[0][0], group.frequent) == (22.0, ((0.0, 40),))
 
 
 def test_a_column_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
@@ -80,9 +77,7 @@ def test_a_column_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
         seen(broken, {"a": None}, None)
 
 
-def test_genotypes_have_the_profile_of_the_numbers_that_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_genotypes_are_profiled_as_numbers(tmp_path: Path, monkeypatch: Patch) -> None:
     counts = genotypes(70, 40)
     columns: dict[str, Bounds | None] = dict.fromkeys([*counted(40), "rs99_A"])
     due = seen(table(tmp_path / "a.parquet", counts, pa.float64()), columns, "iid")

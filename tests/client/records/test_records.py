@@ -18,6 +18,7 @@ from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.site.support import a_study
+from tests.support import Patch
 
 STUDY = a_study()
 SECRET = "8.7654321"
@@ -33,16 +34,13 @@ def grid(rows: list[list[float]], study: Study = STUDY) -> list[list[int]]:
     return to_grid(np.array(rows), study).tolist()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a,b,c\n1,2,3\n4,5,6\n",
-        "c,x,a,b\n3,,1,2\n6,text,4,5\n",
-        "\ufeffa,b,c\r\n1,2,3\r\n4,5,6",
-        "a, b [mmol/L],c [mmol/L] \n 1 ,+2,3e0\n\n4.0,5,6\n",
-        'a,b,c,note\n1,2,3,"two, one"\n"4",5,6,5" pipe\n',
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "a,b,c\n1,2,3\n4,5,6\n",
+    "c,x,a,b\n3,,1,2\n6,text,4,5\n",
+    "\ufeffa,b,c\r\n1,2,3\r\n4,5,6",
+    "a, b [mmol/L],c [mmol/L] \n 1 ,+2,3e0\n\n4.0,5,6\n",
+    'a,b,c,note\n1,2,3,"two, one"\n"4",5,6,5" pipe\n',
+])  # fmt: skip
 def test_columns_are_found_by_name_and_put_in_the_studys_order(tmp_path: Path, text: str) -> None:
     assert records.load(csv(tmp_path, text), STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
 
@@ -56,30 +54,22 @@ def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None
     assert records.load(path, filled).tolist() == grid([[1, 7, 3], [4, 5, 6]])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n", "column 'c' is not in the records. Add it"),
-        ("a;b;c\n1;2;3\n", "is the file separated by commas?"),
-        ("a,b,c,c [g/L]\n1,2,3,4\n", "2 columns 'c'"),
-        ("a,b [mg/dL],c\n1,2,3\n", "column 'b' is in 'mg/dL' in the records and in 'mmol/L' in the study"),
-        (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text instead of a number"),
-        (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text instead"),
-        (f'a,n,b,c\n1,"x\ny",2,3\n1,,2,{SECRET}\n', "a quoted cell spans lines (line 2)"),
-        ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
-        ("a,b,c\n1,2,3\n-Infinity,2,3\n", "column 'a', line 3: an infinite number"),
-        ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
-        ("a,b,c\n1,2,0x10\n", "column 'c', line 2: text"),
-        (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: the line has not 3 cells"),
-        (f"a,b,c\n1,2,3\n{SECRET},2,3,4\n", "line 3: the line has not 3 cells"),
-        (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "column 'b', line 3: text that is not UTF-8"),
-        (b"\xff,b,c\n", "the first line"),
-        ("", "is empty"),
-    ],
-)
-def test_a_bad_file_is_refused_by_place_and_never_by_value(
-    tmp_path: Path, text: str | bytes, message: str
-) -> None:
+@pytest.mark.parametrize(("text", "message"), [
+    ("a,b\n1,2\n", "column 'c' is not in the records. Add it"),
+    ("a;b;c\n1;2;3\n", "is the file separated by commas?"),
+    ("a,b,c,c [g/L]\n1,2,3,4\n", "2 columns 'c'"),
+    ("a,b [mg/dL],c\n1,2,3\n", "column 'b' is in 'mg/dL' in the records and in 'mmol/L' in the study"),
+    (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text instead of a number"),
+    (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text instead"),
+    (f'a,n,b,c\n1,"x\ny",2,3\n1,,2,{SECRET}\n', "a quoted cell spans lines (line 2)"),
+    ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
+    ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
+    (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: the line has not 3 cells"),
+    (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "column 'b', line 3: text that is not UTF-8"),
+    (b"\xff,b,c\n", "the first line"),
+    ("", "is empty"),
+])  # fmt: skip
+def test_a_bad_file_is_refused_by_place_not_by_value(tmp_path: Path, text: str | bytes, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         records.load(csv(tmp_path, text), STUDY)
     assert caught.value.code is Code.BAD_DATA
@@ -104,25 +94,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     assert records.load(path, a_study(person_column="person")).tolist() == grid([[1, 2, 3]])
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (pa.array([1.0, np.inf]), "column 'b', row 2: an infinite"),
-        (pa.array(["1", SECRET + "?"]), "column 'b', row 2: text"),
-        (pa.array([True, False]), "column 'b' holds bool, not numbers"),
-    ],
-)
-def test_a_bad_parquet_column_is_refused(tmp_path: Path, column: pa.Array, message: str) -> None:
-    path = tmp_path / "records.parquet"
-    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": column, "c": [1.0, 2.0]}), path)
-    with pytest.raises(RequestError, match=message) as caught:
-        records.load(path, STUDY)
-    assert SECRET not in str(caught.value)
-
-
-def test_one_row_a_person_whatever_the_pieces_the_file_is_read_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_a_person_whatever_the_block_size(tmp_path: Path, monkeypatch: Patch) -> None:
     people = [f"p{(7 * number) % 31}" for number in range(400)]
     lines = [f"{person},{number % 10},2,{'' if number == 3 else 3}" for number, person in enumerate(people)]
     path = csv(tmp_path, "person,a,b,c\n" + "\n".join(lines) + "\n")
@@ -135,29 +107,8 @@ def test_one_row_a_person_whatever_the_pieces_the_file_is_read_in(
         assert records.load(path, study).tolist() == expected
 
 
-def test_one_person_more_or_less_moves_one_record(tmp_path: Path) -> None:
-    lines = ["x,1,1,1", "y,2,2,2", "x,3,3,3", "z,4,4,4", "y,5,5,5"]
-    study = a_study(person_column="person")
-
-    def load(remaining: list[str]) -> list[tuple[int, ...]]:
-        path = csv(tmp_path, "\n".join(["person,a,b,c", *remaining]) + "\n")
-        return sorted(map(tuple, records.load(path, study).tolist()))
-
-    everyone = load(lines)
-    for person in "xyz":
-        rest = load([line for line in lines if not line.startswith(person)])
-        assert len(rest) == len(everyone) - 1
-        assert set(rest) < set(everyone)
-
-
-def test_every_row_needs_a_person(tmp_path: Path) -> None:
-    path = csv(tmp_path, "person,a,b,c\nx,1,2,3\n ,1,2,3\n")
-    with pytest.raises(RequestError, match="column 'person', line 3: no person is named"):
-        records.load(path, a_study(person_column="person"))
-
-
 @pytest.mark.parametrize("word", ["", "NA", "nan", "-NaN", "null", "N/A"])
-def test_whoever_is_not_named_is_not_one_person(tmp_path: Path, word: str) -> None:
+def test_unnamed_rows_are_no_person(tmp_path: Path, word: str) -> None:
     """Taken for one person, all the unnamed would hang on the first of them."""
     path = csv(tmp_path, f"person,a,b,c\n{word},1,2,3\n{word},4,5,6\nx,7,8,9\n")
     result: list[Unreadable] = []
@@ -166,7 +117,7 @@ def test_whoever_is_not_named_is_not_one_person(tmp_path: Path, word: str) -> No
     assert result
 
 
-def test_whoever_has_no_name_in_parquet_is_not_one_person(tmp_path: Path) -> None:
+def test_unnamed_rows_of_parquet_are_no_person(tmp_path: Path) -> None:
     path, numbers = tmp_path / "records.parquet", pa.array([1.0, 2.0, 3.0])
     people = pa.array([None, None, 7], pa.int64())
     parquet.write_table(pa.table({"person": people, "a": numbers, "b": numbers, "c": numbers}), path)
@@ -176,15 +127,10 @@ def test_whoever_has_no_name_in_parquet_is_not_one_person(tmp_path: Path) -> Non
     assert (found.rows.tolist(), found.persons) == (grid([[3, 3, 3]]), 1)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ['1,2,3,"5 inch', "4,5,6,x"],
-        ["1,2,3,x", '4,5,6,"y', "7,8,9,z"],
-        ['1,2,3,"x', '4,5,6,y"', "7,8,9,z"],
-        ['"1', '",2,3,x', "4,5,6,y"],
-    ],
-)
+@pytest.mark.parametrize("lines", [
+    ['1,2,3,"5 inch', "4,5,6,x"], ["1,2,3,x", '4,5,6,"y', "7,8,9,z"], ['1,2,3,"x', '4,5,6,y"', "7,8,9,z"],
+    ['"1', '",2,3,x', "4,5,6,y"],
+])  # fmt: skip
 def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lines: list[str]) -> None:
     """Found in review: one open quote took 199,999 records with it, without a word."""
     path = csv(tmp_path, "\n".join(["a,b,c,note", *lines]) + "\n")
@@ -194,9 +140,7 @@ def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lin
 
 @pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "-Infinity", "1e999", "0x10", "1,5", "7 8", "½"])
 @pytest.mark.parametrize("rule", list(Missing))
-def test_a_cell_that_is_no_number_is_missing_where_the_caller_says_so(
-    tmp_path: Path, cell: str, rule: Missing
-) -> None:
+def test_an_unreadable_cell_is_missing_if_the_caller_allows(tmp_path: Path, cell: str, rule: Missing) -> None:
     columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
     study = a_study(columns=columns, missing=rule)
     lines = [f"{number % 10},{number % 7},3" for number in range(50)]
@@ -223,8 +167,7 @@ def test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there(tmp_path: Pa
         alone += records.load(path, STUDY, unreadable=lambda _: None).tolist()
     mixed = [cell for pair in zip(good, bad, strict=True) for cell in pair]
     path.write_text("a,b,c\n" + "".join(f"{cell},1,1\n" for cell in mixed))
-    assert records.load(path, STUDY, unreadable=lambda _: None).tolist() == alone
-    assert len(alone) == 7
+    assert (records.load(path, STUDY, unreadable=lambda _: None).tolist(), len(alone)) == (alone, 7)
 
 
 STRANGE = {
@@ -239,7 +182,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("kind", list(STRANGE))
 @pytest.mark.parametrize("unreadable", [None, lambda _: None])
-def test_a_column_of_a_strange_kind_is_refused_by_name(
+def test_a_column_of_another_type_is_refused_by_name(
     tmp_path: Path, kind: str, unreadable: Callable[[Unreadable], None] | None
 ) -> None:
     path = tmp_path / "records.parquet"
@@ -259,9 +202,7 @@ def test_a_column_of_a_strange_kind_is_refused_by_name(
 
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
-def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
-    tmp_path: Path, kind: pa.DataType, words: bool
-) -> None:
+def test_invalid_text_costs_its_own_record_only(tmp_path: Path, kind: pa.DataType, words: bool) -> None:
     """Parquet promises UTF-8 and keeps anything; CSV promises nothing."""
     path, result = tmp_path / "records.parquet", list[Unreadable]()
     cells = pa.array([b"1", SECRET.encode() + b"\xff", b"2"]).view(kind)
@@ -279,23 +220,15 @@ def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
 
 
 BROKEN = [
-    b"1",
-    b"\xff",
-    b"1,2,3,\xff",
-    b"1,2,3,4",
-    b"\xff,2,3",
-    b"1,\xc3,3",
-    b"\xed\xa0\x80,2,3",
-    b'"",2',
-    b"1,2,3\xfe",
-    b"x" * 5000,
-]
+    b"1", b"\xff", b"1,2,3,\xff", b"1,2,3,4", b"\xff,2,3", b"1,\xc3,3", b"\xed\xa0\x80,2,3", b'"",2',
+    b"1,2,3\xfe", b"x" * 5000,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", BROKEN)
 @pytest.mark.parametrize("person", [None, "a"])
-def test_one_broken_line_costs_its_own_record_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, person: str | None
+def test_a_broken_line_costs_its_own_record(
+    tmp_path: Path, monkeypatch: Patch, line: bytes, person: str | None
 ) -> None:
     """Wherever it stands, in whatever pieces the file is read: as if the line were not there, or empty."""
     columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "bc")
@@ -327,23 +260,3 @@ def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
                 study = a_study(columns=columns, person_column=person, missing=rule)
                 found = records.read(RecordsConfig(source=path), study, unreadable=lambda _: None)
                 assert found.persons == persons >= len(found.rows)
-
-
-def test_a_line_is_named_although_another_column_is_no_utf_8(tmp_path: Path) -> None:
-    text = "note,a,b,c\n" + "x,1,2,3\n" * 5000 + "\xff,1,2,3\ny,1,?,3\n"
-    path = csv(tmp_path, text.encode("latin-1"))
-    with pytest.raises(RequestError, match="column 'b', line 5003: text"):
-        records.load(path, STUDY)
-    path = csv(tmp_path, f"note,a,b,c\n{'x' * 200_000},1,?,3\n")
-    with pytest.raises(RequestError, match="column 'b', line 2: text"):
-        records.load(path, STUDY)
-
-
-def test_constant_columns_are_noticed(tmp_path: Path) -> None:
-    rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n1,2,3\n2,2,3\n"), STUDY)
-    for size in (1, 2, 3):
-        seen = records.ConstantColumns(STUDY)
-        assert seen.columns == []
-        for start in range(0, 3, size):
-            seen(rows[start : start + size])
-        assert (seen.records, seen.columns) == (3, ["b", "c"])

@@ -27,8 +27,6 @@ class Ran:
 
 
 class Typed(io.StringIO):
-    """What a person types, or what a script pipes in."""
-
     def __init__(self, text: str, terminal: bool) -> None:
         super().__init__(text)
         self.terminal = terminal

@@ -119,12 +119,12 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
         store.close()
 
 
-def ask(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
+def reply_to(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
     return worker.work(assignment(round_query, attempt))
 
 
 def answered(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt) -> MaskedAnswer:
-    reply = ask(worker, round_query, attempt)
+    reply = reply_to(worker, round_query, attempt)
     assert isinstance(reply, MaskedAnswer), reply
     return reply
 
@@ -134,7 +134,7 @@ def left(store: SiteStore) -> tuple[int, list[str]]:
     return store.ledger.ledger.spent.micro_rho, [row.kind for row in store.egress.rows()]
 
 
-def held(store: SiteStore, table: str) -> int:
+def row_count(store: SiteStore, table: str) -> int:
     return int(store.database.rows(f"SELECT COUNT(*) FROM {table}")[0][0])
 
 

@@ -20,8 +20,6 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Analysts(rpc.CoordinatorServicer):
-    """The half of the service that sites never call."""
-
     async def _never(self, request: object, context: Context) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
 
@@ -40,7 +38,7 @@ class Coordinator(Analysts):
     """
 
     work: list[pb.NextWorkResponse] = field(default_factory=list)
-    asked: list[pb.NextWorkRequest] = field(default_factory=list)
+    requests: list[pb.NextWorkRequest] = field(default_factory=list)
     contributions: list[pb.ContributeRequest] = field(default_factory=list)
     readies: list[pb.ReadyRequest] = field(default_factory=list)
     declines: list[pb.DeclineRequest] = field(default_factory=list)
@@ -61,11 +59,9 @@ class Coordinator(Analysts):
         self.hellos += 1
         limits = pb.Limits(message_bytes=2**22, inline_bytes=2**20, chunk_bytes=2**20, long_poll_ms=30_000)
         return pb.HelloResponse(
-            version=self.version,
-            federation=FEDERATION,
-            unix_time_ms=int(time.time() * 1000) - self.clock_lag_ms,
-            limits=limits,
-        )
+            version=self.version, federation=FEDERATION,
+            unix_time_ms=int(time.time() * 1000) - self.clock_lag_ms, limits=limits,
+        )  # fmt: skip
 
     async def GetDictionary(
         self, request: pb.GetDictionaryRequest, context: Context
@@ -73,7 +69,7 @@ class Coordinator(Analysts):
         return pb.GetDictionaryResponse()
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         while not self.work:
             await asyncio.sleep(0.005)
         answer = self.work.pop(0)

@@ -102,7 +102,6 @@ class Authority:
     def certify(
         self, uri: str, key: ec.EllipticCurvePublicKey, *, server: bool = False, life: float = 7.0
     ) -> bytes:
-        """A leaf for `key`; `life` in days."""
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri)]
         if server:
             names += [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
@@ -132,7 +131,6 @@ class Authority:
     def trusting(
         self, *others: ListedAuthority, federation: str = FEDERATION, **changes: Any
     ) -> AuthorityList:
-        """The list that names it, and others."""
         values: dict[str, Any] = {
             "version": 1, "threshold": 1, "expires": int(time.time()) + 90 * 86_400,
             "release_key": self.release_public, "authorities": (self.listed, *others),
@@ -156,7 +154,6 @@ def signed(following: AuthorityList, *by: Authority) -> SignedAuthorityList:
 def store_identity(
     authority: Authority, folder: Path, address: str, *, uri: str = "", life: float = 7.0
 ) -> None:
-    """Write what a finished enrolment leaves behind."""
     uri = uri or f"eigenveil://{FEDERATION}/site/{SITE}"
     folder.mkdir(exist_ok=True)
     leaf = authority.leaf(uri, life=life)
@@ -245,8 +242,6 @@ class Driven(SiteWorker):
 
 @dataclass
 class Stage:
-    """One site's files and its federation's authority."""
-
     folder: Path
     authority: Authority
     config: SiteConfig
@@ -258,17 +253,13 @@ class Stage:
     def rule(self, **changes: Any) -> None:
         self.config = replace(self.config, policy=replace(self.config.policy, **changes))
 
-    def store(self) -> SiteStore:
-        return SiteStore(
-            self.config.state,
-            self.config.policy.budget,
-            RollbackGuard(self.config.identity),
-            clock=lambda: 1_800_000_000,
-        )
+    def store(self, clock: Callable[[], int] = lambda: 1_800_000_000) -> SiteStore:
+        guard = RollbackGuard(self.config.identity)
+        return SiteStore(self.config.state, self.config.policy.budget, guard, clock=clock)
 
     @contextmanager
-    def process(self) -> Iterator[tuple[SiteStore, SiteWorker]]:
-        with closing(self.store()) as store:
+    def process(self, *clock: Callable[[], int]) -> Iterator[tuple[SiteStore, SiteWorker]]:
+        with closing(self.store(*clock)) as store:
             yield store, self.worker(store)
 
     def make_daemon(self, store: SiteStore) -> SiteDaemon:
@@ -312,7 +303,6 @@ class Stage:
 
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[SiteStore]:
-        """The site's daemon at work; its store."""
         with closing(self.store()) as store:
             task = asyncio.create_task(self.make_daemon(store).run())
             try:
@@ -324,7 +314,6 @@ class Stage:
 
 
 def write_records(path: Path, rows: int = 40, columns: tuple[str, ...] = ("a", "b", "c")) -> None:
-    """Records that a fixed formula makes."""
     values = 5 + 4 * np.sin(np.arange(rows * len(columns)).reshape(rows, -1))
     lines = [",".join(columns), *(",".join(f"{value:.4f}" for value in row) for row in values)]
     path.write_text("\n".join(lines) + "\n")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 
 from eigenveil.accounting.budget import NoiseRule
@@ -28,7 +26,7 @@ from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import ATTEMPTS, Peers, assignment, masked_plan
+from tests.client.site.masking import Peers, assignment, masked_plan
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
 from tests.support import changed_query
 
@@ -42,8 +40,8 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan) -> object:
-    return worker.work(work(asked, stage.signed(plan)))
+def reply_to(stage: Stage, worker: SiteWorker, step: RoundQuery, plan: Plan) -> object:
+    return worker.work(work(step, stage.signed(plan)))
 
 
 def spent(store: SiteStore) -> int:
@@ -55,13 +53,13 @@ def test_site_that_missed_the_first_batch_pays_with_the_next(stage: Stage, store
     federation = Federation(sites=(SITE, "b"), quorum=1)
     plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, batches=4, federation=federation))
     worker = stage.worker(store)
-    first = next(asked.round for asked in rehearse(plan) if batch_of(asked.query) is not None)
+    first = next(step.round for step in rehearse(plan) if batch_of(step.query) is not None)
     before, parts = rehearse(plan)[:first], rehearse(plan)[first : first + 4]
-    for asked in (*before, *parts[1:]):
-        assert isinstance(ask(stage, worker, asked, plan), Contribution)
-    assert spent(store) == sum(asked.priced.micro_rho for asked in before) + parts[1].priced.micro_rho
-    assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
-    assert spent(store) == sum(asked.priced.micro_rho for asked in before) + parts[1].priced.micro_rho
+    for step in (*before, *parts[1:]):
+        assert isinstance(reply_to(stage, worker, step, plan), Contribution)
+    assert spent(store) == sum(step.priced.micro_rho for step in before) + parts[1].priced.micro_rho
+    assert isinstance(reply_to(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
+    assert spent(store) == sum(step.priced.micro_rho for step in before) + parts[1].priced.micro_rho
 
 
 def pure_plan() -> Plan:
@@ -89,15 +87,15 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
     """The site insists on it by itself: a guarantee in mu holds for no other noise of the same price."""
     plan, store = a_plan(), stage.store()
     stage.worker(store).work(work(None, stage.signed(plan)))
-    asked = rehearse(plan)[0]
+    step = rehearse(plan)[0]
     for other in (
-        changed_query(asked, distribution=NoiseDistribution.LAPLACE),
-        changed_query(asked, distribution=NoiseDistribution.STABILITY),
+        changed_query(step, distribution=NoiseDistribution.LAPLACE),
+        changed_query(step, distribution=NoiseDistribution.STABILITY),
     ):
         with pytest.raises(RequestError, match="noise that is not Gaussian"):
             store.outgoing.answer(plan, other, b"", ())
     assert (spent(store), store.egress.rows()) == (0, [])
-    store.outgoing.answer(plan, asked, b"", ())
+    store.outgoing.answer(plan, step, b"", ())
     store.close()
 
 
@@ -105,7 +103,7 @@ def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
     noisy = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
-    assert isinstance(ask(stage, worker, noisy, plan), Refusal)
+    assert isinstance(reply_to(stage, worker, noisy, plan), Refusal)
     assert spent(store) == 0
     store.close()
 
@@ -115,8 +113,8 @@ QUERIES = rehearse(PLAN)
 BEGAN = next(query.round for query in QUERIES if batch_of(query.query) is not None)
 
 
-def answered(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan = PLAN) -> bool:
-    reply = worker.work(work(asked, stage.signed(plan)))
+def answered(stage: Stage, worker: SiteWorker, step: RoundQuery, plan: Plan = PLAN) -> bool:
+    reply = worker.work(work(step, stage.signed(plan)))
     if isinstance(reply, Refusal):
         assert reply.reason in (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_BUDGET)
     return isinstance(reply, Contribution)
@@ -155,10 +153,10 @@ def test_batch_that_costs_more_than_its_pass_is_refused(stage: Stage, more: int,
 
 
 MASKED_PLAN = masked_plan(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4)
-ASKED = rehearse(MASKED_PLAN)
-BATCHES = [asked for asked in ASKED if batch_of(asked.query) is not None]
-BEFORE = [asked for asked in ASKED if asked.round < BATCHES[0].round]
-PRICE = BATCHES[0].priced.micro_rho
+ROUNDS = rehearse(MASKED_PLAN)
+BATCHES = [step for step in ROUNDS if batch_of(step.query) is not None]
+BEFORE = [step for step in ROUNDS if step.round < BATCHES[0].round]
+COST = BATCHES[0].priced.micro_rho
 
 
 @pytest.fixture
@@ -166,7 +164,7 @@ def peers(tmp_path: Path) -> Peers:
     stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
     write_records(stage.records, rows=80)
     peers = Peers(stage)
-    assert answers(peers, [(asked, 1) for asked in BEFORE]) == sum(asked.priced.micro_rho for asked in BEFORE)
+    assert answers(peers, [(step, 1) for step in BEFORE]) == sum(step.priced.micro_rho for step in BEFORE)
     return peers
 
 
@@ -174,38 +172,35 @@ def answers(peers: Peers, tried: list[tuple[RoundQuery, int]]) -> int:
     """What one life of the process is charged for these attempts, all of which it answers."""
     store = peers.stage.store()
     worker, before = peers.stage.worker(store), store.ledger.ledger.spent.micro_rho
-    for asked, number in tried:
-        reply = worker.work(assignment(asked, peers.attempt(asked, number), peers.stage.signed(MASKED_PLAN)))
-        assert isinstance(reply, MaskedAnswer), (asked.round, number)
+    for step, number in tried:
+        reply = worker.work(assignment(step, peers.attempt(step, number), peers.stage.signed(MASKED_PLAN)))
+        assert isinstance(reply, MaskedAnswer), (step.round, number)
     spent = store.ledger.ledger.spent.micro_rho - before
     store.close()
     return spent
 
 
-@pytest.mark.parametrize(
-    ("numbers", "paid"),
-    [
-        (((1,), (1,), (1,), (1,)), 1),
-        (((1, 2), (1,), (1, 2), (1,)), 2),
-        (((1,), (1, 2), (1, 2, 3), (1,)), 3),
-        (((3,), (1,), (1,), (1,)), 1),
-        (((3,), (1, 2, 3), (3,), (2, 3)), 3),
-        (((2,), (1, 3), (), (1, 2)), 2),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "paid"), [
+    (((1,), (1,), (1,), (1,)), 1),
+    (((1, 2), (1,), (1, 2), (1,)), 2),
+    (((1,), (1, 2), (1, 2, 3), (1,)), 3),
+    (((3,), (1,), (1,), (1,)), 1),
+    (((3,), (1, 2, 3), (3,), (2, 3)), 3),
+    (((2,), (1, 3), (), (1, 2)), 2),
+])  # fmt: skip
 def test_pass_costs_as_its_most_tried_batch(
     peers: Peers, numbers: tuple[tuple[int, ...], ...], paid: int
 ) -> None:
     """Found here: had number 3 alone paid for all up to 3, a record of a later batch would have been answered
     about three times for one charge."""
-    tried = [(asked, number) for asked, several in zip(BATCHES, numbers, strict=False) for number in several]
+    tried = [(step, number) for step, several in zip(BATCHES, numbers, strict=False) for number in several]
     cut = len(tried) // 2
-    assert answers(peers, tried[:cut]) + answers(peers, tried[cut:]) == paid * PRICE
+    assert answers(peers, tried[:cut]) + answers(peers, tried[cut:]) == paid * COST
 
 
 def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
     """Else a dearer batch could be tried as often later on, at no further charge."""
-    assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
+    assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == COST
     store = peers.stage.store()
     assert store.rounds.cost(MASKED_PLAN, changed_query(BATCHES[1], micro_rho=1)) == BATCHES[0].priced.cost
     store.close()
@@ -213,13 +208,13 @@ def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
 
 def test_cost_outdated_by_another_process_is_not_charged(peers: Peers) -> None:
     """Found here: both would have been the first attempt at their batch, which the pass had paid for."""
-    assert answers(peers, [(BATCHES[0], 1)]) == PRICE
+    assert answers(peers, [(BATCHES[0], 1)]) == COST
     store, real = peers.stage.store(), LedgerStore.attempt
 
-    def late(self: LedgerStore, asked: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+    def late(self: LedgerStore, step: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
         with mock.patch.object(LedgerStore, "attempt", real):
             assert answers(peers, [(BATCHES[1], 1)]) == 0
-        real(self, asked, cost, also)
+        real(self, step, cost, also)
 
     with mock.patch.object(LedgerStore, "attempt", late):
         attempt = peers.attempt(BATCHES[1], 2)
@@ -229,17 +224,3 @@ def test_cost_outdated_by_another_process_is_not_charged(peers: Peers) -> None:
     assert isinstance(reply, Refusal)
     assert list(store.attempts.answered(MASKED_PLAN.digest, BATCHES[1].round)) == [1]
     store.close()
-
-
-def test_no_record_is_answered_about_more_often_than_paid(peers: Peers) -> None:
-    draw = np.random.default_rng(1)
-    tried = [(asked, number) for asked in BATCHES for number in range(1, ATTEMPTS + 1) if draw.random() < 0.6]
-    by_pass: dict[int, Counter[int]] = {}
-    for asked, _ in tried:
-        batch = batch_of(asked.query)
-        assert batch is not None
-        by_pass.setdefault(batch.first_round, Counter())[batch.index] += 1
-    costs = {asked.round: asked.priced.micro_rho for asked in BATCHES}
-    assert answers(peers, tried) == sum(
-        max(counts.values()) * costs[first] for first, counts in by_pass.items()
-    )

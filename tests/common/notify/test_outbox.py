@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,11 +15,16 @@ from typing import Any
 
 import pytest
 
+from eigenveil.errors import Code, RequestError
 from eigenveil_common import log
+from eigenveil_common.config import keys, load
+from eigenveil_common.examples import example
 from eigenveil_common.notify import outbox
 from eigenveil_common.notify.config import Notify, Tls
 from eigenveil_common.notify.outbox import check_notify, notifications
+from eigenveil_server.config import Config
 from tests.common.notify.servers import Seen, authority, mail_handler, serving, web_handler
+from tests.support import Log, Patch
 
 STUDY = "1234567890ab" + 52 * "0"
 OFFICER = "officer@hospital.example"
@@ -26,7 +32,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch: Patch) -> Iterator[None]:
     """Tries follow each other at once, and the log says what it says in a daemon."""
     monkeypatch.setattr(outbox, "RETRY_DELAYS", (0.01, 0.01))
     before = log.logger.level
@@ -61,7 +67,7 @@ def hooked(port: int, root: Path, **more: Any) -> Notify:
     return Notify(webhook=f"https://127.0.0.1:{port}/in?key=hidden", authorities=root, **more)
 
 
-def told(notify: Notify, *lines: Line) -> Counter[str]:
+def outcomes(notify: Notify, *lines: Line) -> Counter[str]:
     counted: Counter[str] = Counter()
     with notifications(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
         for name, words in lines:
@@ -78,7 +84,7 @@ def test_an_officer_gets_one_mail_about_a_waiting_study(tmp_path: Path, tls: Tls
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context)
     with serving(mail_handler(seen, tls), seen):
-        assert told(mailing(tmp_path, seen.port, root, tls), WAITS) == {"sent": 1}
+        assert outcomes(mailing(tmp_path, seen.port, root, tls), WAITS) == {"sent": 1}
     (raw,) = seen.mails
     mail = message_from_bytes(raw, policy=policy.default)
     assert (mail["To"], mail["Auto-Submitted"]) == (OFFICER, "auto-generated")
@@ -91,9 +97,9 @@ def test_a_webhook_gets_the_same_as_json_with_the_header_that_only_the_owner_may
     root, context = authority(tmp_path, "127.0.0.1")
     seen, header = Seen(context=context), secret(tmp_path / "header", "Authorization: Bearer hush-hush\n")
     with serving(web_handler(seen), seen):
-        assert told(hooked(seen.port, root, webhook_header=header), WAITS) == {"sent": 1}
+        assert outcomes(hooked(seen.port, root, webhook_header=header), WAITS) == {"sent": 1}
         header.chmod(0o644)
-        assert told(hooked(seen.port, root, webhook_header=header), WAITS) == {"failed": 1}
+        assert outcomes(hooked(seen.port, root, webhook_header=header), WAITS) == {"failed": 1}
     ((path, headers, body),) = seen.posts
     assert (path, headers["Authorization"]) == ("/in?key=hidden", "Bearer hush-hush")
     message = json.loads(body)
@@ -125,7 +131,7 @@ def test_an_invalid_analyst_name_is_in_no_message(tmp_path: Path, analyst: str) 
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context)
     with serving(web_handler(seen), seen):
-        assert told(hooked(seen.port, root), WAITS) == {"sent": 1}
+        assert outcomes(hooked(seen.port, root), WAITS) == {"sent": 1}
         with notifications(hooked(seen.port, root), federation="north", site="anna", count=lambda one: None):
             log.event("study-waits", study=STUDY, analyst=analyst)
     assert len(seen.posts) == 1
@@ -138,13 +144,13 @@ def test_temporary_failures_are_retried_and_permanent_ones_are_not(tmp_path: Pat
         notify = mailing(tmp_path, seen.port, root, Tls.TLS)
         for replies, outcome in (([450], "sent"), ([450, 450, 450], "failed"), ([550], "failed")):
             seen.replies = list(replies)
-            assert told(notify, WAITS) == {outcome: 1}
+            assert outcomes(notify, WAITS) == {outcome: 1}
             assert not seen.replies
     web = Seen(context=context)
     with serving(web_handler(web), web):
         for replies, tries in (([503, 429], 3), ([404], 1), ([302], 1)):
             web.replies, web.posts = list(replies), []
-            told(hooked(web.port, root), WAITS)
+            outcomes(hooked(web.port, root), WAITS)
             assert len(web.posts) == tries, "and a redirect is not followed"
 
 
@@ -155,32 +161,30 @@ def test_no_message_is_sent_to_a_server_without_trusted_tls(tmp_path: Path) -> N
     for trusted, tls in ((stranger, Tls.STARTTLS), (root, Tls.STARTTLS), (stranger, Tls.TLS)):
         seen = Seen(context=context)
         with serving(mail_handler(seen, tls), seen):
-            assert told(mailing(tmp_path, seen.port, trusted, tls), WAITS) == {"failed": 1}
+            assert outcomes(mailing(tmp_path, seen.port, trusted, tls), WAITS) == {"failed": 1}
         assert not {"auth", "mail"} & set(seen.commands)
     bare, web = Seen(context=context), Seen(context=context)
     with serving(mail_handler(bare, Tls.NONE), bare):
         nameless = replace(mailing(tmp_path, bare.port, root, Tls.STARTTLS), mail_user="", mail_password=None)
-        assert told(nameless, WAITS) == {"failed": 1}
+        assert outcomes(nameless, WAITS) == {"failed": 1}
     assert not {"auth", "mail"} & set(bare.commands)
     with serving(web_handler(web), web):
-        assert told(hooked(web.port, root), WAITS) == {"failed": 1}
+        assert outcomes(hooked(web.port, root), WAITS) == {"failed": 1}
     assert not web.posts
 
 
-def test_no_secret_is_in_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_in_a_log_line(tmp_path: Path, caplog: Log) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context, replies=[550])
     with serving(mail_handler(seen, Tls.TLS), seen):
-        told(mailing(tmp_path, seen.port, root, Tls.TLS), WAITS)
-    told(hooked(1, root, webhook_header=secret(tmp_path / "header", "X-Key: hush-hush")), WAITS)
+        outcomes(mailing(tmp_path, seen.port, root, Tls.TLS), WAITS)
+    outcomes(hooked(1, root, webhook_header=secret(tmp_path / "header", "X-Key: hush-hush")), WAITS)
     assert "notice-failed" in caplog.text
     for word in ("hush-hush", "hidden", OFFICER, "said of the recipient"):
         assert word not in caplog.text
 
 
-def test_a_hanging_server_delays_no_caller_and_dropped_messages_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_server_delays_no_caller(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
     monkeypatch.setattr(outbox, "CLOSE_SECONDS", 0.1)
     root, context = authority(tmp_path, "127.0.0.1")
@@ -195,7 +199,7 @@ def test_a_hanging_server_delays_no_caller_and_dropped_messages_are_counted(
             assert counted["dropped"] in (6, 7), "one may be on its way"
 
 
-def test_a_deferred_address_delays_no_other_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deferred_address_delays_no_other_mail(tmp_path: Path, monkeypatch: Patch) -> None:
     """What was put off is tried once more when the daemon ends."""
     monkeypatch.setattr(outbox, "RETRY_DELAYS", (3600.0,))
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
@@ -207,9 +211,9 @@ def test_a_deferred_address_delays_no_other_mail(tmp_path: Path, monkeypatch: py
         with notifications(
             notify, federation="north", analysts=ada, count=lambda one: counted.update((one,))
         ):
-            for told in range(1, lines + 1):
+            for outcomes in range(1, lines + 1):
                 log.event("study-released", study=STUDY, analyst="ada")
-                until(lambda told=told: counted["sent"] == told)  # type: ignore[misc]
+                until(lambda outcomes=outcomes: counted["sent"] == outcomes)  # type: ignore[misc]
             assert counted["dropped"] in (lines - 3, lines - 2), "one may be on its way"
             seen.puts_off = ""
         until(lambda: counted.total() == 2 * lines)
@@ -225,3 +229,54 @@ def test_doctor_checks_the_servers_and_sends_no_message(tmp_path: Path) -> None:
     assert (mail.mails, web.posts, len(mail.logins)) == ([], [], 1)
     assert [check.level.value for notify in good for check in check_notify(notify)] == ["fail", "fail"]
     assert check_notify(Notify()) == []
+
+
+def written(folder: Path, notify: str) -> Config:
+    path = folder / "coordinator.toml"
+    path.write_text(f'federation = "north"\nstate = "."\n{notify}')
+    return load(path, Config)
+
+
+def test_a_table_is_read_with_its_files_relative_to_the_configuration(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        '[notify]\nmail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\nmail_user = "u"\n'
+        'mail_password = "secret"\nto = ["o@b.example"]\n[notify.analysts]\nada = "ada@b.example"\n',
+    ).notify
+    assert found.channels.secrets == [tmp_path / "secret"]
+    assert (found.channels.to, dict(found.analysts)) == (("o@b.example",), {"ada": "ada@b.example"})
+
+
+@pytest.mark.parametrize("table", [
+    'to = ["o@b.example"]',  # by which server?
+    'mail_host = "m"\nmail_from = "a@b.example"',  # encrypted or not?
+    'mail_host = "m"\nmail_tls = "tls"',  # from whom?
+    'mail_host = "m"\nmail_tls = "none"\nmail_from = "a@b.example"\nmail_user = "u"\nmail_password = "p"',
+    'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\nmail_user = "u"',
+    'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example\\nBcc: x@y.example"',
+    'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\nto = ["x@y.example, z@y.example"]',
+    'mail_host = "m\\n"',
+    'webhook = "http://h.example/"',
+    'webhook = "https://user:word@h.example/"',
+    'webhook = "https:///path"',
+    'webhook = "https://h.example/a b"',
+    'webhook = "https://h.example:x/"',
+    'webhook_header = "file"',
+    'unknown = "key"',
+    '[notify.analysts]\nada = "ada@b.example"',
+    'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\n[notify.analysts]\nada = 1',
+    'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\n[notify.analysts]\n"A!" = "a@b.c"',
+])  # fmt: skip
+def test_invalid_notification_settings_are_refused_without_their_secrets(tmp_path: Path, table: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        written(tmp_path, f"[notify]\n{table}\n")
+    assert refused.value.code is Code.BAD_CONFIG
+    assert "word@" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["site", "coordinator"])
+def test_an_example_explains_every_key_and_notifies_no_address(name: str) -> None:
+    text = example(name)
+    table = text[text.index("\n[notify]\n") :]
+    assert [key for key in keys(Notify) if f"# {key} = " not in table] == []
+    assert tomllib.loads(text)["notify"].keys() <= {"analysts"}

@@ -70,12 +70,12 @@ def running() -> Iterator[Cluster]:
     """A cluster that is gone afterwards, or when the tests are killed."""
     folder = Path(tempfile.mkdtemp(prefix="ev-pg-"))
     try:
-        yield from _serving(folder, _as_nobody_special(folder))
+        yield from _serving(folder, _unprivileged(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _as_nobody_special(folder: Path) -> list[str | Path]:
+def _unprivileged(folder: Path) -> list[str | Path]:
     """What to put before a command. A program of its own changes the user: done in a fork of a process
     with threads of gRPC, it would run their handlers."""
     line: list[str | Path] = ["setpriv", "--pdeathsig", "QUIT"]

@@ -1,15 +1,24 @@
-"""Requirements on a database, checked on SQLite and PostgreSQL."""
+"""Requirements on a database, checked on SQLite and PostgreSQL; dictionaries and statements [R22] [R23]."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.dictionary.formats import parse_dictionary, sign_dictionary
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.examples import example
 from eigenveil_common.storage.database import Connection, Expect
+from eigenveil_server.storage import directory
+from eigenveil_server.storage.database import Store, open_store
 from tests.common.storage.places import Place
+from tests.core.dictionary.test_admission import stated
 from tests.support import refused
 
 ON_FILE = """
@@ -62,25 +71,10 @@ def test_rows_are_read_by_name_and_by_position(place: Place) -> None:
         (row,) = change.execute('SELECT name, x AS "Size" FROM t')
         assert change.execute("SELECT 1 FROM t WHERE name = ?", ("b",)) == []
     assert (row["name"], row["Size"], row[0], row[1]) == ("a", 1.5, "a", 1.5)
-    assert dict(row) == {"name": "a", "Size": 1.5}
-    assert len(row) == 2
+    assert (dict(row), len(row)) == ({"name": "a", "Size": 1.5}, 2)
     with pytest.raises(KeyError):
         row["other"]
     assert "a" not in repr(row).replace("name", "")
-
-
-def test_question_marks_and_percents_in_text_are_no_parameters(place: Place) -> None:
-    rows = place.open(SCHEMA).rows("SELECT '?' AS mark, '50 %' AS part, 1 AS one WHERE 1 = ?", (True,))
-    assert dict(rows[0]) == {"mark": "?", "part": "50 %", "one": 1}
-
-
-def test_a_key_that_is_left_out_is_the_next(place: Place) -> None:
-    database = place.open(SCHEMA)
-    with database.transaction() as change:
-        change.execute(INSERT, (1, "a", None, None))
-        for _ in range(3):
-            change.execute("INSERT INTO log (name) VALUES (?)", ("a",))
-    assert [row["id"] for row in database.rows("SELECT id FROM log ORDER BY id")] == [1, 2, 3]
 
 
 def refuse() -> None:
@@ -101,18 +95,15 @@ def test_a_transaction_is_all_or_nothing(place: Place) -> None:
     assert len(place.open(SCHEMA).rows("SELECT * FROM t")) == 1
 
 
-@pytest.mark.parametrize(
-    ("statement", "parameters"),
-    [
-        ("INSERT INTO t (name) VALUES (NULL)", ()),
-        ("INSERT INTO log (name) VALUES ('nobody')", ()),
-        ("INSERT INTO nothing VALUES (1)", ()),
-        ("no statement", ()),
-        (INSERT, (2**63, "a", None, None)),
-        (INSERT, (1, "a", None, "text")),
-        (INSERT, (1, "a")),
-    ],
-)
+@pytest.mark.parametrize(("statement", "parameters"), [
+    ("INSERT INTO t (name) VALUES (NULL)", ()),
+    ("INSERT INTO log (name) VALUES ('nobody')", ()),
+    ("INSERT INTO nothing VALUES (1)", ()),
+    ("no statement", ()),
+    (INSERT, (2**63, "a", None, None)),
+    (INSERT, (1, "a", None, "text")),
+    (INSERT, (1, "a")),
+])  # fmt: skip
 def test_every_error_is_a_storage_error(place: Place, statement: str, parameters: tuple[Any, ...]) -> None:
     database = place.open(SCHEMA)
     with refused(Code.STORAGE), database.transaction() as change:
@@ -152,10 +143,53 @@ def test_transactions_of_two_connections_take_turns(place: Place) -> None:
     assert connections[0].rows("SELECT x FROM t")[0]["x"] == 100.0
 
 
-def test_a_new_database_and_an_old_one_are_told_apart(place: Place) -> None:
+def test_a_new_database_and_an_old_one_are_distinguished(place: Place) -> None:
     with refused(Code.STORAGE, "no tables", "restore"):
         place.open(SCHEMA, expect=Expect.EXISTING)
     place.open(SCHEMA, expect=Expect.NEW)
     with refused(Code.CONFLICT, "already"):
         place.open(SCHEMA, expect=Expect.NEW)
     assert place.open(SCHEMA, expect=Expect.EXISTING).rows("SELECT * FROM t") == []
+
+
+KEY = Ed25519PrivateKey.generate()
+FIRST = parse_dictionary(example("dictionary"))
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    with closing(open_store(place.where)) as opened:
+        yield opened
+
+
+def publish(store: Store, version: int) -> None:
+    dictionary = replace(FIRST, version=version)
+    signed = sign_dictionary(dictionary, "fed", KEY.sign)
+    with store.writer.transaction() as change:
+        directory.publish(change, dictionary, signed, at=1000 * version)
+
+
+def test_versions_of_a_dictionary_rise_and_stay(store: Store) -> None:
+    assert (directory.latest(store.reader), directory.latest_version(store.reader)) == (None, 0)
+    for version in (1, 3):
+        publish(store, version)
+    for version in (3, 2, 1):
+        with refused(Code.CONFLICT, "version 3 is published", f"says version {version}", "raise it to 4"):
+            publish(store, version)
+    stored = directory.history(store.reader)
+    assert [(one.version, one.at) for one in stored] == [(1, 1000), (3, 3000)]
+    assert [one.signed.read()[1].version for one in stored] == [1, 3]
+    assert directory.latest(store.reader) == stored[-1]
+    remaining = store.reader.rows("SELECT detail FROM audit WHERE kind = ?", ("dictionary-published",))
+    assert [row["detail"] for row in remaining] == ["version 1", "version 3"]
+
+
+def test_a_site_states_one_thing_at_a_time(store: Store) -> None:
+    first, second = stated(("age", "größe [cm]")), stated(manual=True)
+    for site, statement in (("anna", first), ("bert", second), ("anna", second), ("anna", first)):
+        with store.writer.transaction() as change:
+            directory.note_statement(change, site, statement)
+    assert directory.statements(store.reader) == {"anna": first, "bert": second}
+    with store.writer.transaction() as change:
+        directory.note_statement(change, "anna", None)
+    assert directory.statements(store.reader) == {"bert": second}

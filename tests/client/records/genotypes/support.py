@@ -37,15 +37,10 @@ def a_study(
 ) -> Study:
     columns = [Column(name=name, unit="alleles", lower=lower, upper=upper, fill=fill) for name in names]
     return Study(
-        name="genotypes",
-        columns=tuple(columns),
-        epsilon=1.0,
-        delta=1e-6,
-        components=1,
-        federation=Federation(sites=("north",)),
-        missing=Missing.DROP if fill is None else Missing.FILL,
+        name="genotypes", columns=tuple(columns), epsilon=1.0, delta=1e-6, components=1,
+        federation=Federation(sites=("north",)), missing=Missing.DROP if fill is None else Missing.FILL,
         grid_steps=steps,
-    )
+    )  # fmt: skip
 
 
 def counted(variants: int, allele: str = A1) -> list[str]:

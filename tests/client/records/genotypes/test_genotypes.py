@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +11,18 @@ import pyarrow as pa
 import pytest
 import zarr
 
-from eigenveil.errors import Code, RequestError
 from eigenveil.site.record_view import to_grid
+from eigenveil.study.toml import parse_study
 from eigenveil_client.records import grid_encoding, records
 from eigenveil_client.records.column_quality import PlausibleRange
+from eigenveil_client.records.genotype_files import list_variants
 from eigenveil_client.records.genotype_table import MISSING
-from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.records import Records
+from eigenveil_client.records.records import Records, load
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from tests.client.commands import eigenveil
 from tests.client.records.genotypes.support import (
     A2,
-    Counts,
     a_study,
     counted,
     genotypes,
@@ -32,8 +31,8 @@ from tests.client.records.genotypes.support import (
     vcf_zarr,
 )
 from tests.client.records.recoding.support import open_table
+from tests.support import Capture, Patch
 
-Writer = Callable[[Path, Counts], Path]
 PERSON_DECLINES, VARIANTS = 23, 11
 COUNTS = genotypes(PERSON_DECLINES, VARIANTS)
 NAMES = counted(VARIANTS)
@@ -48,8 +47,7 @@ def as_floats() -> np.ndarray:
 
 
 @pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few persons at a time."""
+def small_batches(monkeypatch: Patch) -> None:
     for name in ("BATCH_BYTES", "BATCH_CELLS"):
         monkeypatch.setattr(batches, name, 5 * VARIANTS)
 
@@ -59,7 +57,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     ("fill", "upper", "steps"),
     [(None, 2.0, 1), (1.0, 2.0, 1), (0.74, 2.0, 64), (0.5, 1.0, 4096), (None, 1.5, 4)],
 )
-def test_every_file_gives_the_integers_and_counts_that_its_numbers_give(
+def test_every_file_gives_the_same_grid_and_counts(
     tmp_path: Path, fill: float | None, upper: float, steps: int
 ) -> None:
     study = a_study(NAMES, fill=fill, upper=upper, steps=steps)
@@ -79,16 +77,6 @@ def test_every_file_gives_the_integers_and_counts_that_its_numbers_give(
         assert (found.persons, found.quality) == (PERSON_DECLINES, by_floats.quality), path
 
 
-def test_integers_of_one_byte_are_placed_as_floats_whatever_they_are(tmp_path: Path) -> None:
-    counts = np.random.default_rng(1).integers(-128, 128, (300, 3)).astype(np.int8)
-    study = a_study(counted(3), lower=-100, upper=90.5, steps=512, fill=3.7)
-    found, due = (
-        read(table(tmp_path / f"{kind}.parquet", counts, kind), study) for kind in (pa.int8(), pa.int16())
-    )
-    assert found.rows.tolist() == due.rows.tolist()
-    assert found.quality == due.quality
-
-
 def test_a_study_may_count_either_allele_and_a_dosage_is_two_less_the_other(tmp_path: Path) -> None:
     study = a_study(counted(VARIANTS, A2), fill=1.0)
     for path in (plink(tmp_path / "a.bed", COUNTS, swapped=(1,)), vcf_zarr(tmp_path / "a.zarr", COUNTS)):
@@ -101,22 +89,6 @@ def test_columns_come_in_the_study_s_order_and_others_are_left_alone(tmp_path: P
     for path in (plink(tmp_path / "a.bed", COUNTS), vcf_zarr(tmp_path / "a.zarr", COUNTS)):
         known = COUNTS[:, chosen].clip(0) - 1
         assert read(path, study).rows.tolist() == known.tolist()
-
-
-def test_an_allele_that_a_variant_does_not_have_is_no_column(tmp_path: Path) -> None:
-    study = a_study(["rs1_T"])
-    for path in (plink(tmp_path / "a.bed", COUNTS), vcf_zarr(tmp_path / "a.zarr", COUNTS)):
-        with pytest.raises(BadRecords, match="column 'rs1_T' is not in"):
-            read(path, study)
-
-
-def test_of_one_name_for_two_variants_nobody_knows_which_is_meant(tmp_path: Path) -> None:
-    path = plink(tmp_path / "a.bed", COUNTS)
-    bim = path.with_suffix(".bim")
-    bim.write_text(bim.read_text().replace("rs1\t", "rs0\t"))
-    with pytest.raises(BadRecords, match="2 columns 'rs0_A'"):
-        read(path, a_study(NAMES[:1]))
-    assert len(read(path, a_study(NAMES[4:5], fill=1.0)).rows) == PERSON_DECLINES
 
 
 def test_the_allele_counted_is_one_of_any_number(tmp_path: Path) -> None:
@@ -132,9 +104,7 @@ def test_the_allele_counted_is_one_of_any_number(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("wide", [0, VARIANTS + 1])
-def test_a_person_s_first_row_stands_for_the_person_in_a_genotype_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: int
-) -> None:
+def test_the_first_row_is_the_person_in_genotypes(tmp_path: Path, monkeypatch: Patch, wide: int) -> None:
     monkeypatch.setattr(grid_encoding, "WIDE", wide)
     fid = [f"f{number // 2}" for number in range(PERSON_DECLINES)]
     path, study = plink(tmp_path / "a.bed", COUNTS, fid=fid), a_study(NAMES, fill=1.0)
@@ -145,28 +115,7 @@ def test_a_person_s_first_row_stands_for_the_person_in_a_genotype_file_too(
     assert families.persons == families.quality[0].persons == -(-PERSON_DECLINES // 2)
 
 
-def test_a_rule_of_the_site_holds_for_genotypes(tmp_path: Path) -> None:
-    rule = ColumnRule(name=NAMES[0], factor=0.5)
-    for path in (plink(tmp_path / "a.bed", COUNTS), table(tmp_path / "a.parquet", COUNTS, pa.int8())):
-        found = read(path, a_study(NAMES[:2], fill=0.0, steps=2), rules=(rule,))
-        assert found.rows[:, 0].tolist() == (COUNTS[:, 0].clip(0) - 2).tolist()
-
-
-@pytest.mark.parametrize(("write", "ending"), [(plink, ".bed"), (vcf_zarr, ".zarr")])
-def test_one_genotype_more_is_another_digest(tmp_path: Path, write: Writer, ending: str) -> None:
-    changed = COUNTS.copy()
-    changed[3, 4] = 2 if changed[3, 4] != 2 else 0
-    files = [
-        write(tmp_path / f"{number}{ending}", counts)
-        for number, counts in enumerate((COUNTS, COUNTS, changed))
-    ]
-    first, again, other = (open_table(path).digest() for path in files)
-    assert first == again != other
-
-
-def test_the_lists_beside_a_bed_are_part_of_its_digest_and_guarded_as_it_is(
-    tmp_path: Path,
-) -> None:
+def test_lists_beside_a_bed_are_in_its_digest(tmp_path: Path) -> None:
     path = plink(tmp_path / "a.bed", COUNTS)
     before, files = open_table(path).digest(), RecordsConfig(source=path).files
     assert set(files) == {path, path.with_suffix(".bim"), path.with_suffix(".fam")}
@@ -194,7 +143,7 @@ def test_the_lists_beside_a_bed_are_part_of_its_digest_and_guarded_as_it_is(
         (".bim", None, "cannot be read"),
     ],
 )  # fmt: skip
-def test_files_that_do_not_fit_each_other_are_refused(
+def test_inconsistent_genotype_files_are_refused(
     tmp_path: Path, ending: str, spoil: object, words: str
 ) -> None:
     path = plink(tmp_path / "a.bed", COUNTS)
@@ -208,9 +157,7 @@ def test_files_that_do_not_fit_each_other_are_refused(
 
 
 @pytest.mark.parametrize("name", ["call_genotype", "sample_id", "variant_id", "variant_allele"])
-def test_a_group_that_lacks_an_array_or_has_one_of_another_shape_is_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_group_without_an_array_or_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
     for spoil in (zarr.Group.__delitem__, _shorten):
         path = vcf_zarr(tmp_path / "a.zarr", COUNTS)
         spoil(zarr.open_group(str(path), mode="a", zarr_format=2), name)
@@ -224,7 +171,7 @@ def _shorten(group: zarr.Group, name: str) -> None:
     stored.resize((stored.shape[0] - 1, *stored.shape[1:]))
 
 
-def test_a_broken_chunk_is_said_without_what_is_in_it(tmp_path: Path) -> None:
+def test_a_broken_chunk_is_reported_without_its_content(tmp_path: Path) -> None:
     path = vcf_zarr(tmp_path / "a.zarr", COUNTS)
     for chunk in (path / "call_genotype").glob("[0-9]*"):
         chunk.write_bytes(b"genotypes of somebody")
@@ -247,12 +194,38 @@ def test_a_chunk_that_is_not_there_is_never_taken_for_genotypes(tmp_path: Path, 
     assert sum(one.missing for one in lacking.quality) > sum(one.missing for one in whole.quality)
 
 
-@pytest.mark.parametrize("library", ["bed_reader", "zarr"])
-def test_without_the_library_a_command_says_which_extra_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    bed, group = plink(tmp_path / "a.bed", COUNTS), vcf_zarr(tmp_path / "a.zarr", COUNTS)
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(RequestError, match=r"eigenveil\[genotypes\]") as result:
-        open_table(bed if library == "bed_reader" else group)
-    assert result.value.code is Code.BAD_CONFIG
+def test_a_study_of_a_list_reads_its_genotypes(tmp_path: Path, capfd: Capture) -> None:
+    bed, out = plink(tmp_path / "a.bed", COUNTS), tmp_path / "study.toml"
+    words = ("study", "new", "--from-genotypes", bed.with_suffix(".bim"), "--sites", "north", "--out", out)
+    assert eigenveil([*map(str, words), "--json"]) == 0
+    result = json.loads(capfd.readouterr().out)
+    study = parse_study(out.read_text())
+    assert result["columns"] == [column.name for column in study.columns]
+    assert load(bed, study).tolist() == (COUNTS.clip(0) - 1 + (COUNTS < 0)).tolist()
+    assert load(vcf_zarr(tmp_path / "a.zarr", COUNTS), study).tolist() == load(bed, study).tolist()
+
+
+def test_a_group_and_a_list_of_the_same_variants_give_the_same_columns(tmp_path: Path) -> None:
+    bim = plink(tmp_path / "a.bed", COUNTS).with_suffix(".bim")
+    assert list_variants(bim) == list_variants(vcf_zarr(tmp_path / "a.zarr", COUNTS))
+
+
+def test_a_variant_that_reads_alike_on_both_strands_is_left_out(tmp_path: Path) -> None:
+    bim = tmp_path / "a.bim"
+    pairs = ("A T", "g c", "A G", "0 C", "T C", "AT A")
+    bim.write_text("".join(f"1 rs{number} 0 {number} {pair}\n" for number, pair in enumerate(pairs)))
+    found = list_variants(bim)
+    assert (found.columns, found.left_out) == (("rs2_A", "rs4_T", "rs5_AT"), 3)
+
+
+@pytest.mark.parametrize(("ending", "text", "words"), [
+    (".bim", "1 rs1 0 1 A G\n1 rs1 0 2 A C\n", "repeats 1 names of variants"),
+    (".bim", "1 rs1 0 1 A G\n1 rs1 0 2 A G\n", "rs1"),
+    (".bim", "1 rs1 0 1 A\n", "line 1"),
+    (".fam", "", "variants are read from"),
+])  # fmt: skip
+def test_a_list_that_names_no_columns_is_refused(tmp_path: Path, ending: str, text: str, words: str) -> None:
+    path = tmp_path / f"a{ending}"
+    path.write_text(text)
+    with pytest.raises(BadRecords, match=words):
+        list_variants(path)

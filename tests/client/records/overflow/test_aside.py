@@ -49,7 +49,7 @@ def records(folder: Path, rules: list[ColumnRule], room: int, batch: int) -> lis
     room=st.integers(1, 12),
     batch=st.sampled_from([1, 500, 10**6]),
 )
-def test_persons_set_aside_are_those_that_memory_would_have_held(
+def test_spilled_persons_equal_those_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
     rules: list[ColumnRule],
     rows: list[tuple[str, ...]],
@@ -64,13 +64,6 @@ def test_persons_set_aside_are_those_that_memory_would_have_held(
         assert records(folder, rules, room, batch) == records(folder, rules, 10**6, batch)
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=50))
-def test_a_part_follows_from_the_name_alone_and_the_level_deals_anew(names: list[str]) -> None:
-    combined = partition_of(pa.array(names, pa.string()), 0)
-    assert combined.tolist() == [int(partition_of(pa.array([name], pa.string()), 0)[0]) for name in names]
-    assert all(0 <= part < PARTITIONS for part in combined)
-
-
 def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_level() -> None:
     names = pa.array([f"patient-{number:08}" for number in range(100_000)], pa.string())
     first = partition_of(names, 0)
@@ -81,7 +74,7 @@ def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_leve
     assert len(set(partition_of(inside, 1).tolist())) > len(inside) / 2
 
 
-def test_nothing_of_those_set_aside_is_left_behind(tmp_path: Path) -> None:
+def test_spilled_rows_leave_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "grids"
     remaining = Scratch(folder=folder)
     one = persons.SpilledRows(remaining, 1, 0)

@@ -19,7 +19,6 @@ Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns
 
 
 def open_table(path: Path) -> Source:
-    """The source at `path`, with default settings."""
     return open_source(RecordsConfig(source=path))
 
 

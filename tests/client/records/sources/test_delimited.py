@@ -1,4 +1,4 @@
-"""Which lines of a text are records, for the reader that reads them, however it is written."""
+"""Delimited texts in their encodings, and folders of Parquet files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.sources import delimited
-from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers, opened
+from eigenveil_client.records.sources import columnar
+from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect
+from tests.client.records.recoding.support import open_table
+from tests.support import Patch
 
 
 def table(path: Path, dialect: Dialect = COMMAS) -> CsvTable:
@@ -60,16 +63,8 @@ def test_a_text_is_read_in_its_encoding_packed_or_not(tmp_path: Path, encoding: 
     assert (result, found.location(0), found.location(0, whole=False)) == ([1], "line 2", "line 4")
 
 
-def test_bytes_that_are_none_in_the_encoding_cost_their_own_cell(tmp_path: Path) -> None:
-    path = tmp_path / "r.csv"
-    path.write_bytes(b"a,b\n1,\x81\n2,\xe4\n")
-    assert rows(table(path, Dialect(encoding="cp1252"))) == [{"a": "1", "b": "\ufffd"}, {"a": "2", "b": "ä"}]
-
-
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:60] + b"\0" + data[61:]])
-def test_a_packed_file_that_is_cut_off_or_damaged_is_refused_as_a_whole(
-    tmp_path: Path, damage: object
-) -> None:
+def test_a_damaged_packed_file_is_refused_as_a_whole(tmp_path: Path, damage: object) -> None:
     path = tmp_path / "r.csv.gz"
     whole = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(5000)))
     path.write_bytes(damage(whole))  # type: ignore[operator]
@@ -78,9 +73,7 @@ def test_a_packed_file_that_is_cut_off_or_damaged_is_refused_as_a_whole(
 
 
 @given(st.text(max_size=60), st.integers(1, 9), st.integers(1, 9))
-def test_recoded_bytes_are_the_same_whatever_pieces_they_are_read_in(
-    text: str, chunk: int, size: int
-) -> None:
+def test_recoded_bytes_do_not_depend_on_their_pieces(text: str, chunk: int, size: int) -> None:
     data = text.encode("utf-16")
     decoder = codecs.getincrementaldecoder("utf-16")()
     pieces = [
@@ -92,12 +85,45 @@ def test_recoded_bytes_are_the_same_whatever_pieces_they_are_read_in(
     assert found == text.encode(errors="replace")
 
 
-def test_a_long_text_is_recoded_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delimited, "CHUNK", 7)
-    (tmp_path / "r.txt").write_text("äöü,1\r\n" * 50, encoding="utf-16", newline="")
-    with opened(tmp_path / "r.txt", "utf-16") as file:
-        assert file.read().decode() == "äöü,1\r\n" * 50
-    with (tmp_path / "r.txt").open("ab") as more:
-        more.write(b"\0")
-    with opened(tmp_path / "r.txt", "utf-16") as file:
-        assert file.read().decode().endswith("\n\ufffd")
+def write(path: Path, **columns: list[object]) -> None:
+    parquet.write_table(pa.table(columns), path)
+
+
+def test_the_files_of_a_folder_follow_each_other_by_name(tmp_path: Path) -> None:
+    for name, start in (("b.parquet", 3), ("a.parquet", 0), ("c.PQ", 6)):
+        write(tmp_path / name, x=list(range(start, start + 3)), y=["t"] * 3)
+    for about in ("_SUCCESS", "_metadata.parquet", ".a.parquet.crc", "notes.txt"):
+        (tmp_path / about).write_text("no records")
+    table = open_table(tmp_path)
+    assert pa.Table.from_batches(table.batches(["x"], None))["x"].to_pylist() == list(range(9))
+    before = table.digest()
+    write(tmp_path / "c.PQ", x=[6, 7, 9], y=["t"] * 3)
+    assert open_table(tmp_path).digest() != before
+
+
+@pytest.mark.parametrize("other", [{"x": ["1"]}, {"z": [1]}, {"x": [1], "y": [1]}])
+def test_a_file_with_other_columns_is_refused_by_name(tmp_path: Path, other: dict[str, list[object]]) -> None:
+    write(tmp_path / "a.parquet", x=[1])
+    write(tmp_path / "b.parquet", **other)
+    with pytest.raises(BadRecords, match=r"b\.parquet and .* have different columns"):
+        open_table(tmp_path)
+
+
+def test_a_folder_without_records_and_a_file_that_is_cut_off_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRecords, match=r"holds no \.parquet file"):
+        open_table(tmp_path)
+    for name in ("a.parquet", "a.arrow"):
+        (tmp_path / name).write_bytes(b"PAR1 and no more")
+        with pytest.raises(BadRecords, match=f"{name} cannot be read"):
+            open_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_misstated_row_count_is_refused(tmp_path: Path, monkeypatch: Patch, rows: int) -> None:
+    """A damaged page can hold fewer values than its row group counts."""
+    write(tmp_path / "a.parquet", x=[1, 2, 3])
+    table = open_table(tmp_path)
+    given = pa.table({"x": list(range(rows))}).to_batches()
+    monkeypatch.setattr(columnar, "_batches", lambda *_: iter(given))
+    with pytest.raises(BadRecords, match=r"a\.parquet"):
+        list(table.batches(["x"], None))

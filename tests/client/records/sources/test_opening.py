@@ -6,6 +6,7 @@ import gzip
 import sqlite3
 import sys
 from contextlib import closing
+from datetime import date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +18,10 @@ import xlsxwriter
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.records import read
 from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig
-from tests.client.records.recoding.support import open_table
+from eigenveil_client.records.tables.batches import text_of
+from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig, Source
 from tests.client.site.support import a_study
+from tests.support import Patch
 
 # Person, and what it has; in the order of persons, which a SELECT gives.
 ROWS = [(number, number % 9 + 0.25, None if number == 5 else number / 8, -3.5) for number in range(1, 40)]
@@ -61,16 +63,6 @@ def write(folder: Path) -> dict[str, RecordsConfig]:
     return plain | {"local.txt.gz": local, "r.db": RecordsConfig(source=folder / "r.db", table="r")}
 
 
-def test_every_kind_of_file_holds_the_same_records(tmp_path: Path) -> None:
-    columns_of = {}
-    for name, message in write(tmp_path).items():
-        found = read(message, a_study(person_column="person"))
-        columns_of[name] = (sorted(found.rows.tolist()), found.persons)
-        assert open_source(message).schema().names == list(NAMES)
-    assert all(found == columns_of["r.csv"] for found in columns_of.values()), columns_of
-    assert len(columns_of["r.csv"][0]) == len(ROWS) - 1
-
-
 def test_a_select_over_every_kind_of_file_gives_the_same_grid_and_the_same_digest(tmp_path: Path) -> None:
     grids, digests = set(), set()
     for name, message in write(tmp_path).items():
@@ -82,16 +74,13 @@ def test_a_select_over_every_kind_of_file_gives_the_same_grid_and_the_same_diges
     assert len(grids) == len(digests) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "library"),
-    [
-        ("r.xlsx", {}, "python_calamine"),
-        ("r.csv", {"sql": "SELECT 1"}, "duckdb"),
-        ("", {"database": "service=omop", "sql": "SELECT 1"}, "adbc_driver_manager"),
-    ],
-)
-def test_a_driver_that_is_not_installed_is_named_with_what_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: dict[str, str], library: str
+@pytest.mark.parametrize(("name", "message", "library"), [
+    ("r.xlsx", {}, "python_calamine"),
+    ("r.csv", {"sql": "SELECT 1"}, "duckdb"),
+    ("", {"database": "service=omop", "sql": "SELECT 1"}, "adbc_driver_manager"),
+])  # fmt: skip
+def test_a_missing_driver_names_its_extra(
+    tmp_path: Path, monkeypatch: Patch, name: str, message: dict[str, str], library: str
 ) -> None:
     write(tmp_path)
     config = RecordsConfig(source=tmp_path / name if name else None, **message)  # type: ignore[arg-type]
@@ -102,6 +91,53 @@ def test_a_driver_that_is_not_installed_is_named_with_what_installs_it(
     assert len(read(RecordsConfig(source=tmp_path / "r.parquet"), a_study()).rows) == len(ROWS) - 1
 
 
-def test_a_file_of_no_known_kind_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(BadRecords, match=r"\.csv.*\.parquet.*\.xlsx.*not '\.sav'"):
-        open_table(tmp_path / "r.sav")
+def workbook(folder: Path, **sheets: dict[int, list[object]]) -> Path:
+    path = folder / "r.xlsx"
+    with xlsxwriter.Workbook(path, {"default_date_format": "yyyy-mm-dd"}) as book:
+        for name, rows in sheets.items():
+            sheet = book.add_worksheet(name)
+            for number, row in rows.items():
+                sheet.write_row(number - 1, 1, row)
+    return path
+
+
+def cells(table: Source, header: str) -> list[object]:
+    return [cell for batch in table.batches([header], None) for cell in batch.column(0).to_pylist()]
+
+
+def test_rows_that_hold_nothing_are_no_records_and_places_are_the_sheets(tmp_path: Path) -> None:
+    rows: dict[int, list[object]] = {
+        3: ["id", "x [mg]"], 4: [1, 2.5], 7: [2, "n.d."], 9: ["", date(2020, 1, 31)],
+    }  # fmt: skip
+    table = open_source(RecordsConfig(source=workbook(tmp_path, Werte=rows)))
+    assert (table.headers, cells(table, "x [mg]")) == (("id", "x [mg]"), ["2.5", "n.d.", "2020-01-31"])
+    assert cells(table, "id") == ["1", "2", ""]
+    assert [table.location(row) for row in range(3)] == ["row 4", "row 7", "row 9"]
+
+
+def test_a_sheet_is_named_where_there_are_several(tmp_path: Path) -> None:
+    path = workbook(tmp_path, A={1: ["x"], 2: [1]}, B={1: ["x"], 2: [2]}, C={})
+    assert cells(open_source(RecordsConfig(source=path, sheet="B")), "x") == ["2"]
+    for sheet, message in (
+        ("", "3 sheets. Name one in `sheet`: A, B, C"),
+        ("D", "no sheet 'D'"),
+        ("C", "is empty"),
+    ):
+        with pytest.raises(BadRecords, match=message):
+            open_source(RecordsConfig(source=path, sheet=sheet))
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(BadRecords, match="cannot be read as a workbook"):
+        open_source(RecordsConfig(source=path, sheet="A"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5.0, "5"), (-0.1, "-0.1"), (1e-300, "1e-300"), (float("nan"), "nan"), (True, "True"), (7, "7"),
+        (datetime(2020, 1, 2, 3, 4), "2020-01-02 03:04:00"), (datetime(2020, 1, 2), "2020-01-02"),  # noqa: DTZ001
+    ],
+)  # fmt: skip
+def test_a_cell_is_the_text_that_reads_as_the_same_value(value: object, text: str) -> None:
+    assert text_of(value) == text.encode()
+    if isinstance(value, float) and value == value:
+        assert float(text) == value

@@ -1,16 +1,19 @@
-"""A site's SELECT over files: it reads them and nothing else, and one bad record costs its own."""
+"""A site's SELECT over files: it reads them and nothing else, once, in the order of the rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eigenveil_client.records.sources.files_query import FilesQuery
-from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from eigenveil_client.records.sources.view import RowsDigest, View, open_source
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, LeaveOut, RecordsConfig
 
 SECRET = "8.7654321"
 
@@ -31,41 +34,23 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT id, x FROM records",
-        "SELECT id, x FROM records -- all of them",
-        "WITH one AS (FROM records) SELECT * FROM one;",
-        "SELECT a.id, b.x FROM records a JOIN records b USING (id) ORDER BY x DESC",
-    ],
-)
-def test_the_rows_come_in_the_order_of_what_they_hold(path: Path, sql: str) -> None:
-    assert rows(path, sql) == [("1", "2"), ("2", "5"), ("3", "1")]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT * FROM '{other}'",
-        "SELECT * FROM read_csv('{other}')",
-        "SELECT * FROM read_text('{other}')",
-        "SELECT * FROM glob('{folder}/*')",
-        "SELECT x FROM records UNION ALL SELECT content FROM read_text('{other}')",
-        "COPY records TO '{folder}/out.csv'",
-        "ATTACH '{folder}/out.db'",
-        "INSTALL httpfs",
-        "SET enable_external_access = true",
-        "SELECT 1; SELECT 2",
-        "SELECT 1; COPY records TO '{folder}/out.csv'",
-        "DELETE FROM records",
-        "SELECT * FROM pytest",
-        " ",
-    ],
-)
-def test_nothing_but_the_records_can_be_read_and_nothing_written(
-    path: Path, tmp_path: Path, sql: str
-) -> None:
+@pytest.mark.parametrize("sql", [
+    "SELECT * FROM '{other}'",
+    "SELECT * FROM read_csv('{other}')",
+    "SELECT * FROM read_text('{other}')",
+    "SELECT * FROM glob('{folder}/*')",
+    "SELECT x FROM records UNION ALL SELECT content FROM read_text('{other}')",
+    "COPY records TO '{folder}/out.csv'",
+    "ATTACH '{folder}/out.db'",
+    "INSTALL httpfs",
+    "SET enable_external_access = true",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; COPY records TO '{folder}/out.csv'",
+    "DELETE FROM records",
+    "SELECT * FROM pytest",
+    " ",
+])  # fmt: skip
+def test_a_select_reads_the_records_only_and_writes_nothing(path: Path, tmp_path: Path, sql: str) -> None:
     other = tmp_path / "other.csv"
     other.write_text(f"x\n{SECRET}\n")
     before = sorted(tmp_path.iterdir())
@@ -75,21 +60,16 @@ def test_nothing_but_the_records_can_be_read_and_nothing_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("sql", "message"),
-    [
-        ("SELECT nope FROM records", 'Referenced column "nope" not found'),
-        ("SELEC 1", "syntax error"),
-        ("COPY records TO 'x'", "must be one SELECT"),
-        ("SELECT 1; SELECT 2", "must be one SELECT"),
-        ("SELECT x::DATE FROM records", "TRY_CAST to make it a missing value"),
-        ("SELECT * FROM read_csv('/etc/hostname')", "may read the table `records` only"),
-        ("SELECT error(x) FROM records", "cannot run the SELECT over these records"),
-    ],
-)
-def test_a_statement_that_fails_says_why_and_never_quotes_a_cell(
-    tmp_path: Path, sql: str, message: str
-) -> None:
+@pytest.mark.parametrize(("sql", "message"), [
+    ("SELECT nope FROM records", 'Referenced column "nope" not found'),
+    ("SELEC 1", "syntax error"),
+    ("COPY records TO 'x'", "must be one SELECT"),
+    ("SELECT 1; SELECT 2", "must be one SELECT"),
+    ("SELECT x::DATE FROM records", "TRY_CAST to make it a missing value"),
+    ("SELECT * FROM read_csv('/etc/hostname')", "may read the table `records` only"),
+    ("SELECT error(x) FROM records", "cannot run the SELECT over these records"),
+])  # fmt: skip
+def test_a_failing_statement_quotes_no_cell(tmp_path: Path, sql: str, message: str) -> None:
     path = tmp_path / "r.csv"
     path.write_text(f"x\n{SECRET}\n")
     with pytest.raises(BadRecords) as caught:
@@ -115,11 +95,6 @@ def test_one_bad_line_costs_its_own_row_and_no_other(tmp_path: Path, line: bytes
     assert len(remaining) - len(without) in (0, 1)
 
 
-def test_bytes_that_are_no_text_are_told_from_text_before_a_select_sees_them(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_bytes(b"id,x\n1,\xff\n2,\xc3\xa4\n")
-    assert rows(tmp_path / "r.csv", "SELECT id, upper(x) FROM records") == [("1", "\ufffd"), ("2", "Ä")]
-
-
 def test_a_bad_file_beneath_is_refused_in_the_words_of_that_file(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text(f'id,x\n1,"2\n3,{SECRET}\n')
@@ -130,10 +105,85 @@ def test_a_bad_file_beneath_is_refused_in_the_words_of_that_file(tmp_path: Path)
     assert rows(path, "SELECT * FROM records") == [("1",)]
 
 
-def test_columns_are_known_before_a_record_is_looked_at(tmp_path: Path) -> None:
-    path = tmp_path / "r.csv"
-    path.write_text("id,x\n1,text\n")
-    source = open_source(RecordsConfig(source=path))
-    schema = FilesQuery(source=source, sql="SELECT id::INT AS id, x::INT + 1.5 AS y FROM records").schema()
-    assert schema.names == ["id", "y"]
-    assert pa.types.is_integer(schema.field("id").type)
+SCHEMA = pa.schema([("person", pa.int64()), ("x", pa.string())])
+CELLS = st.lists(st.tuples(st.integers(0, 9), st.none() | st.sampled_from(["", "a", "ab", "b"])), max_size=8)
+
+
+def batch(rows: list[tuple[int, str | None]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"person": p, "x": x} for p, x in rows], SCHEMA)
+
+
+@dataclass
+class ScriptedQuery:
+    """A SELECT whose results are these, one after the other, as often as it is run."""
+
+    batches: list[pa.RecordBatch]
+    promised: pa.Schema = field(default_factory=lambda: SCHEMA)
+    left_out: int = 0
+    runs: int = 0
+
+    def schema(self) -> pa.Schema:
+        return self.promised
+
+    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+        self.runs += 1
+        yield from self.batches
+        if self.left_out:
+            leave_out(self.left_out)
+
+
+def test_a_select_runs_once_however_often_it_is_read_and_not_for_its_columns() -> None:
+    query = ScriptedQuery([batch([(1, "a"), (2, None)]), batch([(3, "b")])])
+    view = View(query, COMMAS)
+    assert (view.headers, view.schema(), query.runs) == (("person", "x"), SCHEMA, 0)
+    for _ in range(2):
+        assert pa.Table.from_batches(view.batches(["x"], None)).to_pydict() == {"x": ["a", None, "b"]}
+        assert view.digest() == View(query, COMMAS).digest()
+    assert query.runs == 1 + 2
+
+
+@given(CELLS, CELLS, st.integers(0, 8))
+def test_the_digest_ignores_batches(
+    rows: list[tuple[int, str | None]], others: list[tuple[int, str | None]], cut: int
+) -> None:
+    def value(*batches: pa.RecordBatch) -> bytes:
+        digest = RowsDigest(SCHEMA)
+        for one in batches:
+            digest.take(one)
+        return digest.value()
+
+    behind = batch(others + rows).slice(len(others))
+    assert value(batch(rows)) == value(batch(rows[:cut]), batch(rows[cut:])) == value(behind)
+    assert (value(batch(rows)) == value(batch(others))) == (rows == others)
+
+
+def test_one_row_per_person_is_enforced() -> None:
+    rows = [batch([(1, "a"), (2, "a")]), batch([(3, "a"), (1, "b")])]
+    assert len(View(ScriptedQuery(rows), COMMAS).digest()) == 32
+    with pytest.raises(BadRecords, match="two rows with one 'person'") as caught:
+        View(ScriptedQuery(rows), COMMAS, one_row_per="person").digest()
+    assert caught.value.about == "person"
+    with pytest.raises(BadRecords, match="column 'patient' is not in"):
+        View(ScriptedQuery(rows), COMMAS, one_row_per="patient").digest()
+
+
+def test_skipped_lines_are_reported_each_time_or_refused() -> None:
+    result: list[int] = []
+    view = View(ScriptedQuery([batch([(1, "a")])], left_out=3), COMMAS)
+    for _ in range(2):
+        assert len(list(view.batches(["x"], result.append))) == 1
+    assert result == [3, 3]
+    with pytest.raises(BadRecords, match="3 lines have not as many cells"):
+        list(view.batches(["x"], None))
+
+
+def test_columns_that_change_while_a_select_runs_and_names_that_are_there_twice_are_refused() -> None:
+    changed = ScriptedQuery(
+        [batch([(1, "a")])], promised=pa.schema([("person", pa.int64()), ("x", pa.int64())])
+    )
+    with pytest.raises(BadRecords, match="columns of the SELECT changed while it ran") as caught:
+        View(changed, COMMAS).digest()
+    assert caught.value.about == "schema"
+    twice = ScriptedQuery([], promised=pa.schema([("x", pa.int64()), ("x", pa.int64())]))
+    with pytest.raises(BadRecords, match="two columns 'x'"):
+        View(twice, COMMAS).schema()

@@ -35,25 +35,22 @@ def test_a_text_is_a_table_that_names_its_source_alone(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", "either source or database"),
-        ('source = "r.csv"\ndatabase = "service=omop"', "either source or database"),
-        ('source = "r.csv"\nsql = "SELECT 1"\nsql_file = "q.sql"', "either sql or sql_file"),
-        ('database = "service=omop"', "need sql or sql_file"),
-        ('database = "service=omop"\nsql = "SELECT 1"\ndecimal = ","', "Remove them for a database"),
-        ('database = "omop"\nsql = "SELECT 1"', "database is like"),
-        ('source = "r.csv"\ntable = "t"', "table is for SQLite files"),
-        ('source = "r.db"', "either table or sql"),
-        ('source = "r.db"\ntable = "t"\nsql = "SELECT 1"', "either table or sql"),
-        ('source = "r.csv"\none_row_per = "person"', "one_row_per needs a SELECT"),
-        ('source = "r.csv"\ntimeout_seconds = 0', "timeout_seconds must be"),
-        ('source = "r.csv"\nseparator = ";;"', "separator must be"),
-        ('source = "r.csv"\nseperator = ";"', r"\[records\]: unknown key seperator"),
-        ("source = 3", "source = 3 must be"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "message"), [
+    ("", "either source or database"),
+    ('source = "r.csv"\ndatabase = "service=omop"', "either source or database"),
+    ('source = "r.csv"\nsql = "SELECT 1"\nsql_file = "q.sql"', "either sql or sql_file"),
+    ('database = "service=omop"', "need sql or sql_file"),
+    ('database = "service=omop"\nsql = "SELECT 1"\ndecimal = ","', "Remove them for a database"),
+    ('database = "omop"\nsql = "SELECT 1"', "database is like"),
+    ('source = "r.csv"\ntable = "t"', "table is for SQLite files"),
+    ('source = "r.db"', "either table or sql"),
+    ('source = "r.db"\ntable = "t"\nsql = "SELECT 1"', "either table or sql"),
+    ('source = "r.csv"\none_row_per = "person"', "one_row_per needs a SELECT"),
+    ('source = "r.csv"\ntimeout_seconds = 0', "timeout_seconds must be"),
+    ('source = "r.csv"\nseparator = ";;"', "separator must be"),
+    ('source = "r.csv"\nseperator = ";"', r"\[records\]: unknown key seperator"),
+    ("source = 3", "source = 3 must be"),
+])  # fmt: skip
 def test_what_contradicts_itself_is_refused(tmp_path: Path, lines: str, message: str) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         loaded(tmp_path, f"[records]\n{lines}\n")
@@ -62,17 +59,14 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, lines: str, message:
         loaded(tmp_path, "records = 3\n")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        f"postgresql://reader:{SECRET}@db/omop",
-        f"postgresql://reader:a/{SECRET}@db/omop",
-        f"postgresql://reader@db/omop?password={SECRET}",
-        f"host=db password={SECRET}",
-        f"host=db PASSWORD = '{SECRET}'",
-        f"postgres://db/omop?sslpassword={SECRET}",
-    ],
-)
+@pytest.mark.parametrize("address", [
+    f"postgresql://reader:{SECRET}@db/omop",
+    f"postgresql://reader:a/{SECRET}@db/omop",
+    f"postgresql://reader@db/omop?password={SECRET}",
+    f"host=db password={SECRET}",
+    f"host=db PASSWORD = '{SECRET}'",
+    f"postgres://db/omop?sslpassword={SECRET}",
+])  # fmt: skip
 def test_a_password_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
     with pytest.raises(RequestError, match=r"holds a password\. Put it into a pgpass file") as caught:
         loaded(tmp_path, f'[records]\ndatabase = "{address}"\nsql = "SELECT 1"\n')
@@ -100,3 +94,21 @@ def test_the_example_of_a_table_is_one(tmp_path: Path) -> None:
     text = choose("source", "separator", "decimal", "thousands", "encoding", "sql_file")
     assert text.dialect == Dialect(separator=";", decimal=",", thousands=".", encoding="latin-1")
     assert choose("source", "sheet").sheet
+
+
+@pytest.mark.parametrize(("stated", "message"), [
+    ({"separator": ""}, "separator must be one"),
+    ({"separator": ";;"}, "separator must be one"),
+    ({"separator": '"'}, "separator must be one"),
+    ({"separator": "\n"}, "separator must be one"),
+    ({"separator": "§"}, "separator must be one"),
+    ({"decimal": ";"}, "decimal must be"),
+    ({"thousands": "x"}, "thousands must be one of"),
+    ({"decimal": ",", "thousands": ","}, "different marks"),
+    ({"encoding": "latin-77"}, "encoding must be"),
+    ({"encoding": "base64"}, "encoding must be"),
+])  # fmt: skip
+def test_what_no_text_is_written_in_is_refused(stated: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        Dialect(**stated)
+    assert caught.value.code is Code.BAD_CONFIG

@@ -19,11 +19,10 @@ from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Log, a_plan
-from tests.support import analyst_card, analyst_key, signed_by_analyst
+from tests.support import Capture, analyst_card, analyst_key, signed_by_analyst
 
 KEYS = {"her own": analyst_key("ada"), "another": analyst_key("eve")}
 KNOWN = {"nobody": (), "another analyst": ("bob",), "her": ("ada",)}
-Capture = pytest.CaptureFixture[str]
 
 
 def bare(text: str) -> str:
@@ -68,7 +67,7 @@ QUICK = [("her own", "nobody", False), ("her own", "another analyst", True), ("a
     ("key", "known", "imported"),
     [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES],
 )
-def test_unconfirmed_fingerprint_is_in_no_output(
+def test_an_unconfirmed_fingerprint_is_in_no_output(
     tmp_path: Path, caplog: Log, capfd: Capture, key: str, known: str, imported: bool
 ) -> None:
     rig = rigged(tmp_path)
@@ -79,13 +78,9 @@ def test_unconfirmed_fingerprint_is_in_no_output(
         Roster(ANALYSTS, rig.stage.config.identity).import_cards([card], FEDERATION, replacing=False)
     rig.plan = study_plan(name="signed", submission="one")
     shown = [
-        *came(rig, KEYS[key]),
-        *pages(rig, "en"),
-        *pages(rig, "de"),
-        *commands(rig),
-        caplog.text,
+        *came(rig, KEYS[key]), *pages(rig, "en"), *pages(rig, "de"), *commands(rig), caplog.text,
         *capfd.readouterr(),
-    ]
+    ]  # fmt: skip
     found = [text for text in shown if bare(card.check().fingerprint) in bare(text)]
     confirmed = known == "her" and key == "her own"
     assert bool(found) is confirmed, found

@@ -35,7 +35,7 @@ def by(plan: Plan = PLAN, *, expires: int = NOW + 3600, **key: object) -> Signed
     return signed_by_analyst(plan, expires=expires, **key)  # type: ignore[arg-type]
 
 
-def asked(
+def reply_to(
     stage: Stage, store: SiteStore, signed: SignedAuthorization | None, plan: Plan = PLAN, round: int = 0
 ) -> Reply | None:
     return stage.worker(store).work(work(rehearse(plan)[round], stage.authorized(plan, signed)))
@@ -51,11 +51,9 @@ def replaced(stage: Stage) -> None:
 
 
 SINCE: dict[str, Callable[[Stage], object]] = {
-    "as it was": lambda _: None,
-    "removed": lambda stage: roster(stage).remove("ada"),
-    "contradicted": lambda stage: roster(stage).mark_changed("ada", "00" * 32),
-    "replaced": replaced,
-}
+    "as it was": lambda _: None, "removed": lambda stage: roster(stage).remove("ada"),
+    "contradicted": lambda stage: roster(stage).mark_changed("ada", "00" * 32), "replaced": replaced,
+}  # fmt: skip
 
 
 def declined_for(store: SiteStore, plan: Plan = PLAN) -> Code | None:
@@ -65,17 +63,9 @@ def declined_for(store: SiteStore, plan: Plan = PLAN) -> Code | None:
     return None if declined is None else declined.reason
 
 
-def test_before_any_key_is_confirmed_studies_are_answered_whoever_signed_them(tmp_path: Path) -> None:
-    for number, signed in enumerate((None, by(), by(key=EVE))):
-        (folder := tmp_path / str(number)).mkdir()
-        stage = a_stage(folder)
-        with closing(stage.store()) as store:
-            assert not isinstance(asked(stage, store, signed), Refusal)
-
-
 def test_a_signature_that_does_not_hold_is_refused_without_any_pin(stage: Stage, store: SiteStore) -> None:
     for submission, signed in (("a", by()), ("b", replace(by(), signature=bytes(64)))):
-        reply = asked(stage, store, signed, a_plan(submission=submission))
+        reply = reply_to(stage, store, signed, a_plan(submission=submission))
         assert isinstance(reply, Refusal)
         assert reply.reason == pb.DECLINE_REASON_PROTOCOL
     assert store.ledger.ledger.size == 0
@@ -85,10 +75,10 @@ def test_a_signature_that_does_not_hold_is_refused_without_any_pin(stage: Stage,
 def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: str, store: SiteStore) -> None:
     stage.know_analyst()
     SINCE[since](stage)
-    assert isinstance(asked(stage, store, None), Refusal)
+    assert isinstance(reply_to(stage, store, None), Refusal)
     assert declined_for(store) is Code.UNSIGNED
     bobs = a_plan(analyst="bob")
-    assert isinstance(asked(stage, store, None, bobs), Refusal), "in whoever's name"
+    assert isinstance(reply_to(stage, store, None, bobs), Refusal), "in whoever's name"
     assert store.ledger.ledger.size == 0
 
 
@@ -96,15 +86,15 @@ def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: str, store
 def test_key_of_a_changed_pin_signs_nothing(stage: Stage, since: str, store: SiteStore) -> None:
     stage.know_analyst()
     SINCE[since](stage)
-    assert isinstance(asked(stage, store, by()), Refusal)
+    assert isinstance(reply_to(stage, store, by()), Refusal)
     assert declined_for(store) is Code.UNCONFIRMED
 
 
 def test_a_confirmed_key_signs_for_its_own_analyst_alone(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
     bobs = a_plan(analyst="bob")
-    assert isinstance(asked(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
-    assert not isinstance(asked(stage, store, by()), Refusal)
+    assert isinstance(reply_to(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
+    assert not isinstance(reply_to(stage, store, by()), Refusal)
     assert [one.status for one in roster(stage).content().pins.values()] == [PinStatus.CONFIRMED]
 
 
@@ -113,7 +103,7 @@ def test_another_key_in_a_confirmed_name_is_refused(tmp_path: Path, approval: Ap
     stage = a_stage(tmp_path, approval=approval)
     stage.know_analyst()
     with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by(key=EVE)), Refusal)
+        assert isinstance(reply_to(stage, store, by(key=EVE)), Refusal)
         assert declined_for(store) is Code.UNCONFIRMED
     assert "analyst-key-changed" in caplog.text
     with refused(Code.CONFLICT, "another key card of ada", "no study of this analyst is answered"):
@@ -121,29 +111,29 @@ def test_another_key_in_a_confirmed_name_is_refused(tmp_path: Path, approval: Ap
 
 
 def test_unsigned_study_ends_once_a_key_is_confirmed(stage: Stage, store: SiteStore) -> None:
-    assert not isinstance(asked(stage, store, None), Refusal)
+    assert not isinstance(reply_to(stage, store, None), Refusal)
     stage.know_analyst()
-    assert isinstance(asked(stage, store, None, round=1), Refusal)
-    assert isinstance(asked(stage, store, by(), round=1), Refusal), "a signature that comes later"
+    assert isinstance(reply_to(stage, store, None, round=1), Refusal)
+    assert isinstance(reply_to(stage, store, by(), round=1), Refusal), "a signature that comes later"
     assert [row.round for row in store.egress.rows() if row.query] == [0]
 
 
 def test_nothing_leaves_after_the_signature_has_ended(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
     signed = by(expires=NOW + 2)
-    assert not isinstance(asked(stage, store, signed), Refusal)
+    assert not isinstance(reply_to(stage, store, signed), Refusal)
     store._clock = lambda: NOW + 2
-    assert isinstance(asked(stage, store, signed, round=1), Refusal)
+    assert isinstance(reply_to(stage, store, signed, round=1), Refusal)
 
 
-def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_path: Path) -> None:
+def test_late_or_unsigned_approval_is_refused(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval=Approval.MANUAL)
     plans = {name: a_plan(submission=name) for name in ("unsigned", "ended", "good")}
     with closing(stage.store()) as store:
         for name, signed in (("unsigned", None), ("ended", by(plans["ended"], expires=NOW + 2))):
-            assert asked(stage, store, signed, plans[name]) is None
+            assert reply_to(stage, store, signed, plans[name]) is None
         stage.know_analyst()
-        assert asked(stage, store, by(plans["good"]), plans["good"]) is None
+        assert reply_to(stage, store, by(plans["good"]), plans["good"]) is None
         store._clock = lambda: NOW + 2
         for name, code in (("unsigned", Code.UNSIGNED), ("ended", Code.AUTHORIZATION_EXPIRED)):
             with refused(code, "sign"):
@@ -151,13 +141,13 @@ def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_pa
         consent.approve(stage.config, store, store.studies.find(plans["good"].digest), by="ida")
 
 
-def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
+def test_pending_unsigned_study_is_refused_under_auto_approval(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval=Approval.MANUAL)
     with closing(stage.store()) as store:
-        assert asked(stage, store, None) is None
+        assert reply_to(stage, store, None) is None
         stage.know_analyst()
         stage.rule(approval=Approval.AUTO)
-        assert isinstance(asked(stage, store, None), Refusal)
+        assert isinstance(reply_to(stage, store, None), Refusal)
         assert store.ledger.ledger.size == 0
 
 
@@ -165,7 +155,7 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
     stage, bobs = a_stage(tmp_path, approval=Approval.MANUAL), a_plan(analyst="bob")
     stage.know_analyst()
     with closing(stage.store()) as store:
-        assert asked(stage, store, by(bobs), bobs) is None
+        assert reply_to(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
         result = consent.explain_plan(stage.config, store, bobs, seen.signed)
         assert result["analyst_signature"]["status"] == "not-compared"
@@ -186,14 +176,14 @@ def test_study_of_a_rotated_key_locks_no_analyst_out(tmp_path: Path) -> None:
     stage, new = a_stage(tmp_path), a_plan(submission="new")
     stage.know_analyst()
     with closing(stage.store()) as store:
-        assert not isinstance(asked(stage, store, by()), Refusal)
+        assert not isinstance(reply_to(stage, store, by()), Refusal)
         rotated(stage)
-        assert isinstance(asked(stage, store, by(), round=1), Refusal)
+        assert isinstance(reply_to(stage, store, by(), round=1), Refusal)
         assert roster(stage).changed() == {}
         with refused(Code.UNCONFIRMED, "a key of ada that was removed here", "signed again"):
             analysts.require(stage.config.identity, PLAN, by(), NOW)
         assert roster(stage).changed() == {}
-        assert not isinstance(asked(stage, store, by(new, key=EVE), new), Refusal)
+        assert not isinstance(reply_to(stage, store, by(new, key=EVE), new), Refusal)
 
 
 @pytest.mark.parametrize("since", ["as it was", "contradicted"])
@@ -208,7 +198,7 @@ def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> Non
     stage, bobs = a_stage(tmp_path), a_plan(analyst="bob")
     stage.know_analyst()
     with closing(stage.store()) as store:
-        assert reason_of(asked(stage, store, by(bobs), bobs)) == pb.DECLINE_REASON_POLICY
+        assert reason_of(reply_to(stage, store, by(bobs), bobs)) == pb.DECLINE_REASON_POLICY
         assert declined_for(store, bobs) is Code.UNCONFIRMED, "at once: nothing of it waits or is set aside"
         assert store.ledger.ledger.size == 0
 
@@ -217,21 +207,21 @@ def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use
     stage.know_analyst()
     other, low_quality = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 5.5))
     with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by(low_quality), low_quality), Refusal)
-        assert not isinstance(asked(stage, store, by()), Refusal)
+        assert isinstance(reply_to(stage, store, by(low_quality), low_quality), Refusal)
+        assert not isinstance(reply_to(stage, store, by()), Refusal)
     with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by(other), other), Refusal)
+        assert isinstance(reply_to(stage, store, by(other), other), Refusal)
         assert declined_for(store, other) is Code.CONFLICT
         store.end(PLAN.digest)
         third = a_plan(a_study(epsilon=0.25), submission="one")
-        assert isinstance(asked(stage, store, by(third), third), Refusal)
-        assert isinstance(asked(stage, store, by()), Refusal), "a study that has ended is not run again"
+        assert isinstance(reply_to(stage, store, by(third), third), Refusal)
+        assert isinstance(reply_to(stage, store, by()), Refusal), "a study that has ended is not run again"
         assert not isinstance(
-            asked(stage, store, by(a_plan(submission="two")), a_plan(submission="two")), Refusal
+            reply_to(stage, store, by(a_plan(submission="two")), a_plan(submission="two")), Refusal
         )
 
 
-def test_every_place_says_by_whose_word_a_study_is_in_a_name(stage: Stage, store: SiteStore) -> None:
+def test_signature_status_is_in_the_plan_and_its_policy(stage: Stage, store: SiteStore) -> None:
     for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
         result = consent.explain_plan(stage.config, store, PLAN, signed)
         assert result["analyst_signature"]["status"] == word
@@ -246,21 +236,18 @@ def test_a_damaged_roster_is_no_word_on_a_study(stage: Stage, store: SiteStore) 
     whole = file.read_bytes()
     file.write_bytes(b"{")
     with refused(Code.BAD_CONFIG, "is damaged"):
-        asked(stage, store, by())
+        reply_to(stage, store, by())
     assert declined_for(store) is None
     file.write_bytes(whole)
-    assert not isinstance(asked(stage, store, by()), Refusal)
+    assert not isinstance(reply_to(stage, store, by()), Refusal)
 
 
-@pytest.mark.parametrize(
-    ("change", "with_first", "with_new"),
-    [
-        ("as it was", analysts.SignatureStatus.CONFIRMED, analysts.SignatureStatus.CHANGED),
-        ("contradicted", analysts.SignatureStatus.CHANGED, analysts.SignatureStatus.CHANGED),
-        ("removed", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
-        ("replaced", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
-    ],
-)
+@pytest.mark.parametrize(("change", "with_first", "with_new"), [
+    ("as it was", analysts.SignatureStatus.CONFIRMED, analysts.SignatureStatus.CHANGED),
+    ("contradicted", analysts.SignatureStatus.CHANGED, analysts.SignatureStatus.CHANGED),
+    ("removed", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
+    ("replaced", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
+])  # fmt: skip
 def test_signature_status_follows_the_roster(
     stage: Stage, change: str, with_first: analysts.SignatureStatus, with_new: analysts.SignatureStatus
 ) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from eigenveil.accounting.gaussian import micro_rho_for
-from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
@@ -25,11 +22,9 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import Year
 from eigenveil_client.site.state import store_access
 from eigenveil_client.site.state.received_plans import TRANSITIONS, ConsentStatus, PersonDecision
-from eigenveil_client.site.state.rollback import RollbackGuard
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
+from tests.client.site.support import Stage, a_plan, a_stage, a_study, reason_of, work
 from tests.support import refused
 
 PLAN = a_plan()
@@ -39,43 +34,17 @@ NEW_YEAR_2027 = 1_798_761_600
 DAY = 86_400
 
 
-@contextmanager
-def process(
-    stage: Stage, clock: Callable[[], int] = lambda: NEW_YEAR_2027
-) -> Iterator[tuple[SiteStore, SiteWorker]]:
-    store = SiteStore(
-        stage.config.state, stage.config.policy.budget, RollbackGuard(stage.config.identity), clock=clock
-    )
-    try:
-        yield store, stage.worker(store)
-    finally:
-        store.close()
-
-
-def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -> object:
+def reply_to(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -> object:
     return worker.work(work(rehearse(plan)[round], stage.signed(plan)))
 
 
-def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
-    with process(asking) as (store, worker):
-        assert asked(asking, worker) is None
-        assert worker.awaiting_approval() == {PLAN.digest}
-        assert store.egress.rows() == []
-        assert store.ledger.ledger.size == 0
-        with process(asking) as (other, _):
-            consent.approve(asking.config, other, other.studies.find("a-study"), by="Dr. Grau")
-        assert worker.awaiting_approval() == frozenset()
-        assert isinstance(worker.work(work(FIRST)), Contribution)
-        assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
-
-
 def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking: Stage) -> None:
-    with process(asking) as (store, worker):
-        asked(asking, worker)
+    with asking.process() as (store, worker):
+        reply_to(asking, worker)
         consent.decline(
             asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", word=DeclineReason.PURPOSE
         )
-    with process(asking) as (store, worker):
+    with asking.process() as (store, worker):
         refusal = worker.work(work(FIRST))
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_PERSON_PURPOSE, "")
@@ -85,43 +54,40 @@ def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking:
 
 
 def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
-    with process(stage) as (store, worker):
-        assert isinstance(asked(stage, worker), Contribution)
-        with process(stage) as (other, _):
+    with stage.process() as (store, worker):
+        assert isinstance(reply_to(stage, worker), Contribution)
+        with stage.process() as (other, _):
             freed = other.withdraw(PLAN.digest, GRAU)
         assert freed.micro_rho == PLAN.micro_rho - FIRST.priced.micro_rho
         for query in (SECOND, FIRST):  # not the answered round again either
-            refusal = worker.work(work(query))
-            assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_PERSON_UNSTATED
+            assert reason_of(worker.work(work(query))) == pb.DECLINE_REASON_PERSON_UNSTATED
         store.ledger.refresh()
         assert store.ledger.ledger.committed().micro_rho == FIRST.priced.micro_rho
-    with process(stage) as (store, worker):  # whatever the coordinator forgets in a restart
-        assert isinstance(asked(stage, worker, round=1), Refusal)
+    with stage.process() as (store, worker):  # whatever the coordinator forgets in a restart
+        assert isinstance(reply_to(stage, worker, round=1), Refusal)
         with refused(Code.CONFLICT):
             store.withdraw(PLAN.digest, GRAU)
 
 
 def test_withdrawal_during_the_computation_stops_the_answer(stage: Stage) -> None:
     """The standing is read again in the transaction that charges and writes down."""
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         load = worker._engine.load
 
         def withdrawing(plan: Plan) -> LoadedRecords:
-            with process(stage) as (other, _):
+            with stage.process() as (other, _):
                 other.withdraw(PLAN.digest, GRAU)
             return load(plan)
 
         worker._engine.load = withdrawing  # type: ignore[method-assign]
-        refusal = asked(stage, worker)
-        assert isinstance(refusal, Refusal)
+        assert isinstance(reply_to(stage, worker), Refusal)
         assert [row.kind for row in store.egress.rows()] == ["decline"]
         assert store.ledger.ledger.spent.micro_rho == 0
 
 
-def test_unsent_answer_is_held_back_after_a_withdrawal(stage: Stage) -> None:
-    with process(stage) as (store, worker):
-        answer = asked(stage, worker)
+def test_unsent_answer_is_not_sent_after_a_withdrawal(stage: Stage) -> None:
+    with stage.process() as (store, worker):
+        answer = reply_to(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.may_send(answer)
         store.withdraw(PLAN.digest, GRAU)
@@ -134,14 +100,12 @@ def test_unsent_answer_is_held_back_after_a_withdrawal(stage: Stage) -> None:
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval_ends=date(2027, 1, 1))
     now = [NEW_YEAR_2027 + DAY - 1]
-    with process(stage, lambda: now[0]) as (store, worker):
-        assert isinstance(asked(stage, worker), Contribution)
+    with stage.process(lambda: now[0]) as (store, worker):
+        assert isinstance(reply_to(stage, worker), Contribution)
         now[0] += 1
-        refusal = worker.work(work(SECOND))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_POLICY
     now[0] -= DAY  # the clock is set back: what was written down says that it is later
-    with process(stage, lambda: now[0]) as (store, worker):
+    with stage.process(lambda: now[0]) as (store, worker):
         assert store.now() == NEW_YEAR_2027 + DAY
         assert isinstance(worker.work(work(SECOND)), Refusal)
 
@@ -162,44 +126,31 @@ def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: Year, gap: int, an
     stage, now = yearly(tmp_path, year), [NEW_YEAR_2027]
     later = a_plan(submission="two")
     end = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_RELEASED)
-    with process(stage, lambda: now[0]) as (store, worker):
+    with stage.process(lambda: now[0]) as (store, worker):
         for round in range(len(rehearse(PLAN))):
-            assert isinstance(asked(stage, worker, round=round), Contribution)
+            assert isinstance(reply_to(stage, worker, round=round), Contribution)
         worker.work(pb.NextWorkResponse(ended=[end]))
         now[0] += gap
-        answer = asked(stage, worker, later)
+        answer = reply_to(stage, worker, later)
         assert isinstance(answer, Contribution) == answers
         if not answers:
             assert isinstance(answer, Refusal)
-            assert answer.reason == pb.DECLINE_REASON_BUDGET
-            assert store.ledger.ledger.reserved == {}
-    with process(stage, lambda: NEW_YEAR_2027 - 400 * DAY) as (store, worker):  # a clock that is set back
-        third = asked(stage, worker, a_plan(submission="three"))
-        assert isinstance(third, Refusal)
+            assert (answer.reason, store.ledger.ledger.reserved) == (pb.DECLINE_REASON_BUDGET, {})
+    with stage.process(lambda: NEW_YEAR_2027 - 400 * DAY) as (store, worker):  # a clock that is set back
+        assert isinstance(reply_to(stage, worker, a_plan(submission="three")), Refusal)
 
 
-def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
+def test_reservations_count_in_the_year(tmp_path: Path) -> None:
     stage = yearly(tmp_path, Year.ROLLING)
-    with process(stage) as (store, worker):
-        assert isinstance(asked(stage, worker), Contribution)
-        assert isinstance(asked(stage, worker, a_plan(submission="two")), Refusal)
+    with stage.process() as (store, worker):
+        assert isinstance(reply_to(stage, worker), Contribution)
+        assert isinstance(reply_to(stage, worker, a_plan(submission="two")), Refusal)
         small = a_plan(a_study(epsilon=0.2), submission="three")
-        assert isinstance(asked(stage, worker, small), Contribution)
+        assert isinstance(reply_to(stage, worker, small), Contribution)
         limit = micro_rho_for(1.3, 1e-6)
         result = consent.budget(stage.config, store)
         assert result["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
         assert 0 < result["left"]["epsilon_gaussian"] < result["left"]["epsilon"]
-
-
-def test_a_year_that_other_noise_was_ever_charged_in_is_zcdp_s(tmp_path: Path) -> None:
-    for lost in (False, True):
-        folder = tmp_path / str(lost)
-        folder.mkdir()
-        stage = a_stage(folder, max_epsilon_per_year=PLAN.study.epsilon)
-        with process(stage) as (store, worker):
-            if lost:
-                store.ledger.restore_reservation("ab" * 32, Cost(micro_rho=0), gaussian=False)
-            assert isinstance(asked(stage, worker), Refusal if lost else Contribution)
 
 
 END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_FAILED)
@@ -208,8 +159,8 @@ END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_F
 @pytest.mark.parametrize("word", ["declined", "withdrawn"])
 def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, word: str) -> None:
     config = written(asking)
-    with process(asking) as (_, worker):
-        asked(asking, worker)
+    with asking.process() as (_, worker):
+        reply_to(asking, worker)
         site(config, "decline" if word == "declined" else "withdraw", PLAN.digest, "--by", "Dr. Grau")
         worker.work(pb.NextWorkResponse(ended=[END]))
         assert worker.known_plans() == []
@@ -220,10 +171,8 @@ def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, wor
 
 def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
     plan = a_plan(analyst="")
-    with process(stage) as (_, worker):
-        refusal = asked(stage, worker, plan)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+    with stage.process() as (_, worker):
+        assert reason_of(reply_to(stage, worker, plan)) == pb.DECLINE_REASON_PROTOCOL
 
 
 # ---------------------------------------------------------------- commands
@@ -233,16 +182,15 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     config = written(
         asking, 'approval = "manual"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n'
     )
-    with process(asking) as (_, worker):
-        asked(asking, worker)
-        asked(asking, worker, a_plan(submission="two"))
+    with asking.process() as (_, worker):
+        reply_to(asking, worker)
+        reply_to(asking, worker, a_plan(submission="two"))
     listed = site(config, "studies", "--json").json
     assert [row["status"] for row in listed["studies"]] == ["pending", "pending"]
     assert {row["analyst"] for row in listed["studies"]} == {"ada"}
     waiting = site(config, "studies").out
     assert "2 of them are pending" in waiting
     assert f"eigenveil-site approve STUDY --config {config}\n" in waiting
-
     several = site(config, "approve", "a-study", "--yes", "--json")
     assert (several.code, several.json["error"]) == (8, "not-found")
     unasked = site(config, "approve", PLAN.digest[:8], "--json")
@@ -282,11 +230,11 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     assert {row["status"] for row in rows} == {"withdrawn", "declined"}
 
 
-def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
-    with process(asking) as (_, worker):
-        asked(asking, worker)
+def test_a_pending_study_is_answered_under_auto_approval(asking: Stage) -> None:
+    with asking.process() as (_, worker):
+        reply_to(asking, worker)
     asking.rule(approval=Approval.AUTO)
-    with process(asking) as (_, worker):
+    with asking.process() as (_, worker):
         assert worker.awaiting_approval() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
 

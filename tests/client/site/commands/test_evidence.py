@@ -18,9 +18,8 @@ from eigenveil.study.grid import S
 from eigenveil_client.site.commands.evidence import sbom
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, until, work
+from tests.client.site.support import Stage, a_plan, work
 
 PLAN = a_plan()
 QUERIES = rehearse(PLAN)
@@ -75,21 +74,18 @@ def change(stage: Stage, *statements: str) -> None:
 SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new in ((1, 99), (2, 1), (99, 2))]
 
 
-@pytest.mark.parametrize(
-    ("table", "statements"),
-    [
-        ("egress", ["UPDATE egress SET bytes = bytes + 1 WHERE round = 1"]),
-        ("egress", ["UPDATE egress SET meaning = 'nothing' WHERE round = 1"]),
-        ("egress", ['DELETE FROM egress WHERE "index" = 1']),
-        ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
-        ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
-        ("egress", ["DELETE FROM queries WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
-        ("egress", ["UPDATE queries SET message = substr(message, 1, 30)"]),
-        ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
-        ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),
-        ("ledger", [line.replace("TABLE", "ledger") for line in SWAP]),
-    ],
-)
+@pytest.mark.parametrize(("table", "statements"), [
+    ("egress", ["UPDATE egress SET bytes = bytes + 1 WHERE round = 1"]),
+    ("egress", ["UPDATE egress SET meaning = 'nothing' WHERE round = 1"]),
+    ("egress", ['DELETE FROM egress WHERE "index" = 1']),
+    ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
+    ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
+    ("egress", ["DELETE FROM queries WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
+    ("egress", ["UPDATE queries SET message = substr(message, 1, 30)"]),
+    ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
+    ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),
+    ("ledger", [line.replace("TABLE", "ledger") for line in SWAP]),
+])  # fmt: skip
 def test_verify_finds_any_change(answered: Path, stage: Stage, table: str, statements: list[str]) -> None:
     assert site(answered, table, "verify").code == 0
     change(stage, *statements)
@@ -111,19 +107,6 @@ def test_noted_head_finds_an_end_cut_off_both_chains(answered: Path, stage: Stag
         assert site(answered, name, "verify").code == 0, "the chain itself is whole"
         ran = site(answered, name, "verify", "--head", result["head"], "--json")
         assert (ran.code, ran.json["error"]) == (70, "storage")
-
-
-async def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
-    coordinator = Coordinator(work=[work(QUERIES[0], stage.signed(PLAN))], lose=["Contribute"])
-    async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: len(coordinator.contributions) == 2)
-    result = site(written(stage), "egress", "show", "--json").json["calls"]
-    counts = {row["kind"]: (row["messages"], row["bytes"]) for row in result}
-    sent = coordinator.contributions
-    assert counts["Contribute"] == (2, sum(one.ByteSize() for one in sent))
-    assert counts["Hello"][0] == coordinator.hellos
-    assert counts["NextWork"][0] >= len(coordinator.asked) - 1  # the last one came with the answer
-    assert set(counts) <= set(pb.DESCRIPTOR.services_by_name["Coordinator"].methods_by_name)
 
 
 def test_sbom_names_what_is_installed() -> None:
@@ -158,7 +141,7 @@ def signs(shown: str) -> Counter[str]:
     return Counter(shown.replace("─", "").replace(" ", "").replace("\n", ""))
 
 
-def test_numbers_say_what_one_unit_is(answered: Path) -> None:
+def test_shown_numbers_state_their_unit(answered: Path) -> None:
     query, last = QUERIES[-1].query, QUERIES[-1].round
     assert isinstance(query, Gram)
     result = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json

@@ -12,7 +12,6 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS
-from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Postponed, Reply, SiteWorker
@@ -20,7 +19,6 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import PLAN as MASKED_PLAN
 from tests.client.site.masking import Peers, assignment
@@ -51,7 +49,7 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def asked(stage: Stage, worker: SiteWorker) -> Reply | None:
+def reply_to(stage: Stage, worker: SiteWorker) -> Reply | None:
     plan = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=UNTIL))
     return worker.work(work(rehearse(PLAN)[0], plan))
 
@@ -69,14 +67,14 @@ def test_exact_answer_is_not_committed_once_its_signature_is_void(stage: Stage, 
         closing(stage.store()) as store,
         at_failpoint("answer-computed", lambda: CHANGES[change](stage, store)),
     ):
-        nothing_left(store, asked(stage, stage.worker(store)))
+        nothing_left(store, reply_to(stage, stage.worker(store)))
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_committed_answer_is_held_back_once_void(stage: Stage, change: str, caplog: Log) -> None:
+def test_committed_answer_is_not_sent_once_void(stage: Stage, change: str, caplog: Log) -> None:
     with closing(stage.store()) as store:
         worker = stage.worker(store)
-        answer = asked(stage, worker)
+        answer = reply_to(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.may_send(answer)
         assert "reply-held-back" not in caplog.text
@@ -104,7 +102,7 @@ def test_ready_is_not_sent_once_void(masked: tuple[Peers, SiteStore, SiteWorker]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_masked_answer_is_not_committed_once_void(
+def test_a_masked_answer_is_not_committed_once_void(
     masked: tuple[Peers, SiteStore, SiteWorker], change: str
 ) -> None:
     peers, store, worker = masked
@@ -115,7 +113,7 @@ def test_masked_answer_is_not_committed_once_void(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_charged_masked_answer_is_not_resent_once_void(
+def test_a_charged_answer_is_not_resent_once_void(
     masked: tuple[Peers, SiteStore, SiteWorker], change: str
 ) -> None:
     peers, store, worker = masked
@@ -144,7 +142,7 @@ FAR = NOW + 5 * 365 * 86_400
 OTHER = a_plan(submission="other")
 
 
-def asked_until(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
+def reply_until(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
     sent = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=expires))
     return stage.worker(store).work(work(rehearse(PLAN)[0], sent))
 
@@ -166,15 +164,15 @@ def test_signatures_hold_again_once_a_fast_clock_is_right(stage: Stage) -> None:
     write_ahead(stage)
     with stage.process() as (store, _):
         assert store.now() == FAR, "years and approvals go by the latest time, signatures by the clock"
-        assert isinstance(asked_until(stage, store, NOW + 3600), Contribution)
+        assert isinstance(reply_until(stage, store, NOW + 3600), Contribution)
 
 
 def test_signature_too_long_by_a_slow_clock_is_checked_again(stage: Stage, store: SiteStore) -> None:
     most = NOW + MAX_AUTHORIZATION_SECONDS
     store._clock = lambda: NOW - 7200
-    put_off(store, asked_until(stage, store, most))
+    put_off(store, reply_until(stage, store, most))
     store._clock = lambda: NOW
-    assert isinstance(asked_until(stage, store, most), Contribution)
+    assert isinstance(reply_until(stage, store, most), Contribution)
 
 
 @pytest.mark.parametrize("approval", Approval)
@@ -182,9 +180,9 @@ def test_signature_expired_by_a_fast_clock_is_checked_again(stage: Stage, approv
     stage.rule(approval=approval)
     with closing(stage.store()) as store:
         store._clock = lambda: NOW + 8 * 86_400
-        put_off(store, asked_until(stage, store, NOW + 7 * 86_400))
+        put_off(store, reply_until(stage, store, NOW + 7 * 86_400))
         store._clock = lambda: NOW
-        reply = asked_until(stage, store, NOW + 7 * 86_400)
+        reply = reply_until(stage, store, NOW + 7 * 86_400)
         assert isinstance(reply, Contribution) if approval is Approval.AUTO else reply is None
         assert store.studies.find(PLAN.digest)
 
@@ -199,16 +197,5 @@ async def test_postponed_study_is_not_declined_and_blocks_no_other(stage: Stage)
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: coordinator.contributions)
     assert coordinator.declines == []
-    assert [one.plan_digest.hex() for one in coordinator.asked[1].answered] == [PLAN.digest]
+    assert [one.plan_digest.hex() for one in coordinator.requests[1].answered] == [PLAN.digest]
     assert [one.plan_digest.hex() for one in coordinator.contributions] == [OTHER.digest]
-
-
-def test_check_says_that_the_state_is_ahead_of_the_clock(stage: Stage) -> None:
-    def lines() -> list[Level]:
-        return [one.level for one in offline_checks(stage.config, None) if one.about == "state's time"]
-
-    with closing(stage.store()):
-        pass
-    assert lines() == []
-    write_ahead(stage)
-    assert lines() == [Level.WARN]

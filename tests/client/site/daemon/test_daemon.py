@@ -24,7 +24,6 @@ from eigenveil_client.records import records
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
-from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
@@ -49,7 +48,7 @@ async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
     async def scenario() -> None:
         async with stage.serving(coordinator), stage.daemon() as store:
             await until(lambda: len(coordinator.contributions) == len(round_query))
-            assert coordinator.asked[-1].known_plans == [bytes.fromhex(plan.digest)]
+            assert coordinator.requests[-1].known_plans == [bytes.fromhex(plan.digest)]
             ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
             coordinator.work.append(pb.NextWorkResponse(ended=[ended]))
             await until(lambda: not store.ledger.ledger.reserved)
@@ -81,17 +80,6 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(stage: Stage, caplo
     assert re.search(r"\b4321\b", shown) is None  # a whole word: digests and ports are shown too
     gram = from_bytes(coordinator.contributions[-1].values, (6,))
     assert not any(str(value) in shown for value in gram.tolist())
-
-
-async def test_another_protocol_version_is_waited_out(stage: Stage, caplog: Log) -> None:
-    caplog.set_level(logging.INFO, "eigenveil")
-    coordinator = Coordinator(version=VERSION_MAX + 1)
-    async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: coordinator.hellos >= 2)
-        coordinator.version = VERSION_MAX
-        await until(lambda: bool(coordinator.asked))
-    states = [record.getMessage().split(" detail")[0] for record in caplog.records]
-    assert states == ["disconnected code=version", "connected"]
 
 
 async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(stage: Stage, caplog: Log) -> None:
@@ -139,7 +127,7 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
     await asyncio.sleep(0.5)  # several attempts fail meanwhile
     async with stage.serving(after, port):
         await until(lambda: len(after.contributions) == len(queries(plan)))
-        assert after.asked[0].answered == []
+        assert after.requests[0].answered == []
         spent = store.ledger.ledger.spent.micro_rho
         assert spent == sum(query.priced.micro_rho for query in queries(plan))
         assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
@@ -157,7 +145,7 @@ def overflowing(plan: Plan) -> bytes:
 
 Attack = Callable[[Stage], list[pb.NextWorkResponse]]
 FIRST_PLAN, TWO = a_plan(), a_plan(submission="two")
-FOREIGN = a_plan(federation="another-federation")
+OTHER_FEDERATION = a_plan(federation="another-federation")
 UNINVITED = a_plan(a_study(federation=Federation(sites=("hospital-b",))))
 FIRST, SECOND, *_, LAST = queries(FIRST_PLAN)
 NORMS = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
@@ -177,7 +165,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
     "a round before the last": (lambda s: [*script(s, FIRST_PLAN, [FIRST, SECOND]), work(FIRST)], 2),
     "a wrong signature": (lambda s: with_signature(s, FIRST_PLAN, bytes(64)), 0),
     "a plan changed after signing": (lambda s: with_signature(s, TWO, s.signed(FIRST_PLAN).signature), 0),
-    "a foreign federation": (lambda s: script(s, FOREIGN, queries(FOREIGN)[:1]), 0),
+    "a foreign federation": (lambda s: script(s, OTHER_FEDERATION, queries(OTHER_FEDERATION)[:1]), 0),
     "not invited": (lambda s: script(s, UNINVITED, queries(UNINVITED)[:1]), 0),
     "no plan": (lambda s: [work(FIRST)], 0),
     "the query of another plan": (lambda s: [work(queries(TWO)[0], s.signed(FIRST_PLAN))], 0),
@@ -248,18 +236,5 @@ async def test_a_study_that_the_coordinator_does_not_know_is_settled(stage: Stag
         coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
         await until(lambda: not store.ledger.ledger.reserved)
         assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].priced.micro_rho
-        await until(lambda: not coordinator.asked[-1].known_plans)
+        await until(lambda: not coordinator.requests[-1].known_plans)
     assert f"study-ended study={plan.digest[:12]} state=unknown" in caplog.messages
-
-
-@pytest.mark.parametrize("what", ["a study that is not here has ended", "a bug"])
-async def test_fruitless_work_is_taken_with_backoff(stage: Stage, what: str, monkeypatch: Patch) -> None:
-    plan = a_plan()
-    nothing = pb.NextWorkResponse(ended=[pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest))])
-    if what == "a bug":
-        monkeypatch.setattr(records, "load", lambda *_, **__: next(iter(())))
-        nothing = first(stage, plan)
-    coordinator = Coordinator(work=[nothing] * 60)
-    async with stage.serving(coordinator), stage.daemon():
-        await asyncio.sleep(0.5)
-    assert len(coordinator.work) > 20

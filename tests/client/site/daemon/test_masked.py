@@ -37,34 +37,34 @@ from tests.client.site.masking import (
     QUESTIONS,
     Peers,
     answered,
-    ask,
     assignment,
     confirm,
-    held,
     keys_of,
     left,
     masked_plan,
     process,
+    reply_to,
+    row_count,
     spoil,
 )
-from tests.client.site.scripted import FEDERATION, Context, Coordinator
+from tests.client.site.scripted import FEDERATION
 from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, Log, a_plan, a_stage, killed_at, reason_of
 from tests.support import changed_query, refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
-PRICE = FIRST.priced.micro_rho
+COST = FIRST.priced.micro_rho
 
 
-def test_ready_is_said_without_a_number_and_without_a_charge(peers: Peers) -> None:
+def test_ready_has_no_number_and_no_charge(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
-        reply = ask(worker, FIRST)
+        reply = reply_to(worker, FIRST)
         assert reply == Ready(
             plan_digest=PLAN.digest, round=0, query=FIRST.digest, card=peers.keys[SITE].card.digest
         )
         (row,) = store.egress.verify(store.ledger.ledger)
         assert (row.kind, row.bytes, row.query, row.contribution) == ("ready", 0, FIRST.digest, "")
-        assert (left(store)[0], held(store, "attempts")) == (0, 0)
+        assert (left(store)[0], row_count(store, "attempts")) == (0, 0)
 
 
 def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -> None:
@@ -82,7 +82,7 @@ def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -
     assert (row.kind, row.bytes, row.attempt) == ("count", 8, attempt.digest)
     assert row.masked
     assert not replace(row, attempt="").masked, "whatever its meaning says"
-    assert (entry.kind.value, entry.micro_rho, entry.atto_delta) == ("attempt", PRICE, 1)
+    assert (entry.kind.value, entry.micro_rho, entry.atto_delta) == ("attempt", COST, 1)
 
 
 def test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost(peers: Peers) -> None:
@@ -96,14 +96,14 @@ def test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost(peers: Peers
             ) as shared,
             mock.patch.object(OsNoise, "draw", side_effect=[np.array([n]) for n in (7, 70, 700)]),
         ):
-            assert isinstance(ask(worker, FIRST), Ready)
+            assert isinstance(reply_to(worker, FIRST), Ready)
             attempts = [peers.attempt(FIRST, number) for number in (1, 2, 3)]
             replies = [answered(worker, FIRST, attempt) for attempt in attempts]
         hidden = [int(peers.unmasked(*both)[0]) for both in zip(replies, attempts, strict=True)]
         assert (computed.call_count, shared.call_count) == (1, len(OTHERS))
         assert np.diff(hidden).tolist() == [63, 630], "each attempt's share is its own draw"
-        assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
-        assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+        assert left(store) == (3 * COST, ["ready", "count", "count", "count"])
+        assert row_count(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
 
 
 def test_time_of_a_noise_share_is_hidden_before_storing(peers: Peers) -> None:
@@ -120,7 +120,7 @@ def test_time_of_a_noise_share_is_hidden_before_storing(peers: Peers) -> None:
 @pytest.mark.parametrize("how", ["ended", "withdrawn", "last attempt"])
 def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Peers, how: str) -> None:
     with process(peers.stage) as (_, worker):
-        assert isinstance(ask(worker, FIRST), Ready)
+        assert isinstance(reply_to(worker, FIRST), Ready)
         assert list(worker._masked._exact_answers) == [PLAN.digest]
         over = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_CANCELLED)
         if how == "last attempt":
@@ -162,7 +162,7 @@ def test_repeated_attempt_gets_the_same_bytes_without_a_charge(peers: Peers, dea
             again = answered(worker, FIRST, attempt)
     with process(peers.stage) as (store, _):
         assert again.contribution.digest == before.contribution.digest
-        assert left(store) == (PRICE, ["count", "count"])
+        assert left(store) == (COST, ["count", "count"])
         assert len({row.contribution for row in store.egress.rows()}) == 1
 
 
@@ -191,21 +191,21 @@ def test_dishonest_attempt_is_refused_without_a_charge(peers: Peers, name: str, 
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, peers.attempt(FIRST))
         for _ in range(2):
-            assert reason_of(ask(worker, FIRST, spoilt(peers))) == pb.DECLINE_REASON_PROTOCOL
-        assert left(store) == (PRICE, ["count", "decline", "decline"])
-        assert (held(store, "attempts"), held(store, "masked_answers")) == (1, 1)
-        assert held(store, "refused_attempts") == ("belongs to another query" not in words)
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST)), MaskedAnswer), (
+            assert reason_of(reply_to(worker, FIRST, spoilt(peers))) == pb.DECLINE_REASON_PROTOCOL
+        assert left(store) == (COST, ["count", "decline", "decline"])
+        assert (row_count(store, "attempts"), row_count(store, "masked_answers")) == (1, 1)
+        assert row_count(store, "refused_attempts") == ("belongs to another query" not in words)
+        assert isinstance(reply_to(worker, FIRST, peers.attempt(FIRST)), MaskedAnswer), (
             "the honest one still stands"
         )
     assert words in caplog.text
 
 
-def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Peers) -> None:
+def test_both_sets_signed_for_one_attempt_are_stored(peers: Peers) -> None:
     one, other = peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, one)
-        ask(worker, FIRST, other)
+        reply_to(worker, FIRST, other)
         remaining = [
             signed.check(peers.stage.authority.release_public)
             for refused in (False, True)
@@ -225,7 +225,7 @@ def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> 
     response.attempt.CopyFrom(pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature))
     with process(peers.stage) as (store, worker):
         assert reason_of(worker.work(response)) == pb.DECLINE_REASON_PROTOCOL
-        assert (left(store)[0], held(store, "refused_attempts")) == (0, 0)
+        assert (left(store)[0], row_count(store, "refused_attempts")) == (0, 0)
 
 
 def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
@@ -233,36 +233,34 @@ def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, peers.attempt(FIRST, 1))
         answered(worker, FIRST, peers.attempt(FIRST, 2))
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1)), Refusal)
-        assert left(store)[0] == 2 * PRICE
+        assert isinstance(reply_to(worker, FIRST, peers.attempt(FIRST, 1)), Refusal)
+        assert left(store)[0] == 2 * COST
 
 
 def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:
     other = changed_query(FIRST, micro_rho=FIRST.priced.micro_rho + 1)
     with process(peers.stage) as (store, worker):
-        assert isinstance(ask(worker, FIRST), Ready)
-        assert isinstance(ask(worker, other, peers.attempt(other)), Refusal)
+        assert isinstance(reply_to(worker, FIRST), Ready)
+        assert isinstance(reply_to(worker, other, peers.attempt(other)), Refusal)
         assert left(store) == (0, ["ready", "decline"])
 
 
-def test_a_site_insists_on_more_sites_if_its_configuration_says_so(peers: Peers) -> None:
+def test_minimum_sites_is_enforced_for_each_attempt(peers: Peers) -> None:
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=3))
     with process(peers.stage) as (_, worker):
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1, EVERY[:3])), MaskedAnswer)
+        assert isinstance(reply_to(worker, FIRST, peers.attempt(FIRST, 1, EVERY[:3])), MaskedAnswer)
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=4))
     with process(peers.stage) as (store, worker):
-        refusal = ask(worker, FIRST, peers.attempt(FIRST, 2, EVERY))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY, "a smaller quorum is enough to the study"
-        assert left(store)[0] == PRICE
+        assert reason_of(reply_to(worker, FIRST, peers.attempt(FIRST, 2, EVERY))) == pb.DECLINE_REASON_POLICY
+        assert left(store)[0] == COST
 
 
-def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(tmp_path: Path, caplog: Log) -> None:
+def test_no_answer_is_masked_for_an_unconfirmed_card(tmp_path: Path, caplog: Log) -> None:
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
         peers.roster.import_cards([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
-        assert reason_of(ask(worker, FIRST, peers.attempt(FIRST))) == pb.DECLINE_REASON_PROTOCOL
+        assert reason_of(reply_to(worker, FIRST, peers.attempt(FIRST))) == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
     assert "unknown-peer" in caplog.text
     assert "sites=hospital-c" in caplog.text
@@ -272,18 +270,17 @@ def test_changed_peer_card_ends_the_process_until_a_person_decides(peers: Peers,
     new = keys_of(peers.stage, OTHERS[1], "moved")
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
     with process(peers.stage) as (store, worker):
-        assert isinstance(ask(worker, FIRST), Ready)
+        assert isinstance(reply_to(worker, FIRST), Ready)
         with pytest.raises(PeerChanged, match="peers confirm hospital-c"):
-            ask(worker, FIRST, attempt)
-        assert left(store) == (0, ["ready"])
-        assert held(store, "refused_attempts") == 1
+            reply_to(worker, FIRST, attempt)
+        assert (left(store), row_count(store, "refused_attempts")) == ((0, ["ready"]), 1)
     assert "peer-key-changed" in caplog.text
     assert peers.roster.content().pins[OTHERS[1]].status is PinStatus.CHANGED
     with pytest.raises(RequestError, match="nothing more is sent"):
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
     with process(peers.stage) as (_, worker):
-        assert isinstance(ask(worker, FIRST, attempt), MaskedAnswer)
+        assert isinstance(reply_to(worker, FIRST, attempt), MaskedAnswer)
 
 
 def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
@@ -296,9 +293,9 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
         real(self, name, seen_digest)
 
     with process(peers.stage) as (store, worker), mock.patch.object(Roster, "mark_changed", late):
-        assert isinstance(ask(worker, FIRST, attempt), Refusal)
+        assert isinstance(reply_to(worker, FIRST, attempt), Refusal)
         assert left(store) == (0, ["decline"])
-        assert isinstance(ask(worker, FIRST, attempt), MaskedAnswer)
+        assert isinstance(reply_to(worker, FIRST, attempt), MaskedAnswer)
 
 
 def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
@@ -308,8 +305,7 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
     with process(peers.stage) as (store, worker):
         refusal = worker.work(assignment(round_query, attempt, peers.stage.signed(central)))
         assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
-        assert left(store) == (0, ["decline"])
+        assert (refusal.reason, left(store)) == (pb.DECLINE_REASON_PROTOCOL, (0, ["decline"]))
 
 
 @pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])
@@ -317,28 +313,18 @@ def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, poin
     """What was drawn before the crash was never seen by anybody, unless it is what is sent."""
     attempt = peers.attempt(FIRST)
     with process(peers.stage) as (store, worker), killed_at(point):
-        ask(worker, FIRST, attempt)
+        reply_to(worker, FIRST, attempt)
     with process(peers.stage) as (store, worker):
-        stored = held(store, "masked_answers")
-        assert (stored, left(store)[0]) == ((1, PRICE) if point == "attempt-stored" else (0, 0))
+        stored = row_count(store, "masked_answers")
+        assert (stored, left(store)[0]) == ((1, COST) if point == "attempt-stored" else (0, 0))
         sent = answered(worker, FIRST, attempt)
     with process(peers.stage) as (store, worker):
         assert answered(worker, FIRST, attempt).contribution.digest == sent.contribution.digest
-        assert left(store)[0] == PRICE
-        assert len({row.contribution for row in store.egress.rows()}) == 1
+        assert (left(store)[0], len({row.contribution for row in store.egress.rows()})) == (COST, 1)
 
 
 def script(peers: Peers) -> list[pb.NextWorkResponse]:
     return [
-        assignment(FIRST, None, peers.stage.signed(PLAN)),
-        assignment(FIRST, peers.attempt(FIRST, 1)),
-        assignment(FIRST, peers.attempt(FIRST, 2)),
-        assignment(SECOND, peers.attempt(SECOND, 1)),
-    ]
-
-
-class Narrow(Coordinator):
-    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
-        hello = await super().Hello(request, context)
-        hello.limits.inline_bytes, hello.limits.chunk_bytes = 8, 48
-        return hello
+        assignment(FIRST, None, peers.stage.signed(PLAN)), assignment(FIRST, peers.attempt(FIRST, 1)),
+        assignment(FIRST, peers.attempt(FIRST, 2)), assignment(SECOND, peers.attempt(SECOND, 1)),
+    ]  # fmt: skip

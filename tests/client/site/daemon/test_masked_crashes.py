@@ -8,24 +8,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from eigenveil.errors import RequestError
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
-from tests.client.site.daemon.test_masked import FIRST, SECOND, Narrow, script
-from tests.client.site.masking import (
-    ATTEMPTS,
-    EVERY,
-    OTHERS,
-    QUESTIONS,
-    Peers,
-    ask,
-    assignment,
-    confirm,
-    held,
-    keys_of,
-    left,
-    process,
-)
+from tests.client.site.daemon.test_masked import FIRST, SECOND, script
+from tests.client.site.masking import ATTEMPTS, EVERY, QUESTIONS, Peers, left, process, reply_to, row_count
 from tests.client.site.scripted import Coordinator
 from tests.client.site.support import SITE, killed_at, until
 
@@ -41,14 +27,14 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
                 members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
                 number = int(draw.integers(1, ATTEMPTS + 2))
                 attempt = peers.attempt(round_query, number, members) if len(members) > 1 else None
-                reply = ask(worker, round_query, attempt)
+                reply = reply_to(worker, round_query, attempt)
                 assert isinstance(reply, Ready | MaskedAnswer | Refusal)
                 if isinstance(reply, MaskedAnswer):
                     place = (round_query.round, reply.number)
                     assert place >= max(sent, default=place)
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
             assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
-            assert held(store, "attempts") == len(sent)
+            assert row_count(store, "attempts") == len(sent)
             store.egress.verify(store.ledger.ledger)
     assert sent
 
@@ -56,53 +42,22 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
 async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pauses: list[int]) -> None:
     coordinator = Coordinator(work=script(peers), lose=["Ready"])
     async with peers.stage.serving(coordinator), peers.stage.daemon():
-        await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.asked) == 5)
+        await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.requests) == 5)
     ready, again = coordinator.readies
     assert ready == again, "the answer to the first was lost"
     assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
     assert ready.key_card_digest.hex() == peers.keys[SITE].card.digest
     sent = coordinator.contributions
-    assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
-    result = [(one.round, one.attempt) for request in coordinator.asked[1:] for one in request.answered]
+    assert [ready.next, *(one.next for one in sent)] == coordinator.requests[1:]
+    result = [(one.round, one.attempt) for request in coordinator.requests[1:] for one in request.answered]
     assert result == [(0, 0), (0, 1), (0, 2), (1, 1)]
     numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
     assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
     assert pauses == [], "nothing of that is odd"
 
 
-async def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers: Peers) -> None:
-    coordinator = Narrow(work=[*script(peers)[:2], assignment(SECOND, peers.attempt(SECOND, 1))])
-    async with peers.stage.serving(coordinator), peers.stage.daemon():
-        await until(lambda: len(coordinator.contributions) == 2)
-    assert [one.attempt_digest.hex() for one in coordinator.opened] == [peers.attempt(SECOND).digest]
-    assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
-
-
-async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(peers: Peers) -> None:
-    new = keys_of(peers.stage, OTHERS[1], "moved")
-    lie = assignment(FIRST, peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest}))
-    coordinator = Coordinator(work=[script(peers)[0], lie])
-
-    async def served() -> None:
-        with closing(peers.stage.store()) as store:
-            daemon = peers.stage.make_daemon(store)
-            await asyncio.wait_for(daemon.run(), 100)
-
-    async with peers.stage.serving(coordinator):
-        for _ in range(2):
-            with pytest.raises(RequestError, match="another key card of hospital-c"):
-                await served()
-        assert coordinator.hellos == 1, "it does not even greet"
-        confirm(peers.roster, peers.keys[OTHERS[1]], peers.keys[SITE])
-        coordinator.work.append(assignment(FIRST, peers.attempt(FIRST)))
-        async with peers.stage.daemon():
-            await until(lambda: coordinator.contributions)
-    assert (len(coordinator.readies), len(coordinator.declines)) == (1, 0)
-    assert [one.attempt_digest.hex() for one in coordinator.contributions] == [peers.attempt(FIRST).digest]
-
-
 @pytest.mark.parametrize("point", ["ready-storing", "ready-stored", "ready-sending", "ready-sent"])
-async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Peers, point: str) -> None:
+async def test_a_crash_around_ready_costs_nothing_and_ready_is_resent(peers: Peers, point: str) -> None:
     coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
     async with peers.stage.serving(coordinator):
         with closing(peers.stage.store()) as store, killed_at(point):
@@ -111,12 +66,3 @@ async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Pe
         async with peers.stage.daemon() as store:
             await until(lambda: len(coordinator.contributions) == 1)
             assert left(store)[0] == FIRST.priced.micro_rho
-
-
-async def test_a_repeated_attempt_is_answered_ever_more_slowly(peers: Peers, pauses: list[int]) -> None:
-    coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
-    async with peers.stage.serving(coordinator), peers.stage.daemon() as store:
-        await until(lambda: len(coordinator.contributions) == 4)
-        assert left(store)[0] == FIRST.priced.micro_rho
-    assert pauses == [2, 3]
-    assert len({one.values for one in coordinator.contributions}) == 1

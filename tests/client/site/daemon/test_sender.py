@@ -49,11 +49,10 @@ async def test_answer_and_next_request_are_one_call_of_constant_bytes(stage: Sta
     first = queries(plan)[0]
     coordinator = Coordinator(work=script(stage, plan, [first]), lose=["Contribute"] * 3)
     async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: len(coordinator.asked) == 2)
+        await until(lambda: len(coordinator.requests) == 2)
     sent = coordinator.contributions
-    assert len(sent) == 4
-    assert len({one.SerializeToString() for one in sent}) == 1
-    assert coordinator.asked[1] == sent[0].next
+    assert (len(sent), len({one.SerializeToString() for one in sent})) == (4, 1)
+    assert coordinator.requests[1] == sent[0].next
     assert [message.round for message in sent[0].next.answered] == [0]
 
 
@@ -83,12 +82,12 @@ class Refusing(Coordinator):
         raise AssertionError("abort does not return")
 
 
-async def test_who_is_told_that_an_answer_is_refused_asks_for_work_alone(stage: Stage) -> None:
+async def test_a_refused_answer_is_followed_by_a_request_alone(stage: Stage) -> None:
     plan = a_plan()
     coordinator = Refusing(work=script(stage, plan, queries(plan)))
     async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: len(coordinator.asked) == len(queries(plan)) + 1)
-    assert [sent.next for sent in coordinator.contributions] == coordinator.asked[1:]
+        await until(lambda: len(coordinator.requests) == len(queries(plan)) + 1)
+    assert [sent.next for sent in coordinator.contributions] == coordinator.requests[1:]
     assert coordinator.hellos == 1
 
 

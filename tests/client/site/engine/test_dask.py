@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import socketserver
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,14 +21,12 @@ import pytest
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code
-from eigenveil.numerics.encoding import from_bytes
+from eigenveil.errors import Code, PeerError
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import needs_all_rows
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Column
 from eigenveil_client.connection import cluster as connection
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
 from eigenveil_client.records.column_quality import NO_RANGES
@@ -38,22 +38,18 @@ from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
 from eigenveil_client.site.engine.dask import DaskEngine, WorkerError, _errors_as_values, _raise_worker_error
 from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
-from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_common.doctor import Check, Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.records.genotypes.support import counted, genotypes, plink
-from tests.client.site.daemon.test_worker import ask
+from tests.client.site.daemon.test_worker import reply_to
 from tests.client.site.engine.clusters import certified, free_port, kill, of_processes, of_threads
-from tests.client.site.support import Coordinator, Log, Patch, Stage, a_plan, a_study, reason_of, until, work
-from tests.support import refused
+from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of
+from tests.support import Capture, refused
 
 TLS = 'scheduler_ca = "ca.pem"\nscheduler_cert = "cert.pem"\nscheduler_key = "key.pem"'
-NOBODY = ClusterAddress(
-    scheduler="tls://127.0.0.1:1",
-    scheduler_ca=Path("ca.pem"),
-    scheduler_cert=Path("cert.pem"),
+ABSENT = ClusterAddress(
+    scheduler="tls://127.0.0.1:1", scheduler_ca=Path("ca.pem"), scheduler_cert=Path("cert.pem"),
     scheduler_key=Path("key.pem"),
-)
+)  # fmt: skip
 
 RULES = (ColumnRule(name="b", factor=2.0, missing=("-999",)),)
 FILES, WORKERS = 6, 4
@@ -98,34 +94,18 @@ def assert_same(there: LoadedRecords, here: LoadedRecords, plan: Plan) -> None:
         assert np.array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"algorithm": Algorithm.GAUSS_COV},
-        {"algorithm": Algorithm.REFINED_COV},
-        {"algorithm": Algorithm.DP_PCA, "grid_steps": 64},
-    ],
-    ids=lambda changes: changes["algorithm"].value,
-)
-def test_cluster_answers_as_one_machine(
+@pytest.mark.parametrize("changes", [
+    {"algorithm": Algorithm.GAUSS_COV},
+    {"algorithm": Algorithm.REFINED_COV},
+    {"algorithm": Algorithm.DP_PCA, "grid_steps": 64},
+], ids=lambda changes: changes["algorithm"].value)  # fmt: skip
+def test_a_cluster_answers_as_one_machine(
     address: ClusterAddress, records: RecordsConfig, changes: dict[str, Any]
 ) -> None:
     plan = a_plan(a_study(**changes))
     here, there = on_one_machine(records, plan), on_cluster(records, address).load(plan)
     assert_same(there, here, plan)
     assert (there.records, there.persons, there.quality) == (here.records, here.persons, here.quality)
-
-
-@pytest.mark.slow
-def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> None:
-    columns = tuple(Column(name=name, unit="", lower=0, upper=2) for name in counted(3))
-    plan = a_plan(a_study(columns=columns))
-    records = RecordsConfig(source=plink(tmp_path / "g.bed", genotypes(40, 3)))
-    read = Reader(records, (), NO_RANGES, SYSTEM)
-    here = LocalEngine(read, EngineConfig(kind=EngineKind.MEMORY), SYSTEM, 100).load(plan)
-    with of_threads(certified(tmp_path / "tls")) as address:
-        there = DaskEngine(records, (), NO_RANGES, address).load(plan)
-        assert_same(there, here, plan)
 
 
 def test_death_of_a_worker_is_survived(
@@ -143,27 +123,6 @@ def test_death_of_a_worker_is_survived(
     monkeypatch.setattr(Cluster, "results", waiting)
     assert_same(there, here, plan)
     assert not deaths
-
-
-async def test_daemon_answers_a_study_on_a_cluster(
-    address: ClusterAddress, records: RecordsConfig, stage: Stage
-) -> None:
-    plan = a_plan()
-    round_query, here = rehearse(plan), on_one_machine(records, plan)
-    spread = EngineConfig(kind=EngineKind.DASK, cluster=address)
-    lax = replace(stage.config.policy, quality=QualityRules(max_unreadable=1.0))
-    stage.config = replace(stage.config, records=records, column=RULES, engine=spread, policy=lax)
-    coordinator = Coordinator(work=[work(round_query[0], stage.signed(plan)), *map(work, round_query[1:])])
-
-    async def scenario() -> int:
-        async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: len(coordinator.contributions) == len(round_query) or coordinator.declines)
-            return store.ledger.ledger.spent.micro_rho
-
-    assert (await scenario()) == sum(query.priced.micro_rho for query in round_query)
-    for query, sent in zip(round_query, coordinator.contributions, strict=True):
-        values = from_bytes(sent.values, (query.query.length,))
-        assert np.array_equal(values, here.answer(query.query, query.priced.frame))
 
 
 @pytest.mark.slow
@@ -191,7 +150,7 @@ def test_another_authoritys_certificate_does_not_get_in(address: ClusterAddress,
     Cluster(address).close()  # the control
 
 
-def test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else(tmp_path: Path) -> None:
+def test_a_connection_is_encrypted_and_its_key_is_private(tmp_path: Path) -> None:
     files: Any = certified(tmp_path / "tls")
     address = ClusterAddress(scheduler="tls://127.0.0.1:1", **files)
     with dask.config.set({"distributed.comm.require-encryption": False}):  # as a machine's file may say
@@ -201,8 +160,8 @@ def test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else
         Cluster(address)
 
 
-def test_bad_partition_is_reported_without_a_cell(
-    address: ClusterAddress, records: RecordsConfig, capfd: pytest.CaptureFixture[str]
+def test_a_bad_partition_shows_no_cell(
+    address: ClusterAddress, records: RecordsConfig, capfd: Capture
 ) -> None:
     assert records.source is not None
     (records.source / "3.parquet").write_bytes(b"no such thing as a secret")
@@ -215,7 +174,7 @@ def test_bad_partition_is_reported_without_a_cell(
     assert "secret" not in "".join(capfd.readouterr())
 
 
-def test_unreachable_cluster_costs_nothing_and_is_retried(
+def test_an_unreachable_cluster_is_retried(
     stage: Stage, monkeypatch: Patch, caplog: Log, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
@@ -228,14 +187,14 @@ def test_unreachable_cluster_costs_nothing_and_is_retried(
     )
     with stage.process() as (store, worker):
         with of_threads(files, port):
-            assert_answer(ask(stage, worker, first, plan), here, first)
+            assert_answer(reply_to(stage, worker, first, plan), here, first)
             assert "workers: 1, threads: 2" in engine_check(stage).text
         left = store.ledger.ledger.size, len(store.egress.rows())
-        assert [ask(stage, worker, second, plan) for _ in range(2)] == [None, None]
+        assert [reply_to(stage, worker, second, plan) for _ in range(2)] == [None, None]
         assert engine_check(stage).level is Level.FAIL
         assert (store.ledger.ledger.size, len(store.egress.rows())) == left
         with of_threads(files, port):
-            assert_answer(ask(stage, worker, second, plan), here, second)
+            assert_answer(reply_to(stage, worker, second, plan), here, second)
     assert any("engine-unreachable" in line for line in caplog.messages)
 
 
@@ -251,7 +210,7 @@ def assert_answer(reply: object, here: LoadedRecords, round_query: RoundQuery) -
 
 @pytest.mark.parametrize("algorithm", [Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS])
 def test_query_of_all_rows_is_declined_before_a_round(stage: Stage, algorithm: Algorithm) -> None:
-    address = NOBODY  # to which nobody connects
+    address = ABSENT  # to which nobody connects
     allowed = replace(
         stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
     )
@@ -260,7 +219,7 @@ def test_query_of_all_rows_is_declined_before_a_round(stage: Stage, algorithm: A
     )
     plan = a_plan(a_study(algorithm=algorithm))
     with stage.process() as (store, worker):
-        assert reason_of(ask(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_POLICY
+        assert reason_of(reply_to(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_POLICY
         assert not store.ledger.ledger.size
 
 
@@ -277,23 +236,17 @@ def test_query_of_all_rows_is_refused_by_a_cluster(tmp_path: Path) -> None:
             stored.answer(dealt.query, dealt.priced.frame)
 
 
-@pytest.mark.parametrize(
-    ("engine", "more"),
-    [
-        ('kind = "dask"', ""),
-        ('scheduler = "tcp://127.0.0.1:8786"', ""),
-        ('kind = "dask"\nscheduler = "tcp://cluster.example:8786"', ""),
-        ('kind = "dask"\nscheduler = "tls://cluster.example:8786"', ""),
-        ('kind = "dask"\nscheduler = "cluster.example:8786"', ""),
-        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', ""),
-        ('kind = "dask"\nscheduler = "tcp://[::1]:8786"', ""),
-        (f'kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\n{TLS}', ""),
-        (f'kind = "dask"\nscheduler = "inproc://127.0.0.1:8786"\n{TLS}', ""),
-        ('kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
-        (f'kind = "dask"\nscheduler = "tls://127.0.0.1"\n{TLS}', ""),
-        (f'kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\n{TLS}', 'person_column = "patient"'),
-    ],
-)
+@pytest.mark.parametrize(("engine", "more"), [
+    ('kind = "dask"', ""),
+    ('scheduler = "tcp://127.0.0.1:8786"', ""),
+    ('kind = "dask"\nscheduler = "tcp://cluster.example:8786"', ""),
+    ('kind = "dask"\nscheduler = "tls://cluster.example:8786"', ""),
+    ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', ""),
+    (f'kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\n{TLS}', ""),
+    ('kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
+    (f'kind = "dask"\nscheduler = "tls://127.0.0.1"\n{TLS}', ""),
+    (f'kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\n{TLS}', 'person_column = "patient"'),
+])  # fmt: skip
 def test_unsafe_engine_configuration_is_refused(tmp_path: Path, engine: str, more: str) -> None:
     about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
     good = f'{about}[engine]\nkind = "dask"\nscheduler = "tls://[::1]:8786"\n{TLS}\n'
@@ -316,7 +269,7 @@ def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: Patch)
     assert connection._result(future, lambda: 0) == "answer"
 
 
-def test_a_worker_whose_disk_fails_is_out_of_reach_and_ends_nobody() -> None:
+def test_a_failed_disk_of_a_worker_is_unreachable() -> None:
     """`storage` of the site's own disk ends its daemon."""
     with refused(Code.UNREACHABLE, "the disk is full"):
         _raise_worker_error(WorkerError(code=Code.STORAGE, message="the disk is full"))
@@ -352,7 +305,7 @@ def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
     first words of each that has closed its connection."""
     received: list[bytes] = []
 
-    class Says(socketserver.BaseRequestHandler):
+    class Rogue(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.settimeout(30)
             self.request.sendall(data)
@@ -362,7 +315,7 @@ def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
                     pass
             received.append(first)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Rogue) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -375,3 +328,26 @@ def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
 def test_plain_tcp_is_refused_with_the_page_that_makes_certificates() -> None:
     with refused(Code.BAD_CONFIG, "deploy/OPERATIONS.md"):
         ClusterAddress(scheduler="tcp://127.0.0.1:8786")
+
+
+def test_workers_of_another_version_are_refused() -> None:
+    ours = connection.versions()
+    connection._check_versions({"one": ours, "other": ours})
+    with pytest.raises(PeerError, match=f"{ours}.0"):
+        connection._check_versions({"one": ours, "other": f"{ours}.0"})
+
+
+def test_rogue_scheduler_is_refused_before_unpickling(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Any local user may listen at a port; what such a one says in the clear is nobody's pickle."""
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
+    made = tmp_path / "made"
+    header = b"\x80\x04" + pickle.dumps(Marker(made))
+    frame = struct.pack("<QQ", 1, len(header)) + header
+    with (
+        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, received),
+        refused(Code.UNREACHABLE, "does not answer"),
+    ):
+        Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
+    assert received  # it was asked, and nobody keeps a connection to it
+    assert all(one[:1] == b"\x16" for one in received)  # a greeting of TLS, and nothing else
+    assert not made.exists()

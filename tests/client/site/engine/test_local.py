@@ -6,9 +6,7 @@ import logging
 import os
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
@@ -16,9 +14,7 @@ from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Missing
 from eigenveil_client.records import scratch_files
-from eigenveil_client.records.recoding import gather
 from eigenveil_client.records.scratch_files import GridFile, Scratch
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.config import EngineConfig, EngineKind
@@ -26,7 +22,7 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords, make_engine
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.daemon.test_worker import FIRST, SECOND, ask, ended
+from tests.client.site.daemon.test_worker import FIRST, SECOND, ended, reply_to
 from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of, work, write_records
 from tests.support import refused
 
@@ -68,7 +64,7 @@ def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: Plan, m
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
+def test_records_beyond_the_sites_maximum_are_refused(stage: Stage) -> None:
     """Whoever made the file: a small one can state any number of rows."""
     write_records(stage.records, rows=3000)
     policy = replace(stage.config.policy, maximum_records=2999)
@@ -77,25 +73,13 @@ def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
     assert caught.value.about == "too-many"
 
 
-def test_study_continues_with_another_engine_and_ends_when_records_change(stage: Stage) -> None:
-    for message, round_query in [(MEMORY, FIRST), (SEALED, SECOND), (DISK, SECOND)]:
-        stage.config = replace(stage.config, engine=message)
-        with stage.process() as (_, worker):
-            assert isinstance(ask(stage, worker, round_query), Contribution)
-            assert len(files(worker)) == (message is not MEMORY)
-    write_records(stage.records, rows=41)
-    with stage.process() as (_, worker):
-        assert reason_of(ask(stage, worker, SECOND)) == pb.DECLINE_REASON_FAILURE
-        assert files(worker) == []
-
-
 def test_records_are_let_go_when_their_study_ends_or_is_withdrawn_by_another_process(stage: Stage) -> None:
     stage.config = replace(stage.config, engine=SEALED)
     study = a_study(epsilon=0.2)
     plans = [a_plan(study, submission=str(number)) for number in range(3)]
     with stage.process() as (_, worker):
         for plan in plans:
-            assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
+            assert isinstance(reply_to(stage, worker, rehearse(plan)[0], plan), Contribution)
         first, second, third = files(worker)
         worker.work(ended(plans[0]))
         assert [is_open(one) for one in (first, second, third)] == [False, True, True]
@@ -113,18 +97,18 @@ def test_full_disk_is_one_reason_and_costs_nothing(stage: Stage, monkeypatch: Pa
         with monkeypatch.context() as broken:
             full = os.open("/dev/full", os.O_WRONLY)
             broken.setattr("tempfile.TemporaryFile", lambda **_: os.fdopen(full, "wb", buffering=0))
-            refusal = ask(stage, worker)
+            refusal = reply_to(stage, worker)
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_FAILURE, "")
         assert store.ledger.ledger.spent.micro_rho == 0
         assert caplog.messages[-1].endswith("code=bad-data about=disk")
-        assert isinstance(ask(stage, worker), Contribution), "there is room again"
+        assert isinstance(reply_to(stage, worker), Contribution), "there is room again"
 
 
 def test_damaged_grid_file_is_loaded_again(stage: Stage) -> None:
     stage.config = replace(stage.config, engine=SEALED)
     with stage.process() as (store, worker):
-        assert isinstance(ask(stage, worker), Contribution)
+        assert isinstance(reply_to(stage, worker), Contribution)
         os.ftruncate(files(worker)[0]._file._file.fileno(), 7)
         assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
@@ -153,36 +137,8 @@ def test_query_of_all_rows_is_declined_by_stated_limits_only(stage: Stage, rows:
     stage.rule(maximum_records=10**6)
     stage.config = replace(stage.config, engine=EngineConfig(memory_mib=1))
     with stage.process() as (store, worker):
-        assert reason_of(ask(stage, worker, rehearse(dealt)[0], dealt)) == pb.DECLINE_REASON_POLICY
+        assert reason_of(reply_to(stage, worker, rehearse(dealt)[0], dealt)) == pb.DECLINE_REASON_POLICY
         assert store.ledger.ledger.spent.micro_rho == 0
-        assert isinstance(ask(stage, worker, rehearse(summed)[0], summed), Contribution), (
+        assert isinstance(reply_to(stage, worker, rehearse(summed)[0], summed), Contribution), (
             "what is a sum over records is answered"
         )
-
-
-def test_query_of_all_rows_keeps_records_in_memory(stage: Stage) -> None:
-    write_records(stage.records, rows=80)
-    dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
-    stage.rule(algorithms=("private-oja",), minimum_records=80)
-    stage.config = replace(stage.config, engine=SEALED)
-    with stage.process() as (_, worker):
-        for round_query in rehearse(dealt):
-            assert isinstance(ask(stage, worker, round_query, dealt), Contribution)
-        assert files(worker) == []
-
-
-def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: Patch) -> None:
-    rows = [f"p{number % 700},{number % 11},{number % 7},{number % 10}" for number in range(2000)]
-    stage.records.write_text("\n".join(["who,a,b,c", *rows]) + "\n")
-    stage.rule(person_column="who")
-    plan = a_plan(a_study(person_column="who", missing=Missing.DROP))
-    answers = []
-    for space in (2**27, 60 * 400):
-        monkeypatch.setattr(gather, "GATHERED", space)
-        with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as stored:
-            assert stored.persons == 700
-            answers.append(
-                np.concatenate([stored.answer(one.query, one.priced.frame) for one in rehearse(plan)])
-            )
-    assert answers[0].tolist() == answers[1].tolist()
-    assert list(Path(stage.folder / "grids").iterdir()) == []

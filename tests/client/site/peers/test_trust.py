@@ -44,7 +44,7 @@ def test_central_study_is_declined_after_a_confirmed_peer(peers: Peers, since: s
     assert "policy trust" in failed
 
 
-def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_path: Path) -> None:
+def test_site_toml_may_allow_both_trusts(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     both = Peers(a_stage(tmp_path / "a", secrecy=TrustRules(trust=KNOWN)))
@@ -113,7 +113,7 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     store.close()
 
 
-def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
+def test_pending_study_with_unconfirmed_peers_is_refused_under_auto_approval(tmp_path: Path) -> None:
     peers = Peers(a_stage(tmp_path, approval=Approval.MANUAL), confirmed=OTHERS[:1])
     with closing(peers.stage.store()) as store:
         assert peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
@@ -122,7 +122,7 @@ def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more
         assert store.ledger.ledger.size == 0
 
 
-def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
+def test_a_site_without_a_card_fails_the_peer_rule(stage: Stage) -> None:
     trust, verdict = peers.verdicts(stage.config.identity, SITE, PLAN, BOTH)
     assert (trust.rule, trust.passed) == ("trust", True)
     assert not verdict.passed

@@ -28,7 +28,17 @@ from eigenveil_client.site.state.coordinator_statements import (
 )
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.store import SiteStore
-from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
+from tests.client.site.masking import (
+    EVERY,
+    PLAN,
+    QUESTIONS,
+    Peers,
+    answered,
+    left,
+    process,
+    reply_to,
+    row_count,
+)
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE
 from tests.support import changed_query, refused
@@ -42,7 +52,7 @@ def store(peers: Peers) -> Iterator[SiteStore]:
         yield opened
 
 
-def kept(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
+def save(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
     sent = Contribution(
         plan_digest=attempt.plan, round=attempt.round, query=attempt.query, site=SITE,
         values=frozen(values), attempt=attempt.digest,
@@ -55,19 +65,19 @@ def kept(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
 @pytest.mark.parametrize("size", [PIECE_BYTES // 8, PIECE_BYTES // 8 + 1])
 def test_an_answer_of_any_length_is_read_as_it_was_sent(peers: Peers, store: SiteStore, size: int) -> None:
     attempt = peers.attempt(FIRST)
-    sent = kept(store, attempt, np.arange(-5, size - 5).tolist())
+    sent = save(store, attempt, np.arange(-5, size - 5).tolist())
     found = store.attempts.sent(attempt, SITE)
     assert found is not None
     assert found.digest == sent.digest
     assert np.array_equal(found.values, sent.values)
-    assert held(store, "masked_answers") == -(-8 * size // PIECE_BYTES)
+    assert row_count(store, "masked_answers") == -(-8 * size // PIECE_BYTES)
 
 
-def test_no_number_is_answered_twice_whoever_asks(peers: Peers, store: SiteStore) -> None:
-    kept(store, peers.attempt(FIRST), [1])
+def test_no_attempt_number_is_answered_twice(peers: Peers, store: SiteStore) -> None:
+    save(store, peers.attempt(FIRST), [1])
     for recompute_answer in (peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])):
         with pytest.raises(InternalError, match="UNIQUE"):
-            kept(store, recompute_answer, [2])
+            save(store, recompute_answer, [2])
     found = store.attempts.sent(peers.attempt(FIRST), SITE)
     assert found is not None
     assert found.values.tolist() == [1]
@@ -75,33 +85,21 @@ def test_no_number_is_answered_twice_whoever_asks(peers: Peers, store: SiteStore
 
 @pytest.mark.parametrize("change", ["UPDATE attempts SET number = 2", "DELETE FROM attempts"])
 def test_what_was_answered_never_changes(peers: Peers, store: SiteStore, change: str) -> None:
-    kept(store, peers.attempt(FIRST), [1])
+    save(store, peers.attempt(FIRST), [1])
     with pytest.raises(InternalError, match="an answered attempt"), store.database.transaction() as changing:
         changing.execute(change)
 
 
 @pytest.mark.parametrize("later", [(FIRST, 2), (SECOND, 1)], ids=["attempt", "round"])
-def test_later_answer_deletes_bytes_and_keeps_signatures(
-    peers: Peers, store: SiteStore, later: tuple[object, int]
-) -> None:
-    kept(store, peers.attempt(FIRST), [1])
-    kept(store, peers.attempt(*later), [2])  # type: ignore[arg-type]
+def test_later_answer_deletes_only_bytes(peers: Peers, store: SiteStore, later: tuple[object, int]) -> None:
+    save(store, peers.attempt(FIRST), [1])
+    save(store, peers.attempt(*later), [2])  # type: ignore[arg-type]
     assert store.attempts.sent(peers.attempt(FIRST), SITE) is None
-    assert (held(store, "masked_answers"), len(store.attempts.signed(PLAN.digest))) == (1, 2)
-
-
-@pytest.mark.parametrize("how", ["ended", "withdrawn"])
-def test_bytes_go_with_the_study(peers: Peers, store: SiteStore, how: str) -> None:
-    kept(store, peers.attempt(FIRST), [1])
-    if how == "ended":
-        store.end(PLAN.digest)
-    else:
-        store.withdraw(PLAN.digest, PersonDecision(by="ida"))
-    assert (held(store, "masked_answers"), held(store, "attempts")) == (0, 1)
+    assert (row_count(store, "masked_answers"), len(store.attempts.signed(PLAN.digest))) == (1, 2)
 
 
 def test_bytes_that_were_changed_are_never_sent(peers: Peers, store: SiteStore) -> None:
-    kept(store, peers.attempt(FIRST), [1, 2, 3])
+    save(store, peers.attempt(FIRST), [1, 2, 3])
     for damaged in (bytes(24), bytes(8), bytes(80)):
         with store.database.transaction() as change:
             change.execute('UPDATE masked_answers SET "values" = ?', (damaged,))
@@ -110,7 +108,7 @@ def test_bytes_that_were_changed_are_never_sent(peers: Peers, store: SiteStore) 
 
 
 def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: SiteStore) -> None:
-    kept(store, peers.attempt(FIRST), [1])
+    save(store, peers.attempt(FIRST), [1])
     store.check_whole()
     with store.database.transaction() as change:
         change.execute("DROP TRIGGER an_answered_attempt_never_changes")
@@ -119,12 +117,12 @@ def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: Si
         store.check_whole()
 
 
-def test_of_what_was_refused_a_few_are_kept_and_each_once(peers: Peers, store: SiteStore) -> None:
+def test_refused_attempts_are_bounded_and_distinct(peers: Peers, store: SiteStore) -> None:
     attempts = Attempts(store.database)
     for cards in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
         attempt = peers.attempt(FIRST, cards=cards)
         attempts.refuse(VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign)))
-    assert held(store, "refused_attempts") == MOST_REFUSED_ATTEMPTS
+    assert row_count(store, "refused_attempts") == MOST_REFUSED_ATTEMPTS
 
 
 def test_the_row_of_each_attempt_is_missed_if_it_is_cut_off(peers: Peers) -> None:
@@ -165,9 +163,9 @@ def test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to(peers: 
         assert worker.agreed() == {}
 
 
-def test_what_was_masked_is_not_computed_again_and_that_is_said(peers: Peers) -> None:
+def test_a_masked_answer_cannot_be_recomputed(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
-        ask(worker, FIRST)
+        reply_to(worker, FIRST)
         answered(worker, FIRST, peers.attempt(FIRST))
         assert left(store)[1] == ["ready", "count"]
         ready, masked = store.egress.rows()
@@ -189,14 +187,10 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
         assert left(store) == (FIRST.priced.micro_rho, ["count"])
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "words"),
-    [
-        ({"distribution": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
-        ({"micro_rho": FIRST.priced.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
-    ],
-    ids=["other noise", "another question"],
-)
+@pytest.mark.parametrize(("change", "code", "words"), [
+    ({"distribution": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
+    ({"micro_rho": FIRST.priced.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
+], ids=["other noise", "another question"])  # fmt: skip
 def test_ledger_refuses_attempt_of_other_noise_or_query(
     peers: Peers, change: dict[str, Any], code: Code, words: str
 ) -> None:
@@ -211,7 +205,7 @@ def test_ledger_refuses_attempt_of_other_noise_or_query(
         answer = Contribution.to(round_query, SITE, frozen([1]), attempt.digest)
         with refused(code, words):
             store.outgoing.masked(PLAN, round_query, proved, answer, (), lambda: None)
-        assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
+        assert (left(store)[0], row_count(store, "attempts")) == (paid, int(paid > 0))
 
 
 def test_exact_answer_of_a_masked_study_cannot_leave(peers: Peers) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -118,7 +118,7 @@ async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stag
         with closing(stage.store()) as store:
             daemon = stage.make_daemon(store)
             running = asyncio.create_task(daemon.run())
-            await until(lambda: coordinator.asked)
+            await until(lambda: coordinator.requests)
             file.write_bytes(b"{")
             coordinator.work.append(work(rehearse(PLAN)[0], signed))
             with ends_the_process("is damaged"):
@@ -165,17 +165,7 @@ async def test_a_daemon_does_not_start_without_them(stage: Stage, store: SiteSto
         await asyncio.wait_for(daemon.run(), 60)
 
 
-async def test_a_daemon_remembers_what_was_confirmed_before_it_started(stage: Stage) -> None:
-    stage.know_analyst()
-    with closing(stage.store()) as store, suppress(TimeoutError):
-        daemon = stage.make_daemon(store)
-        await asyncio.wait_for(daemon.run(), 1)
-    (stage.config.identity / ANALYSTS.file).unlink()
-    with closing(stage.store()) as store, refused(Code.BAD_CONFIG, *GONE):
-        store.confirmed.require(stage.config.identity)
-
-
-def test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone(stage: Stage) -> None:
+def test_a_lost_confirmation_fails_the_check(stage: Stage) -> None:
     config = written(stage)
     stage.store().close()
     card = analyst_card("ada", FEDERATION)

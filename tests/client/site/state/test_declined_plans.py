@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import SignedAuthorization
-from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Postponed, SiteWorker
 from eigenveil_client.site.policy import Approval
@@ -121,22 +119,9 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
     with stage.process() as (store, worker):
         assert worker.work(came(stage, one)) is None
         assert worker.work(over(one)) is None
-        assert store.studies.all() == []
-        assert store.ledger.ledger.reserved == {}
+        assert (store.studies.all(), store.ledger.ledger.reserved) == ([], {})
         (count,) = store.declined.counts()
         assert (count["rule"], count["plans"]) == ("ended-unanswered", 1)
-
-
-def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
-    stage, one = a_stage(tmp_path, approval=Approval.MANUAL), plan(1)
-    with stage.process() as (store, worker):
-        worker.work(came(stage, one))
-        consent.decline(
-            stage.config, store, store.studies.find(one.digest), by="Dr. Grau", word=DeclineReason.PURPOSE
-        )
-        worker.work(over(one))
-        (seen,) = store.studies.all()
-        assert (seen.person, seen.is_intact) == ("declined", True)
 
 
 def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_anew(closed: Stage) -> None:
@@ -154,8 +139,7 @@ def test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends(tmp_path
         assert isinstance(worker.work(work(rehearse(one)[0], stage.signed(one))), Contribution)
         worker.work(over(one))
         (seen,) = store.studies.all()
-        assert (seen.plan, seen.is_intact) == (one.digest, True)
-        assert store.declined.counts() == []
+        assert (seen.plan, seen.is_intact, store.declined.counts()) == (one.digest, True, [])
 
 
 NOW = 1_800_000_000
@@ -180,9 +164,7 @@ def test_ids_of_unsigned_unanswered_studies_are_deleted(stage: Stage, store: Sit
         assert ids(store) == 0
 
 
-def test_id_of_a_signed_unanswered_study_lasts_as_its_signature(
-    stage: Stage, monkeypatch: Patch, store: SiteStore
-) -> None:
+def test_unanswered_id_lasts_as_its_signature(stage: Stage, monkeypatch: Patch, store: SiteStore) -> None:
     """So a coordinator cannot end it, have its digest forgotten, and run it behind its analyst's back."""
     stage.know_analyst()
     signed = signed_by_analyst(PLAN, expires=UNTIL)
@@ -199,18 +181,6 @@ def test_id_of_a_signed_unanswered_study_lasts_as_its_signature(
     store.end(later.digest)
     assert ids(store) == 1
     assert isinstance(came_ids(stage, store, PLAN, signed), Postponed), "its signature has ended"
-
-
-def test_what_was_answered_keeps_its_id_whatever_ends(stage: Stage, store: SiteStore) -> None:
-    signed = signed_by_analyst(PLAN, expires=UNTIL)
-    sent = stage.authorized(PLAN, signed)
-    assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], sent)), Contribution)
-    store.end(PLAN.digest)
-    store._clock = lambda: UNTIL
-    other = a_plan(submission="other")
-    assert came_ids(stage, store, other, None) is None
-    store.end(other.digest)
-    assert ids(store) == 1
 
 
 def test_deleted_plan_frees_no_id_of_an_answered_one(stage: Stage, store: SiteStore) -> None:

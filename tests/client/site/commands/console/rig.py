@@ -33,8 +33,6 @@ def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: 
 
 @dataclass(kw_only=True)
 class Rig:
-    """`settings` is what site.toml says besides."""
-
     stage: Stage
     plan: Plan
     config_file: Path

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.isolated import frames, process, reader
-from eigenveil_client.records.isolated.fork_server import SERVER
+from eigenveil.errors import Code
+from eigenveil_client.records.isolated import fork_server, frames, process, reader
+from eigenveil_client.records.isolated.fork_server import ENDING_SECONDS, RUNNING, SERVER, ForkServer
 from eigenveil_client.records.isolated.frames import (
     HEAD,
     MAX_JSON_BYTES,
@@ -30,50 +31,48 @@ from eigenveil_client.records.isolated.frames import (
 from eigenveil_client.records.isolated.tasks import list_columns
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.decisions import log_fields
-from tests.client.records.apart import hostile
-from tests.client.records.apart.support import NOBODY, STUDY, refusal
+from tests.client.records.isolated import hostile
+from tests.client.records.isolated.support import ABSENT, STUDY, refusal
+from tests.support import Patch
 
 FORM = row_layout(STUDY)
 ROW = FORM.row_bytes
 
 
-def heard(data: bytes, limit: float = 5.0) -> tuple[FrameKind, Any, int]:
+def received(data: bytes, limit: float = 5.0) -> tuple[FrameKind, Any, int]:
     ours, theirs = socket.socketpair()
     with ours:
-        threading.Thread(target=_say, args=(theirs, data)).start()
+        threading.Thread(target=_send, args=(theirs, data)).start()
         return receive(ours, time.monotonic() + limit, FORM)
 
 
-def _say(there: socket.socket, data: bytes) -> None:
+def _send(there: socket.socket, data: bytes) -> None:
     with there:
         there.sendall(data)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"",
-        HEAD.pack(9, 0, 0),
-        HEAD.pack(FrameKind.ITEM, 0, MAX_JSON_BYTES + 1),
-        HEAD.pack(FrameKind.ITEM, 1, 2) + b"{}",
-        HEAD.pack(FrameKind.DONE, 0, 2**63),
-        HEAD.pack(FrameKind.DONE, 0, 4) + b"{}",
-        HEAD.pack(FrameKind.DONE, 0, 2) + b"{{",
-        HEAD.pack(FrameKind.DONE, 0, 200_000) + b"[" * 200_000,
-        HEAD.pack(FrameKind.ROWS, 0, 0),
-        HEAD.pack(FrameKind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
-        HEAD.pack(FrameKind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
-        HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
-        HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\x00\x80" * 3,
-        HEAD.pack(FrameKind.ROWS, 2, 2 * ROW) + bytes(ROW),
-    ],
-)
+@pytest.mark.parametrize("frame", [
+    b"",
+    HEAD.pack(9, 0, 0),
+    HEAD.pack(FrameKind.ITEM, 0, MAX_JSON_BYTES + 1),
+    HEAD.pack(FrameKind.ITEM, 1, 2) + b"{}",
+    HEAD.pack(FrameKind.DONE, 0, 2**63),
+    HEAD.pack(FrameKind.DONE, 0, 4) + b"{}",
+    HEAD.pack(FrameKind.DONE, 0, 2) + b"{{",
+    HEAD.pack(FrameKind.DONE, 0, 200_000) + b"[" * 200_000,
+    HEAD.pack(FrameKind.ROWS, 0, 0),
+    HEAD.pack(FrameKind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
+    HEAD.pack(FrameKind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
+    HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
+    HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\x00\x80" * 3,
+    HEAD.pack(FrameKind.ROWS, 2, 2 * ROW) + bytes(ROW),
+])  # fmt: skip
 def test_what_is_no_frame_is_refused_before_anything_is_allocated(frame: bytes) -> None:
     with pytest.raises(ReaderFailure):
-        heard(frame)
+        received(frame)
 
 
-def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch: Patch) -> None:
     monkeypatch.setattr("eigenveil_client.records.isolated.frames.MOST_ROWS", 4 * ROW)
     edge = STUDY.grid_steps
     rows = np.array([[-edge, edge, number] for number in range(10)], dtype=FORM.dtype)
@@ -86,7 +85,7 @@ def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch:
 
 
 def saying(
-    *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.read(NOBODY, STUDY)
+    *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.read(ABSENT, STUDY)
 ) -> BadRecords:
     """What comes of a reader of records that says these frames, and no more."""
 
@@ -117,31 +116,28 @@ GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
 DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        [DONE],
-        [(FrameKind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
-        [(FrameKind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
-        [(FrameKind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(FrameKind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(FrameKind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(FrameKind.ITEM, [1, 2, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(FrameKind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": 2, "file": "00"})],
-        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": True, "file": "00" * 32})],
-        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, [])],
-        [(FrameKind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(FrameKind.ITEM, GOOD_COUNTS)] * 3, DONE],
-        [(FrameKind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
-        [(FrameKind.ITEM, ["a"])],
-        [(FrameKind.ERROR, ["bug", 3, ""])],
-        [(FrameKind.ERROR, "no")],
-        [(FrameKind.ERROR, ["no-code", "text", "file"])],
-        [(FrameKind.ERROR, ["bad-data", "x" * 5000, "file"])],
-        [(FrameKind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
-        [(FrameKind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
-    ],
-)
+@pytest.mark.parametrize("frames", [
+    [DONE],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
+    [(FrameKind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
+    [(FrameKind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
+    [(FrameKind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
+    [(FrameKind.ITEM, [1, 2, 0, 0, 0, 0, 0])] * 3 + [DONE],
+    [(FrameKind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": 2, "file": "00"})],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": True, "file": "00" * 32})],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, [])],
+    [(FrameKind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(FrameKind.ITEM, GOOD_COUNTS)] * 3, DONE],
+    [(FrameKind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
+    [(FrameKind.ITEM, ["a"])],
+    [(FrameKind.ERROR, ["bug", 3, ""])],
+    [(FrameKind.ERROR, "no")],
+    [(FrameKind.ERROR, ["no-code", "text", "file"])],
+    [(FrameKind.ERROR, ["bad-data", "x" * 5000, "file"])],
+    [(FrameKind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
+    [(FrameKind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
+])  # fmt: skip
 def test_a_reader_that_lies_is_not_believed(frames: list[tuple[FrameKind, Any]]) -> None:
     problem = saying(*frames)
     assert (problem.about, problem.kind) == ("reader", "")
@@ -153,79 +149,72 @@ def test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon(code: str) -> 
     assert (problem.code, str(problem)) == (Code.BAD_DATA, "two lines")
 
 
-def test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone() -> None:
+def test_an_unexpected_error_is_logged_by_class_alone() -> None:
     problem = saying((FrameKind.ERROR, ["bad-data", "zlib.error at files.py:40", "reader"]))
     assert log_fields(problem) == {"about": "reader", "type": "zlib.error"}
     assert "zlib.error at files.py:40" in str(problem)
     assert log_fields(saying((FrameKind.ERROR, ["bad-data", "text", "c"]))) == {"about": "c"}
 
 
-def test_more_records_than_there_may_be_are_not_kept() -> None:
+def test_records_beyond_the_limit_are_refused() -> None:
     """A small file can state any number of them."""
     study, remaining = replace(STUDY, max_records=4), list[int]()
     rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
     counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
     frames = [rows, rows, *counts, (FrameKind.DONE, {"persons": 6, "file": "00" * 32})]
-    query = partial(reader.stream, NOBODY, study, lambda some: remaining.append(len(some)))
+    query = partial(reader.stream, ABSENT, study, lambda some: remaining.append(len(some)))
     problem = saying(*frames, call=query)
-    assert (problem.about, "over 4 records" in str(problem)) == ("too-many", True)
-    assert remaining == [3]
+    assert (problem.about, "over 4 records" in str(problem), remaining) == ("too-many", True, [3])
     assert saying(*frames, call=partial(query, most=2)).about == "too-many"
     with pytest.raises(pytest.fail.Exception):  # it does not raise
         saying(*frames, call=partial(query, most=6))
 
 
-@pytest.mark.parametrize(
-    ("call", "one", "most"),
-    [
-        (partial(reader.locations, NOBODY, [(0, True)]), "line 1", 1),
-        (partial(reader.columns, NOBODY), ["a", "b"], 8),
-        (partial(reader.files, NOBODY), "a.parquet", 8),
-        (partial(reader.variants, Path("nowhere.bim")), ["a", "b"], 8),
-        (partial(reader.read, NOBODY, STUDY), GOOD_COUNTS, 3),
-    ],
-)
-def test_a_reader_that_says_too_much_is_stopped_there(
-    monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any], one: Any, most: int
+@pytest.mark.parametrize(("call", "one", "most"), [
+    (partial(reader.locations, ABSENT, [(0, True)]), "line 1", 1),
+    (partial(reader.columns, ABSENT), ["a", "b"], 8),
+    (partial(reader.files, ABSENT), "a.parquet", 8),
+    (partial(reader.variants, Path("nowhere.bim")), ["a", "b"], 8),
+    (partial(reader.read, ABSENT, STUDY), GOOD_COUNTS, 3),
+])  # fmt: skip
+def test_excess_messages_of_a_reader_are_not_read(
+    monkeypatch: Patch, call: Callable[[], Any], one: Any, most: int
 ) -> None:
     monkeypatch.setattr(frames, "MOST_NAMES", 8)
-    heard = list[Any]()
+    received = list[Any]()
 
     def listening(*given: Any) -> tuple[FrameKind, Any, int]:
-        heard.append(given)
+        received.append(given)
         return receive(*given)
 
     monkeypatch.setattr(process, "receive", listening)
     saying(*[(FrameKind.ITEM, one)] * (most + 3), call=call)
-    assert len(heard) <= most + 1
+    assert len(received) <= most + 1
 
 
-def test_a_file_of_too_many_columns_is_not_listed_but_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_too_many_columns_is_only_opened(tmp_path: Path, monkeypatch: Patch) -> None:
     message = hostile.csv(tmp_path / "records.csv")
     monkeypatch.setattr("eigenveil_client.records.isolated.tasks.MOST_NAMES", 2)
     with pytest.raises(BadRecords, match="too many to list"):
         list_columns(message, lambda one: None, lambda rows: None)
     reader.check_opens(message)
-    assert "cannot be read" in str(refusal(lambda: reader.check_opens(NOBODY)))
+    assert "cannot be read" in str(refusal(lambda: reader.check_opens(ABSENT)))
 
 
-def test_a_study_that_names_cells_past_the_sites_rules_is_refused_without_a_reader(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(SERVER, "reader", lambda: pytest.fail("no record is read"))
-    from eigenveil_client.records.column_quality import PlausibleRange
-
-    with pytest.raises(RequestError) as found:
-        reader.read(NOBODY, STUDY, plausible={"a": PlausibleRange(lower=0, upper=1, unit="mmol")})
-    assert found.value.code is Code.POLICY
-
-
-def test_all_that_a_reader_says_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_messages_of_a_reader_are_bounded_in_sum(monkeypatch: Patch) -> None:
     monkeypatch.setattr(process, "MOST_ITEMS_BYTES", 100)
     names, done = (FrameKind.ITEM, ["a" * 60]), (FrameKind.DONE, None)
-    call = partial(reader.columns, NOBODY)
+    call = partial(reader.columns, ABSENT)
     with pytest.raises(pytest.fail.Exception):  # it does not raise
         saying(names, done, call=call)
     assert saying(names, names, done, call=call).about == "reader"
+
+
+def test_waiting_for_a_reader_ends_at_its_limit(monkeypatch: Patch) -> None:
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(fork_server, "time", clock)
+    server = ForkServer()
+    monkeypatch.setattr(server, "_send", lambda message, descriptors: RUNNING)
+    assert server.exit_status(17) == RUNNING
+    assert sum(slept) == pytest.approx(ENDING_SECONDS)

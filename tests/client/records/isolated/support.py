@@ -13,14 +13,10 @@ from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 STUDY = Study(
-    name="bites",
-    columns=tuple(Column(name=name, unit="", lower=0, upper=300) for name in ("a", "b", "c")),
-    epsilon=1.0,
-    delta=1e-6,
-    components=1,
-    federation=Federation(sites=("north",)),
-)
-NOBODY = RecordsConfig(source=Path("nowhere.csv"))
+    name="bites", columns=tuple(Column(name=name, unit="", lower=0, upper=300) for name in ("a", "b", "c")),
+    epsilon=1.0, delta=1e-6, components=1, federation=Federation(sites=("north",)),
+)  # fmt: skip
+ABSENT = RecordsConfig(source=Path("nowhere.csv"))
 
 
 def refusal(call: Callable[[], Any]) -> BadRecords:

@@ -21,8 +21,8 @@ import pyarrow.parquet as parquet
 import xlsxwriter
 
 from eigenveil_client.records.tables.source import RecordsConfig
-from tests.client.records.apart import workbooks
 from tests.client.records.genotypes.support import genotypes, plink, vcf_zarr
+from tests.client.records.isolated import workbooks
 
 MEMBER = 2**24  # bytes that are packed at a time
 
@@ -42,7 +42,6 @@ HANGS = Ends(time.sleep, 600)
 
 
 def a_table(rows: int = 300) -> pa.Table:
-    """Numbers and texts."""
     return pa.table({
         "a": np.arange(rows) % 7.0,
         "b": [f"{number % 5}" for number in range(rows)],
@@ -159,7 +158,6 @@ def bombed_workbook(path: Path) -> RecordsConfig:
 
 
 def folder(path: Path) -> RecordsConfig:
-    """A folder of two Parquet files."""
     path.mkdir()
     for name in ("first.parquet", "second.parquet"):
         parquet_file(path / name)
@@ -179,18 +177,10 @@ def selected(make: Callable[[Path], RecordsConfig]) -> Callable[[Path], RecordsC
 GOOD: dict[str, Callable[[Path], RecordsConfig]] = {
     **dict.fromkeys(("records.arrow", "records.feather"), arrow),
     **dict.fromkeys(("records.parquet", "records.pq"), parquet_file),
-    **dict.fromkeys(("records.csv", "records.txt"), csv),
-    "records.tsv": tsv,
-    "records.csv.gz": csv_gz,
+    **dict.fromkeys(("records.csv", "records.txt"), csv), "records.tsv": tsv, "records.csv.gz": csv_gz,
     **dict.fromkeys(("records.db", "records.sqlite", "records.sqlite3"), sqlite),
-    **dict.fromkeys(("records.xlsx", "records.xlsm"), xlsx),
-    "records.xlsb": workbooks.xlsb,
-    "records.xls": workbooks.xls,
-    "records.ods": workbooks.ods,
-    "records.bed": bed,
-    **dict.fromkeys(("records.zarr", "records.vcz"), zarr),
-    "records": folder,
-    "selected.csv": selected(csv),
-    "selected.parquet": selected(parquet_file),
-    "selected.db": selected(sqlite),
-}
+    **dict.fromkeys(("records.xlsx", "records.xlsm"), xlsx), "records.xlsb": workbooks.sample,
+    "records.xls": workbooks.sample, "records.ods": workbooks.ods, "records.bed": bed,
+    **dict.fromkeys(("records.zarr", "records.vcz"), zarr), "records": folder, "selected.csv": selected(csv),
+    "selected.parquet": selected(parquet_file), "selected.db": selected(sqlite),
+}  # fmt: skip

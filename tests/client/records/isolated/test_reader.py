@@ -28,11 +28,12 @@ from eigenveil_client.records.isolated.fork_server import SERVER
 from eigenveil_client.records.isolated.process import MIB, ReaderLimits
 from eigenveil_client.records.sources.columnar import checked as checked_batch
 from eigenveil_client.records.sources.view import ENDINGS, open_source
-from eigenveil_client.records.tables.cells import Unreadable, about
+from eigenveil_client.records.tables.cells import about
 from eigenveil_client.records.tables.source import BED, BadRecords, RecordsConfig
-from tests.client.records.apart import hostile
-from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
-from tests.client.records.apart.support import NOBODY, STUDY, refusal
+from tests.client.records.isolated import hostile
+from tests.client.records.isolated.hostile import GOOD, HANGS, SEGFAULT, Ends
+from tests.client.records.isolated.support import ABSENT, STUDY, refusal
+from tests.support import Log, Patch
 
 OF_GENOTYPES = replace(
     STUDY, columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in ("rs0_A", "rs1_A", "rs2_G"))
@@ -55,11 +56,11 @@ def study_of(name: str) -> Study:
 
 
 @pytest.fixture
-def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BadRecords]:
+def ending(monkeypatch: Patch) -> Callable[..., BadRecords]:
     """Asks a reader that ends in a way of its own, before it reads anything."""
 
     def query(how: Ends, limits: ReaderLimits = process.DEFAULT_LIMITS) -> BadRecords:
-        return refusal(lambda: process.run_task(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
+        return refusal(lambda: process.run_task(ABSENT, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
 
     return query
 
@@ -82,18 +83,7 @@ def test_a_reader_gives_the_records_that_are_read_here(tmp_path: Path, name: str
     assert reader.digest(message) == open_source(message).digest()
 
 
-def test_bad_cells_are_told_of_once_for_each_column_with_the_first_place(tmp_path: Path) -> None:
-    path = tmp_path / "records.csv"
-    path.write_text("a,b,c\n1,x,3\n1,y,3\n1,2\n1,2,3\n")
-    message, result = RecordsConfig(source=path), list[Unreadable]()
-    assert len(reader.read(message, STUDY, unreadable=result.append).rows) == 1
-    assert {(one.column, one.cells) for one in result} == {("b", 2), (None, 1)}
-    assert reader.locations(message, [(0, True), (0, False)]) == ["line 2", "line 4"]
-
-
-def test_a_relative_path_begins_where_whoever_asks_is_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_follows_the_working_folder(tmp_path: Path, monkeypatch: Patch) -> None:
     message = RecordsConfig(source=Path("records.csv"))
     for name in ("one", "other"):  # one fork server serves both, and stays where it was started
         (tmp_path / name).mkdir()
@@ -197,9 +187,7 @@ def test_a_linked_database_in_wal_mode_is_read_where_it_is(tmp_path: Path) -> No
 # ------------------------------------------------------------------ how a reader ends
 
 
-def test_a_reader_that_dies_is_one_line_and_the_next_one_reads(
-    tmp_path: Path, ending: Callable[..., BadRecords]
-) -> None:
+def test_a_dying_reader_is_one_line(tmp_path: Path, ending: Callable[..., BadRecords]) -> None:
     problem = ending(SEGFAULT)
     assert (problem.about, "SIGSEGV" in str(problem)) == ("reader", True)
     assert "SIGABRT" in str(ending(Ends(os.abort)))
@@ -214,11 +202,8 @@ def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]
     assert (problem.about, "took more than the 0 s" in str(problem)) == ("reader-time", True)
 
 
-def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
-    tmp_path: Path,
-    ending: Callable[..., BadRecords],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_stuck_reader_delays_no_other(
+    tmp_path: Path, ending: Callable[..., BadRecords], monkeypatch: Patch, caplog: Log
 ) -> None:
     """As one does that waits for a disk; here it is never killed."""
     message, pids = hostile.csv(tmp_path / "records.csv"), list[int]()
@@ -236,8 +221,7 @@ def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
     os.kill(pid, signal.SIGKILL)
     while "Z" not in (state := _state(pid)) and state:
         time.sleep(0.01)
-    assert reader.columns(message) == ("a", "b", "c")
-    assert (_state(pid), SERVER._process.pid) == ("", server)
+    assert (reader.columns(message), _state(pid), SERVER._process.pid) == (("a", "b", "c"), "", server)
 
 
 def _state(pid: int) -> str:
@@ -248,7 +232,7 @@ def _state(pid: int) -> str:
         return ""
 
 
-def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> None:
+def test_a_reader_over_its_memory_limit_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_bytes(b"a,b,c\n" + b"1" * (60 * MIB) + b",2,3\n")
     problem = refusal(
@@ -257,16 +241,13 @@ def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> 
     assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "opens"),
-    [
-        ("records.csv", "delimited.arrow_csv.open_csv"),
-        ("records.parquet", "columnar.parquet.ParquetFile"),
-        ("records.arrow", "columnar.pa.ipc.open_file"),
-    ],
-)
-def test_a_file_is_not_called_unreadable_for_want_of_memory(
-    tmp_path: Path, name: str, opens: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "opens"), [
+    ("records.csv", "delimited.arrow_csv.open_csv"),
+    ("records.parquet", "columnar.parquet.ParquetFile"),
+    ("records.arrow", "columnar.pa.ipc.open_file"),
+])  # fmt: skip
+def test_a_lack_of_memory_is_no_unreadable_file(
+    tmp_path: Path, name: str, opens: str, monkeypatch: Patch
 ) -> None:
     """An error of Arrow is no reason to say so: that memory is short is one of them."""
 
@@ -294,8 +275,8 @@ def test_a_fork_server_that_is_gone_is_started_again(tmp_path: Path) -> None:
     assert reader.columns(message) == ("a", "b", "c")
 
 
-def test_readers_leave_no_process_no_descriptor_and_no_folder(
-    tmp_path: Path, ending: Callable[..., BadRecords], monkeypatch: pytest.MonkeyPatch
+def test_readers_leave_no_descriptor_or_folder(
+    tmp_path: Path, ending: Callable[..., BadRecords], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ending(SEGFAULT)
@@ -319,13 +300,10 @@ def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRec
     inside.mkdir()
     outside.write_text("kept")
     tries: dict[str, Callable[[], Any]] = {
-        "network": socket.socket,
-        "program": lambda: os.execv("/bin/true", ["true"]),
-        "signal": lambda: os.kill(os.getppid(), 0),
-        "write": lambda: outside.write_text("changed"),
-        "make": lambda: (tmp_path / "more").write_text("x"),
-        "remove": outside.unlink,
-    }
+        "network": socket.socket, "program": lambda: os.execv("/bin/true", ["true"]),
+        "signal": lambda: os.kill(os.getppid(), 0), "write": lambda: outside.write_text("changed"),
+        "make": lambda: (tmp_path / "more").write_text("x"), "remove": outside.unlink,
+    }  # fmt: skip
     pid = os.fork()
     if not pid:
         limit_resources(memory=2**40, seconds=60)
@@ -343,20 +321,17 @@ def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRec
         (inside / "scratch").write_text(" ".join(allowed))
         os._exit(0)
     os.waitpid(pid, 0)
-    assert (inside / "scratch").read_text() == ""
-    assert outside.read_text() == "kept"
+    assert ((inside / "scratch").read_text(), outside.read_text()) == ("", "kept")
 
 
-def test_a_reader_that_cannot_be_confined_reads_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unconfined_reader_reads_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
     message = hostile.csv(tmp_path / "records.csv")
     monkeypatch.setattr(process, "_wal_folder", lambda message: (tmp_path / "gone",))
     problem = refusal(lambda: reader.columns(message))
     assert (problem.about, "cannot be restricted" in str(problem)) == ("reader-limits", True)
 
 
-def test_a_stop_is_for_whoever_asks(tmp_path: Path) -> None:
+def test_a_stop_signal_leaves_the_fork_server_running(tmp_path: Path) -> None:
     """A unit, or a terminal, may tell all of its processes to end."""
     message = hostile.csv(tmp_path / "records.csv")
     reader.columns(message)
@@ -364,5 +339,4 @@ def test_a_stop_is_for_whoever_asks(tmp_path: Path) -> None:
     server = SERVER._process.pid
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(server, number)
-    assert reader.columns(message) == ("a", "b", "c")
-    assert SERVER._process.pid == server
+    assert (reader.columns(message), SERVER._process.pid) == (("a", "b", "c"), server)
