@@ -79,8 +79,7 @@ def run(group: click.Command, extra: str) -> int:
         return _print_error("interrupted", "interrupted", INTERRUPTED, as_json)
     except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
         where = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}"
-        message = f"{where}: please report this line"
-        return _print_error(Code.BUG.value, message, Code.BUG.exit_code, as_json)
+        return _print_error(Code.BUG.value, f"{where}: please report this line", Code.BUG.exit_code, as_json)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard, card_from_
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.choose import candidates
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
+from eigenveil.protocol.rounds import HEX
 from eigenveil.signatures import Sign, check_signature
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Study
@@ -24,7 +25,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 AUTHORIZATION_SIGNED = b"eigenveil/study-authorization/v1\n"
 FORM = 1
-HEX = 64
 MOST_BYTES = 1024
 MOST_SENT = 4096  # bytes of the whole message, as sent and stored
 MAX_AUTHORIZATION_SECONDS = 31 * 86_400  # longest validity from now
@@ -33,6 +33,13 @@ SIGN_AGAIN = "explain the study, and sign it again"
 
 class AuthorizationTooLong(RequestError):
     """The authorization expires too late; it may become valid with time, or with a correct clock."""
+
+
+def _check_form(form: object) -> None:
+    if form != FORM or type(form) is not int:
+        raise PeerError(
+            Code.VERSION, f"the authorization has form {form!r}, and this version reads form {FORM}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +60,7 @@ class StudyAuthorization:
     key: str
 
     def __post_init__(self) -> None:
-        if self.form != FORM or type(self.form) is not int:
-            raise PeerError(
-                Code.VERSION, f"the authorization has form {self.form!r}, and this version reads form {FORM}"
-            )
+        _check_form(self.form)
         texts = [type(text) is str for text in (self.federation, self.analyst, self.submission)]
         digests = [type(text) is str and len(text) == HEX for text in (self.plan, self.key)]
         if not all(texts + digests) or type(self.expires) is not int or not 0 <= self.expires < 2**53:
@@ -83,11 +87,7 @@ class SignedAuthorization:
             raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
         try:
             stated = parse_json(self.signed_json)
-            if stated["form"] != FORM:  # checked first, because another form may have other fields
-                raise PeerError(
-                    Code.VERSION,
-                    f"the authorization has form {stated['form']!r}, and this version reads form {FORM}",
-                )
+            _check_form(stated["form"])  # first, because another form may have other fields
             statement = StudyAuthorization(**stated)
         except (ValueError, KeyError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
@@ -237,8 +237,7 @@ def _allowed(study: Study) -> tuple[Algorithm, ...]:
     """Return the algorithms that may run a study."""
     if study.algorithm is not Algorithm.AUTO:
         return (study.algorithm,)
-    during = study.choose is Choose.DURING and study.delta > 0
-    return (Algorithm.AUTO,) if during else candidates(study)
+    return (Algorithm.AUTO,) if study.choose is Choose.DURING and study.delta > 0 else candidates(study)
 
 
 def _whole(plan: Plan) -> bool:

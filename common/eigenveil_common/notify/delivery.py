@@ -154,8 +154,7 @@ def _mail_server(notify: Notify) -> Iterator[smtplib.SMTP]:
     password = None if notify.mail_password is None else _single_line(read_secret(notify.mail_password))
     context, address = _context(notify), (notify.mail_host, notify.mail_port, HELO_NAME)
     try:
-        direct = notify.mail_tls is Tls.TLS
-        kind = partial(smtplib.SMTP_SSL, context=context) if direct else smtplib.SMTP
+        kind = partial(smtplib.SMTP_SSL, context=context) if notify.mail_tls is Tls.TLS else smtplib.SMTP
         with kind(*address, timeout=SECONDS) as server:
             if notify.mail_tls is Tls.STARTTLS:
                 server.starttls(context=context)

@@ -92,8 +92,8 @@ def _correlations(
 ) -> Correlations:
     """Return correlations; those of a column whose variance noise may dominate are marked as unknown."""
     errors[noise_dominated, :] = errors[:, noise_dominated] = UNKNOWN_ERROR
-    at = np.diag_indices(len(values))
-    values[at], errors[at] = 1.0, 0.0
+    np.fill_diagonal(values, 1.0)
+    np.fill_diagonal(errors, 0.0)
     numbers = IntervalEstimate(values=values, errors=errors, level=level, least=-1.0, most=1.0)
     pairs = np.triu_indices(len(values), 1)
     upper_pairs = IntervalEstimate(values=values[pairs], errors=errors[pairs], level=level)

@@ -24,9 +24,7 @@ from eigenveil.protocol.estimate import PlainResult
 
 DRAWS = 200
 FIRST_STEPS, STEPS, TOLERANCE = 2000, 200, 1e-6
-LEAST_UNIQUENESS = (
-    0.005  # least uniqueness of a column, as in other software; below it a solution is improper
-)
+LEAST_UNIQUENESS = 0.005  # of a column, as in other software; below it a solution is improper
 LONG_INTERVAL = 1.0
 PROMAX_POWER = 4  # exponent of promax, as its authors chose
 
@@ -92,8 +90,7 @@ def _with_spread(values: FloatArray, others: FloatArray, level: float, least: fl
 
 def _correlations(matrix: NoisedCovariance) -> FloatArray:
     values = ScaledCovariance.of(matrix, Units.STANDARD).values
-    at = np.diag_indices(len(values))
-    values[at] = 1.0
+    np.fill_diagonal(values, 1.0)
     return values
 
 

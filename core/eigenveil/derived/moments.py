@@ -87,9 +87,8 @@ class Moments:
                 "study that centres, with algorithm gauss-cov, refined-cov or analyze-gauss, releases one",
             )
         noise, values = MatrixNoise.from_dict(data["noise"]), np.array(data["covariance"], dtype=np.float64)
-        divided = np.array(
-            noise.divisors or np.ones(len(values))
-        )  # before this division the noise is uniform
+        # Before this division the noise is uniform.
+        divided = np.array(noise.divisors or np.ones(len(values)))
         return cls(
             matrix=NoisedCovariance(
                 columns=tuple(data["columns"]),

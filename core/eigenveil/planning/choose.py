@@ -67,7 +67,12 @@ def rehearse_with_releases(
     numbers = 0
     while (round_query := session.pending) is not None:
         numbers += round_query.query.length
-        _check_size(len(rounds) + 1, numbers)
+        if len(rounds) >= MAX_ROUNDS or numbers > MAX_NUMBERS:
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"the study needs more than {MAX_ROUNDS} rounds, or over {MAX_NUMBERS} numbers from each "
+                'site; use fewer batches, components or columns, or rank = "block"',
+            )
         release = Release.of(
             round_query, round_query.query.assumed_release(n), 1.0, plan.study.federation.sites
         )
@@ -79,15 +84,6 @@ def rehearse_with_releases(
 def answer_bytes(queries: Iterable[RoundQuery]) -> int:
     """Return the bytes of a site's answers to all queries."""
     return sum(8 * one.query.length for one in queries)
-
-
-def _check_size(rounds: int, numbers: int) -> None:
-    if rounds > MAX_ROUNDS or numbers > MAX_NUMBERS:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"the study needs more than {MAX_ROUNDS} rounds, or more than {MAX_NUMBERS} numbers from each "
-            'site; use fewer batches, components or columns, or rank = "block"',
-        )
 
 
 def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
@@ -152,8 +148,7 @@ def candidates(study: Study) -> tuple[Algorithm, ...]:
     """
     if study.delta == 0:
         return (Algorithm.GAUSS_COV,)
-    wide = study.dimension > WIDE
-    runnable = [one for one in CANDIDATES if not (wide and one in NARROW_ONLY)]
+    runnable = [one for one in CANDIDATES if not (study.dimension > WIDE and one in NARROW_ONLY)]
     standard = study.scaling is Scaling.STANDARD
     return tuple(sorted(runnable, key=lambda one: standard and one is not Algorithm.GAUSS_COV))
 

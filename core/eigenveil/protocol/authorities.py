@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.signatures import UNREADABLE
 from eigenveil.study.study import NAME
@@ -193,8 +193,6 @@ def list_from_json(data: bytes) -> AuthorityList:
     _need(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
     try:
         found = _read(parse_json(data))
-    except EigenveilError:
-        raise
     except (*UNREADABLE, KeyError, AttributeError) as problem:
         raise PeerError(Code.PROTOCOL, "a list of authorities cannot be read; it was rejected") from problem
     _need(found.to_json() == data, "it is not in canonical form")

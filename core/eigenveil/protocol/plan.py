@@ -68,12 +68,11 @@ class Plan:
         if isinstance(self.algorithm, CustomAlgorithm):
             what = f"{self.algorithm.name} is a custom algorithm, which runs in simulations only"
             need(not (self.federation or self.analyst), what)
-        allowed_cost = affordable(self.study, self.algorithm)
+        most = affordable(self.study, self.algorithm)
         need(
-            self.micro_rho >= 1 and self.single_attempt_cost.fits(allowed_cost),
-            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {allowed_cost.micro_rho} "
-            "micro-rho, "
-            f"0 to {allowed_cost.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+            self.micro_rho >= 1 and self.single_attempt_cost.fits(most),
+            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {most.micro_rho} micro-rho, "
+            f"0 to {most.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
         self._check_algorithm()
         self._check_batches()
@@ -90,9 +89,8 @@ class Plan:
         clips_rows = properties.clips_rows or math.isinf(stated_limit)
         need(clips_rows, f"{name} clips no rows, so it takes no public norm; leave out radius")
         need(stated_limit >= least, f"radius: norm = {stated_limit:g} is below the minimum of {least:g}")
-        keeps_grid = self.study.scaling is not Scaling.STANDARD or not properties.exact_rows
         need(
-            keeps_grid,
+            self.study.scaling is not Scaling.STANDARD or not properties.exact_rows,
             f"{name} finds a subspace that contains the records exactly, and scaling by noised standard "
             'deviations would round the records out of it; use scaling = "bounds" or "none"',
         )
@@ -243,8 +241,7 @@ def plan_from_json(data: bytes) -> Plan:
     """Return the plan in `data`, which must be canonical JSON. Raises PeerError: not canonical, an unknown
     version or key; RequestError: a value is invalid."""
     try:
-        raw = parse_json(data)
-        plan = _plan_from_dict(raw)
+        plan = _plan_from_dict(parse_json(data))
         written = plan.to_json()
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise PeerError(Code.PROTOCOL, f"the plan cannot be read: {problem}") from problem
@@ -260,13 +257,11 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
         )
     algorithm = Algorithm(raw["algorithm"])
-    properties = algorithm.properties
-    if raw["revision"] != properties.revision:
+    if raw["revision"] != algorithm.properties.revision:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has revision "
-            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil during "
-            "a study",
+            f"{algorithm.properties.revision}. The coordinator and all sites need one version of eigenveil",
         )
     return Plan(
         study=study_from_dict(raw["study"]),

@@ -139,10 +139,9 @@ def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[
 
 def _loadings(document: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
     columns = single_tables(document["plan"]["study"]["columns"])
-    means = document["result"]["mean"]
     return [
         {**column, "mean": mean, "loadings": components[:, j].tolist()}
-        for j, (column, mean) in enumerate(zip(columns, means, strict=True))
+        for j, (column, mean) in enumerate(zip(columns, document["result"]["mean"], strict=True))
     ]
 
 
@@ -167,7 +166,6 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the queries by kind, in the order of their first round."""
     rounds = document["rounds"]
     total = sum(entry["micro_rho"] for entry in rounds) or 1
-    kinds = dict.fromkeys(entry["kind"] for entry in rounds)
     return [
         {
             "kind": kind,
@@ -175,14 +173,13 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "rounds": len(mine := [entry for entry in rounds if entry["kind"] == kind]),
             "share": Fraction(sum(entry["micro_rho"] for entry in mine), total),
         }
-        for kind in kinds
+        for kind in dict.fromkeys(entry["kind"] for entry in rounds)
     ]
 
 
 def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each invited site's number of rounds, largest share of the cost and reasons for absence."""
     rounds = document["rounds"]
-    names = document["plan"]["study"]["federation"]["sites"]
     return [
         {
             "name": name,
@@ -192,7 +189,7 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
             ),
         }
-        for name in names
+        for name in document["plan"]["study"]["federation"]["sites"]
     ]
 
 

@@ -15,8 +15,7 @@ COORDINATOR_SEES_TOTALS = (
 )
 CENTRAL = (
     f'{COORDINATOR_SEES_TOTALS}; trust = "secure-aggregation" would hide them, also from it together with '
-    "one other site "
-    "(more, if a study says so)"
+    "one other site (more, if a study says so)"
 )
 TRUSTED = "a mechanism works on the exact sums: this algorithm needs a coordinator that is trusted with them"
 # What a message with a site's answer reveals.

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.source import NoiseSource, OsNoise, share_spec
+from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
@@ -62,16 +62,11 @@ class Masking:
         return self.masked_attempt.digest
 
     def __call__(self, site: str, values: IntArray) -> IntArray:
-        share = self._source(site).draw(
-            share_spec(self.round_query.priced, self.study, len(self.masked_attempt.members))
-        )
+        order = [self.seed, self.attempt, site]
+        source = OsNoise() if self.seed is None else SeededNoise(int(digest("simulated-share", order), 16))
+        share = source.draw(share_spec(self.round_query.priced, self.study, len(self.masked_attempt.members)))
         secrets = {other: secret(site, other) for other in self.masked_attempt.sites if other != site}
         return masked(values, share, site, secrets, self.masked_attempt)
-
-    def _source(self, site: str) -> NoiseSource:
-        if self.seed is None:
-            return OsNoise()
-        return SeededNoise(int(digest("simulated-share", [self.seed, self.attempt, site]), 16))
 
 
 class MaskedRounds:
@@ -123,8 +118,8 @@ class MaskedRounds:
         raise RequestError(
             Code.STUDY_FAILED,
             f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number} of {number}; all "
-            "attempts "
-            f"remain charged. To continue without lost sites, {self._study.federation.further_attempts}",
+            "attempts remain charged. To continue without lost sites, "
+            f"{self._study.federation.further_attempts}",
         )
 
     def _sum_sent(self, round_query: RoundQuery, attempt: Attempt, answering: Sequence[str]) -> IntArray:

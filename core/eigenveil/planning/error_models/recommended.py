@@ -67,8 +67,7 @@ LONG = 1.5  # squared clip radius of rows relative to the total variance
 def scale_error(plan: Plan, spectrum: AssumedSpectrum) -> float:
     """Return the sine for records of this spectrum with directions spread over all columns."""
     d, k = plan.study.dimension, plan.study.components
-    mixed = np.full((k, d - k), _error(plan) ** 2 / d)
-    return scale_sine(spectrum.values, mixed)
+    return scale_sine(spectrum.values, np.full((k, d - k), _error(plan) ** 2 / d))
 
 
 def _error(plan: Plan) -> float:

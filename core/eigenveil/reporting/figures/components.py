@@ -75,8 +75,7 @@ def strongest_columns(data: ReleaseFigureData) -> list[int]:
     components = data.result.components
     if components.shape[1] <= MOST_COLUMNS:
         return list(range(components.shape[1]))
-    strongest = np.argsort(-np.abs(components).max(axis=0), kind="stable")[:MOST_COLUMNS]
-    return sorted(strongest.tolist())
+    return sorted(np.argsort(-np.abs(components).max(axis=0), kind="stable")[:MOST_COLUMNS].tolist())
 
 
 def loadings(axes: Axes, data: ReleaseFigureData) -> None:
@@ -113,8 +112,7 @@ def _bars(axes: Axes, values: FloatArray, marks: list[str]) -> None:
         axes.axvline(zero, color=SOFT, lw=0.8, zorder=3)
     halves = [(zero + part, with_minus_sign(f"{part:g}")) for zero in zeros for part in (-0.5, 0.5)]
     axes.set_xticks([x for x, _ in halves], [text for _, text in halves], fontsize=8)
-    names = [f"component {i}{mark}" for i, mark in enumerate(marks, 1)]
-    axes.set_xticks(zeros, names, minor=True)
+    axes.set_xticks(zeros, [f"component {i}{mark}" for i, mark in enumerate(marks, 1)], minor=True)
     axes.tick_params(axis="x", which="minor", length=0, pad=16)
     axes.set_xlim(-reach, zeros[-1] + reach)
     axes.grid(axis="x", color=GRID, lw=0.8)
@@ -125,8 +123,7 @@ def _bars(axes: Axes, values: FloatArray, marks: list[str]) -> None:
 def _heat(axes: Axes, values: FloatArray, marks: list[str]) -> None:
     limit = float(np.abs(values).max())
     picture = axes.pcolormesh(values.T, cmap="RdBu", vmin=-limit, vmax=limit, edgecolors="white", lw=0.5)
-    names = [f"{i}{mark}" for i, mark in enumerate(marks, 1)]
-    axes.set_xticks(np.arange(len(values)) + 0.5, names)
+    axes.set_xticks(np.arange(len(values)) + 0.5, [f"{i}{mark}" for i, mark in enumerate(marks, 1)])
     axes.set_xlabel("component")
     axes.tick_params(length=0)
     figure_of(axes).colorbar(picture, ax=axes, label="loading", fraction=0.05, pad=0.02)

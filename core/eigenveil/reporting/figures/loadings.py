@@ -69,11 +69,8 @@ def heatmap(axes: Axes, pair_values: PairMatrix, columns: tuple[str, ...]) -> No
     """Draw a heatmap; cells that noise alone could explain are grey."""
     d, small = len(columns), is_narrow(axes)
     cells_shown = np.tri(d, k=0 if pair_values.includes_diagonal else -1, dtype=bool)
-    limit = (
-        float(np.abs(pair_values.values[cells_shown]).max(initial=0.0))
-        if pair_values.includes_diagonal
-        else 1.0
-    )
+    largest = float(np.abs(pair_values.values[cells_shown]).max(initial=0.0))
+    limit = largest if pair_values.includes_diagonal else 1.0
     cells = np.ma.masked_array(pair_values.values, mask=pair_values.is_noise | ~cells_shown)
     grey = np.ma.masked_array(np.ones_like(pair_values.values), mask=~(pair_values.is_noise & cells_shown))
     edges: Any = {"edgecolors": "white", "lw": 0.8 if d <= MOST_COLUMNS else 0}
@@ -101,10 +98,8 @@ def _write_values(axes: Axes, pair_values: PairMatrix, cells_shown: NDArray[np.b
         value, noise = float(pair_values.values[i, j]), bool(pair_values.is_noise[i, j])
         strong = abs(value) > 0.6 * limit and not noise
         colour = "white" if strong else SOFT if noise else INK
-        text = with_minus_sign(
-            f"{value:.2g}" if pair_values.includes_diagonal else f"{round(value, 2) + 0.0:.2f}"
-        )  # no minus zero
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+        text = f"{value:.2g}" if pair_values.includes_diagonal else f"{round(value, 2) + 0.0:.2f}"  # no -0
+        axes.text(j + 0.5, i + 0.5, with_minus_sign(text), ha="center", va="center", fontsize=8, color=colour)
 
 
 SHORTEST = 0.05  # shortest arrow that gets a label, relative to the longest
@@ -152,8 +147,7 @@ def biplot(axes: Axes, arrows: FloatArray, columns: Sequence[str], projection: P
     cloud = projection is not None and len(projection.points) > 0
     points = projection.points[:, :2] if projection is not None and cloud else np.zeros((1, 2))
     extent = 0.85 * float(np.quantile(np.abs(points), 0.995)) or 1.0
-    largest_norm = float(np.linalg.norm(arrows, axis=1).max()) or 1.0
-    tips = arrows * (extent / largest_norm)
+    tips = arrows * (extent / (float(np.linalg.norm(arrows, axis=1).max()) or 1.0))
     lengths = np.linalg.norm(tips, axis=1)
     named = np.argsort(-lengths, kind="stable")[: layout.labels]
     labels = _label_positions(tips, named[lengths[named] >= SHORTEST * extent], extent, layout)
