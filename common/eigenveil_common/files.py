@@ -17,11 +17,9 @@ _actions: dict[str, Callable[[], None]] = {}
 
 
 def failpoint(name: str) -> None:
-    """Run the action that `name` was armed with; none in production.
-
-    A test can end this process there, like a power cut or the kernel. Only `arm` in this process arms one: no
-    command, configuration or environment variable does, as a repository test checks.
-    """
+    """Run the action that `name` was armed with; none in production. A test can end this process there, like
+    a power cut or the kernel. Only `arm` in this process arms one: no command, configuration or environment
+    variable does, as a repository test checks."""
     if name in _actions:
         _actions[name]()
 

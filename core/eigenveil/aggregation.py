@@ -20,10 +20,8 @@ from eigenveil.queries import PerSiteQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contribution:
-    """Answer of one site to the query of one round. Shape: values (round_query.query.length,).
-
-    `attempt` is the digest of the attempt of masked values; empty for exact ones.
-    """
+    """Answer of one site to the query of one round. Shape: values (round_query.query.length,). `attempt` is
+    the digest of the attempt of masked values; empty for exact ones."""
 
     plan_digest: str
     round: int
@@ -52,11 +50,9 @@ class Contribution:
 
 
 def validate(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
-    """Check a contribution without trust in the site, whose number of records lies in `records`.
-
-    The values of a masked `attempt` cannot be checked. Raises PeerError: another plan, round, query or
-    attempt; wrong length; a value that no honest site can have.
-    """
+    """Check a contribution without trust in the site, whose number of records lies in `records`. The values
+    of a masked `attempt` cannot be checked. Raises PeerError: another plan, round, query or attempt; wrong
+    length; a value that no honest site can have."""
     wrong = _mismatch(round_query, contribution, records, attempt)
     if wrong:
         what = f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}"
@@ -80,10 +76,8 @@ def _mismatch(round_query: RoundQuery, contribution: Contribution, records: rang
 
 
 class RunningTotal:
-    """Sum of the validated answers to one query so far, or the votes by site.
-
-    The caller must add each answer once, and completely [0031].
-    """
+    """Sum of the validated answers to one query so far, or the votes by site. The caller must add each answer
+    once, and completely [0031]."""
 
     def __init__(self, round_query: RoundQuery) -> None:
         self._query = round_query.query

@@ -92,11 +92,9 @@ PROBE_KEY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))  # public, onl
 
 @dataclass(frozen=True, kw_only=True)
 class SiteKeyCard(KeyCard):
-    """Public keys of a site: `agreement` (raw X25519) for the secrets behind masks, and `signing`.
-
-    A site can put any key on its card, also another site's. So every key derived from a shared secret must
-    depend on both key cards.
-    """
+    """Public keys of a site: `agreement` (raw X25519) for the secrets behind masks, and `signing`. A site can
+    put any key on its card, also another site's. So every key derived from a shared secret must depend on
+    both key cards."""
 
     role, domain, prefix = "site", "peer-card", b"eigenveil/peer-card/v1\n"
 
@@ -205,11 +203,9 @@ AnySigned = TypeVar("AnySigned", bound=SignedKeyCard[KeyCard])
 
 
 def cards_to_file(cards: Iterable[SignedKeyCard[KeyCard]]) -> bytes:
-    """Return the content of a file of these key cards.
-
-    People send each other such files: `*.peer` or `*.analyst`, JSON of signed key cards. Nothing in a file is
-    secret, and a file does not prove that a key card is its owner's.
-    """
+    """Return the content of a file of these key cards. People send each other such files: `*.peer` or
+    `*.analyst`, JSON of signed key cards. Nothing in a file is secret, and a file does not prove that a key
+    card is its owner's."""
     return json.dumps({"cards": [card_to_dict(one) for one in cards]}, indent=2).encode() + b"\n"
 
 

@@ -66,7 +66,5 @@ UNREADABLE = (
 
 def key_print(key: ec.EllipticCurvePublicKey) -> str:
     """Return the SHA-256 (hex) of a public key, as `openssl pkey -pubin -outform DER | sha256sum` prints it.
-
-    It covers the SubjectPublicKeyInfo. Two people compare it at enrolment, one at each end.
-    """
+    It covers the SubjectPublicKeyInfo. Two people compare it at enrolment, one at each end."""
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

@@ -84,10 +84,8 @@ def aggregate_groups(round_query: RoundQuery, groups: Iterable[IntArray]) -> Int
 
 
 class Attendance:
-    """Sites of a federation with enough records, without those that drop out of a round.
-
-    `drop_outs` maps a round to the sites that do not answer it. `rounds` has the published record of each.
-    """
+    """Sites of a federation with enough records, without those that drop out of a round. `drop_outs` maps a
+    round to the sites that do not answer it. `rounds` has the published record of each."""
 
     def __init__(
         self, federation: Federation, sites: Mapping[str, Site], drop_outs: Mapping[int, Sequence[str]]

@@ -219,11 +219,9 @@ def _wrong_subject(why: str) -> EigenveilError:
 def check_plan_matches_study(
     plan: Plan, study: Study, *, federation: str, analyst: str, submission: str
 ) -> None:
-    """Check that `plan` has the analyst's `study`, these names and the whole budget of the study.
-
-    For the algorithm `auto`, any algorithm that `auto` may choose is accepted. Raises PeerError: code
-    `protocol`, the plan differs.
-    """
+    """Check that `plan` has the analyst's `study`, these names and the whole budget of the study. For the
+    algorithm `auto`, any algorithm that `auto` may choose is accepted. Raises PeerError: code `protocol`, the
+    plan differs."""
     names = (plan.federation, plan.analyst, plan.submission) == (federation, analyst, submission)
     if not (names and plan.study == study and plan.algorithm in _allowed(study) and _whole(plan)):
         raise PeerError(
@@ -281,11 +279,9 @@ class ReleaseAnalyst:
 
 
 def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
-    """Return the analyst of a release document, after a check of the signature in it against its plan.
-
-    The check is as of one second before the signature expires, because releases outlive signatures. Raises
-    RequestError: code `bad-release`, the authorization is invalid, or is for another plan.
-    """
+    """Return the analyst of a release document, after a check of the signature in it against its plan. The
+    check is as of one second before the signature expires, because releases outlive signatures. Raises
+    RequestError: code `bad-release`, the authorization is invalid, or is for another plan."""
     analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
     if written is None:
         simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]

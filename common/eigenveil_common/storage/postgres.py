@@ -35,11 +35,9 @@ DURABLE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 
 
 class PostgresDatabase(VersionedDatabase):
-    """Database of a PostgreSQL server; raises as `eigenveil_common.storage.database.Database`.
-
-    `url` is a libpq connection string; the password may also be in a pgpass file. Raises RequestError: `url`
-    cannot be parsed, or a new database was expected.
-    """
+    """Database of a PostgreSQL server; raises as `eigenveil_common.storage.database.Database`. `url` is a
+    libpq connection string; the password may also be in a pgpass file. Raises RequestError: `url` cannot be
+    parsed, or a new database was expected."""
 
     begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 

@@ -112,11 +112,9 @@ COMMON_FOLDER = Path(__file__).parent
 
 
 class Pages:
-    """Pages of one program, from the templates in `folder` and the shared ones.
-
-    `program` is the name in the page header; `navigation` holds paths and their names, marked for the
-    catalogues; `base` is the prefix of all paths.
-    """
+    """Pages of one program, from the templates in `folder` and the shared ones. `program` is the name in the
+    page header; `navigation` holds paths and their names, marked for the catalogues; `base` is the prefix of
+    all paths."""
 
     def __init__(
         self,

@@ -42,11 +42,8 @@ class NoiseRule(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyBudget:
-    """Limits of a ledger.
-
-    `mixed` is valid for any noise. `gaussian`, which is larger, exists if the ledger admits Gaussian noise
-    only, and is valid as long as no other noise was ever admitted.
-    """
+    """Limits of a ledger. `mixed` is valid for any noise. `gaussian`, which is larger, exists if the ledger
+    admits Gaussian noise only, and is valid as long as no other noise was ever admitted."""
 
     mixed: Cost
     gaussian: Cost | None = None
@@ -116,10 +113,8 @@ class Conversion:
 
     def failure_probability(self, whole: Cost) -> str:
         """Return the failure probability of the epsilons as text, rounded up; `whole` is the total [P4].
-
         Mechanisms with their own delta add it; Gaussian noise has none. An (epsilon_0, delta_0) mechanism
-        adds (1 + e^epsilon_0) delta_0 for a record replaced, and costs epsilon_0^2 / 2.
-        """
+        adds (1 + e^epsilon_0) delta_0 for a record replaced, and costs epsilon_0^2 / 2."""
         stated, mechanism_delta = Fraction(repr(self.delta)), Fraction(whole.atto_delta, ATTO)
         if self.exact or not mechanism_delta:
             return shown_up(stated)
@@ -156,11 +151,9 @@ PRECISION = 128
 
 
 def attack_success_gaussian(mu_squared: Fraction) -> Fraction:
-    """Return the success probability under mu-Gaussian DP.
-
-    Phi(mu/2), which is exact: the trade-off is that of N(0, 1) against N(mu, 1), of which TV = 2 Phi(mu/2) -
-    1 (Dong, Roth & Su 2022, "Gaussian differential privacy", Corollary 2.13 at epsilon 0).
-    """
+    """Return the success probability under mu-Gaussian DP. Phi(mu/2), which is exact: the trade-off is that
+    of N(0, 1) against N(mu, 1), of which TV = 2 Phi(mu/2) - 1 (Dong, Roth & Su 2022, "Gaussian differential
+    privacy", Corollary 2.13 at epsilon 0)."""
     from flint import arb, ctx, fmpq
 
     with ctx.workprec(PRECISION):
@@ -170,10 +163,8 @@ def attack_success_gaussian(mu_squared: Fraction) -> Fraction:
 
 def attack_success_zcdp(rho: Fraction, own_delta: Fraction = Fraction(0)) -> Fraction:
     """Return the success probability under rho-zCDP, with `own_delta` of mechanisms with their own delta.
-
     KL(P, Q) <= rho (its order 1), hence TV <= sqrt(rho/2) (Pinsker) and TV <= sqrt(1 - e^-rho) (Bretagnolle &
-    Huber 1979); a mechanism's own delta adds at most itself to TV.
-    """
+    Huber 1979); a mechanism's own delta adds at most itself to TV."""
     from flint import arb, ctx, fmpq
 
     with ctx.workprec(PRECISION):
@@ -184,11 +175,9 @@ def attack_success_zcdp(rho: Fraction, own_delta: Fraction = Fraction(0)) -> Fra
 
 
 def attack_success(epsilon: float, delta: float) -> Fraction:
-    """Return the success probability under (epsilon, delta)-DP; `delta` may be 0.
-
-    P(S) - Q(S) <= (e^epsilon - 1) Q(S) + delta for S and for its complement with P and Q exchanged, hence TV
-    <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) (Kairouz, Oh & Viswanath 2015).
-    """
+    """Return the success probability under (epsilon, delta)-DP; `delta` may be 0. P(S) - Q(S) <= (e^epsilon -
+    1) Q(S) + delta for S and for its complement with P and Q exchanged, hence TV <= (e^epsilon - 1 + 2 delta)
+    / (e^epsilon + 1) (Kairouz, Oh & Viswanath 2015)."""
     from flint import arb, ctx
 
     check_epsilon(epsilon)

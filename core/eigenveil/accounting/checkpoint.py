@@ -21,9 +21,7 @@ NEAR, STEP = 16, 9 / 8
 
 def trail_sizes(size: int) -> list[int]:
     """Return the sizes below `size` at which a checkpoint repeats the last row's digest: fewer with distance.
-
-    Two diverging ledgers are compared at these sizes.
-    """
+    Two diverging ledgers are compared at these sizes."""
     distance, sizes = 1, []
     while distance < size:
         sizes.append(size - distance)
@@ -93,10 +91,8 @@ class Checkpoint:
 def checkpoint_of(
     federation: str, digests: list[str], costs: Iterable[Cost], *, gaussian: bool
 ) -> Checkpoint:
-    """Return the checkpoint of a ledger with these digests, at least one.
-
-    `costs` are its charges and open reservations. `gaussian`: all studies had Gaussian noise only.
-    """
+    """Return the checkpoint of a ledger with these digests, at least one. `costs` are its charges and open
+    reservations. `gaussian`: all studies had Gaussian noise only."""
     size = len(digests)
     return Checkpoint(
         federation=federation,

@@ -70,9 +70,7 @@ def epsilon_at(micro_rho: int, delta: float) -> float:
 @lru_cache(maxsize=256)
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the noise multiplier of Gaussian noise for (epsilon, delta)-DP: sigma / L2 sensitivity = 1 / mu.
-
-    Rounded up by at most 1e-9. Micro-rho would be too coarse for a small share of a small epsilon.
-    """
+    Rounded up by at most 1e-9. Micro-rho would be too coarse for a small share of a small epsilon."""
     check_epsilon(epsilon)
     check_delta(delta)
     return root_of(Fraction(_least(lambda square: satisfies_dp(1 / Fraction(square), epsilon, delta), 1.0)))

@@ -21,12 +21,9 @@ EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_mechanism_delta"  # of every 
 
 
 class EntryKind(Enum):
-    """Kind of a ledger entry.
-
-    `reserve` reserves a study's whole cost; `reserve-gaussian` does so where only Gaussian noise is admitted.
-    `charge` spends a part for one round, permanently. `attempt` does so for one attempt at a masked round,
-    which may have several. `settle` ends the study and frees the rest.
-    """
+    """Kind of a ledger entry. `reserve` reserves a study's whole cost; `reserve-gaussian` does so where only
+    Gaussian noise is admitted. `charge` spends a part for one round, permanently. `attempt` does so for one
+    attempt at a masked round, which may have several. `settle` ends the study and frees the rest."""
 
     RESERVE = "reserve"
     RESERVE_GAUSSIAN = "reserve-gaussian"
@@ -104,11 +101,9 @@ class Ledger:
         return self.gaussian and self.budget.gaussian is not None
 
     def reserve(self, study: str, cost: Cost, *, at: int, gaussian: bool = False) -> LedgerEntry:
-        """Return the entry that reserves `cost` for `study`; `gaussian`: all its noise is Gaussian.
-
-        Where other noise is admitted, the entry is `reserve` for every study: an analyst could have chosen
-        other noise by earlier results, so the sum is not counted in mu.
-        """
+        """Return the entry that reserves `cost` for `study`; `gaussian`: all its noise is Gaussian. Where
+        other noise is admitted, the entry is `reserve` for every study: an analyst could have chosen other
+        noise by earlier results, so the sum is not counted in mu."""
         if not gaussian and self.budget.gaussian is not None:
             raise RequestError(
                 Code.BUDGET,
@@ -130,10 +125,8 @@ class Ledger:
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 
     def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry:
-        """Return the entry that charges `cost` for one more attempt at a masked round.
-
-        The caller must charge each attempt exactly once.
-        """
+        """Return the entry that charges `cost` for one more attempt at a masked round. The caller must charge
+        each attempt exactly once."""
         self._check_query(study, round, query)
         return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
 

@@ -26,10 +26,8 @@ MAX_EPSILON = 1e6  # its micro-rho is still an exact integer of canonical JSON
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
 class Cost:
-    """Cost in integer micro-rho (zCDP), and in integer atto-delta for mechanisms with their own delta.
-
-    Both add up.
-    """
+    """Cost in integer micro-rho (zCDP), and in integer atto-delta for mechanisms with their own delta. Both
+    add up."""
 
     micro_rho: int
     atto_delta: int = 0
@@ -76,11 +74,9 @@ def mu(micro_rho: int) -> float:
 
 
 def scale_squared(moved2: int, micro_rho: int) -> Fraction:
-    """Return the exact square of the noise scale, D^2 / (2 rho), for a sensitivity D with `moved2` = D^2.
-
-    The scale is sigma of Gaussian noise (D in L2), or b = D / epsilon of Laplace noise (D in L1,
-    epsilon = sqrt(2 rho)).
-    """
+    """Return the exact square of the noise scale, D^2 / (2 rho), for a sensitivity D with `moved2` = D^2. The
+    scale is sigma of Gaussian noise (D in L2), or b = D / epsilon of Laplace noise (D in L1, epsilon = sqrt(2
+    rho))."""
     return Fraction(moved2 * MICRO, 2 * micro_rho)
 
 

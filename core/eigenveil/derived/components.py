@@ -37,10 +37,8 @@ class Components(PlainResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Angles(PlainResult):
-    """Principal angles between two subspaces in degrees (k,), descending.
-
-    `noise_degrees` is the largest angle that noise alone explains between two releases of the same records.
-    """
+    """Principal angles between two subspaces in degrees (k,), descending. `noise_degrees` is the largest
+    angle that noise alone explains between two releases of the same records."""
 
     degrees: FloatArray
     noise_degrees: float

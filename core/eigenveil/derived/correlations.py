@@ -43,11 +43,9 @@ class Correlations(PlainNumbers):
 
 
 def correlation(matrix: NoisedCovariance, level: float) -> Correlations:
-    """Return correlations r_ij = a_ij / sqrt(a_ii a_jj) of the released numbers.
-
-    dr_ij = da_ij / sqrt(a_ii a_jj) - r_ij (da_ii / a_ii + da_jj / a_jj) / 2, of three independent parts.
-    A variance below its noise is set to it, and correlations are clipped to [-1, 1].
-    """
+    """Return correlations r_ij = a_ij / sqrt(a_ii a_jj) of the released numbers. dr_ij = da_ij / sqrt(a_ii
+    a_jj) - r_ij (da_ii / a_ii + da_jj / a_jj) / 2, of three independent parts. A variance below its noise is
+    set to it, and correlations are clipped to [-1, 1]."""
     entry_errors = matrix.entry_errors
     variances = np.maximum(np.diag(matrix.values), matrix.noise.off_diagonal)
     sizes = np.sqrt(variances)
@@ -60,10 +58,8 @@ def correlation(matrix: NoisedCovariance, level: float) -> Correlations:
 
 def partial_correlation(matrix: NoisedCovariance, level: float) -> Correlations:
     """Return partial correlations rho_ij = -p_ij / sqrt(p_ii p_jj) for the inverse P of the repaired matrix.
-
-    dP = -P dA P: with p_i the columns of P divided by sqrt(p_ii), d rho_ij = p_i^T dA p_j
-    + rho_ij (p_i^T dA p_i + p_j^T dA p_j) / 2.
-    """
+    dP = -P dA P: with p_i the columns of P divided by sqrt(p_ii), d rho_ij = p_i^T dA p_j + rho_ij (p_i^T dA
+    p_i + p_j^T dA p_j) / 2."""
     repaired = matrix.positive_definite()
     inverse = inverse_of(repaired.values)
     sizes = np.sqrt(np.diag(inverse))
@@ -116,10 +112,8 @@ class Distances(PlainNumbers):
 
 def mahalanobis(matrix: NoisedCovariance, rows: FloatArray, level: float) -> Distances:
     """Return sqrt(z^T A^-1 z) for z = (row - mean) / scale. Shape: rows (n, m), in the columns' own units.
-
     With p = A^-1 z, the square changes by -p^T dA p and, as the mean changes by e, by -2 p^T e. Raises
-    RequestError: rows of another shape, or not finite.
-    """
+    RequestError: rows of another shape, or not finite."""
     if rows.ndim != 2 or rows.shape[1] != len(matrix.columns) or not np.isfinite(rows).all():
         raise RequestError(
             Code.BAD_ARGUMENT, f"rows must be finite numbers with {len(matrix.columns)} columns"

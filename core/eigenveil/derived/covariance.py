@@ -134,11 +134,9 @@ class NoisedCovariance:
         )
 
     def positive_definite(self) -> NoisedCovariance:
-        """Return the nearest matrix whose eigenvalues are at least the noise: an invertible covariance.
-
-        A variance below its own sd is noise. Of the floors tried, this one gives the shortest intervals with
-        full coverage (benchmarks/derived.py).
-        """
+        """Return the nearest matrix whose eigenvalues are at least the noise: an invertible covariance. A
+        variance below its own sd is noise. Of the floors tried, this one gives the shortest intervals with
+        full coverage (benchmarks/derived.py)."""
         values, vectors = eigenpairs(self.values)
         least = self.noise.off_diagonal
         if values[-1] >= least:
@@ -252,11 +250,9 @@ class ScaledCovariance:
         return np.asarray(self.weights[:, None] * self.matrix.values * self.weights)
 
     def derivatives(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Return the derivative by A of left_i^T (T A T) right_i. Shape: (b, m), (b, m) -> (b, m, m).
-
-        With T = diag(A)^(-1/2), a relative growth e of a diagonal entry shrinks its row and its column by
-        e / 2. This adds - sum_i (x_i (M y)_i + (M x)_i y_i) / (2 A_ii).
-        """
+        """Return the derivative by A of left_i^T (T A T) right_i. Shape: (b, m), (b, m) -> (b, m, m). With T
+        = diag(A)^(-1/2), a relative growth e of a diagonal entry shrinks its row and its column by e / 2.
+        This adds - sum_i (x_i (M y)_i + (M x)_i y_i) / (2 A_ii)."""
         one, other = left * self.weights, right * self.weights
         out = np.asarray(one[:, :, None] * other[:, None, :])
         out = (out + out.transpose(0, 2, 1)) / 2

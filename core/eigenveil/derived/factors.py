@@ -138,11 +138,9 @@ def _rotate(loadings: FloatArray, rotation: Rotation) -> tuple[FloatArray, Float
 
 
 def varimax(loadings: FloatArray) -> FloatArray:
-    """Return the varimax rotation matrix (Kaiser 1958, with rows of equal norm).
-
-    Each plane is rotated by its best angle. The simultaneous iteration by singular values may oscillate about
-    the best angle without end. Shape: (m, k) -> (k, k).
-    """
+    """Return the varimax rotation matrix (Kaiser 1958, with rows of equal norm). Each plane is rotated by its
+    best angle. The simultaneous iteration by singular values may oscillate about the best angle without end.
+    Shape: (m, k) -> (k, k)."""
     lengths = np.linalg.norm(loadings, axis=1, keepdims=True)
     rows, k = loadings / np.maximum(lengths, 1e-12), loadings.shape[1]
     rotation_matrix = np.eye(k)

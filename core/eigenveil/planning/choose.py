@@ -35,11 +35,9 @@ AMPLE = 20  # micro-rho
 
 
 def possible_rehearsals(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
-    """Return the queries of all rehearsals: one by default, and two for each possible first stage.
-
-    The two have the expected and the largest number of records. No run is longer than all of these. Raises
-    RequestError: as `rehearse`, for any first stage.
-    """
+    """Return the queries of all rehearsals: one by default, and two for each possible first stage. The two
+    have the expected and the largest number of records. No run is longer than all of these. Raises
+    RequestError: as `rehearse`, for any first stage."""
     branches = [
         (records, first_stage) for first_stage in first_stages(plan) for records in (None, plan.most_records)
     ]
@@ -50,10 +48,8 @@ def rehearse(
     plan: Plan, records: int | None = None, first_stage: FirstStage | None = None
 ) -> tuple[RoundQuery, ...]:
     """Return the queries of the plan for `records` typical records, by default as many as the study expects.
-
     `first_stage` is the choice of the first releases. Raises RequestError: the budget is too small for one of
-    them, or they are more than `MAX_ROUNDS` rounds or more than `MAX_NUMBERS` numbers from a site.
-    """
+    them, or they are more than `MAX_ROUNDS` rounds or more than `MAX_NUMBERS` numbers from a site."""
     return tuple(query for query, _ in rehearse_with_releases(plan, records, first_stage))
 
 
@@ -117,21 +113,17 @@ STEPS = 12  # of a search for sufficient numbers
 
 
 def choose(study: Study) -> Algorithm:
-    """Return the study's algorithm; for `auto`, the best candidate on the default spectrum.
-
-    AUTO stays if the first releases are to choose. At delta = 0 there is only one candidate.
-    """
+    """Return the study's algorithm; for `auto`, the best candidate on the default spectrum. AUTO stays if the
+    first releases are to choose. At delta = 0 there is only one candidate."""
     if study.algorithm is not Algorithm.AUTO or (study.choose is Choose.DURING and study.delta > 0):
         return study.algorithm
     return best_candidate(study, default_spectrum(study.dimension, study.components))
 
 
 def best_candidate(study: Study, spectrum: AssumedSpectrum) -> Algorithm:
-    """Return the first candidate, unless on a known spectrum another has a clearly smaller error.
-
-    A default spectrum is too weak evidence against the first: on random studies and clinical tables it was
-    hardly ever far from the best, unlike each of the others (benchmarks/planner.py).
-    """
+    """Return the first candidate, unless on a known spectrum another has a clearly smaller error. A default
+    spectrum is too weak evidence against the first: on random studies and clinical tables it was hardly ever
+    far from the best, unlike each of the others (benchmarks/planner.py)."""
     runnable = candidates(study)
     if not spectrum.known or len(runnable) == 1:
         return runnable[0]
@@ -142,10 +134,8 @@ def best_candidate(study: Study, spectrum: AssumedSpectrum) -> Algorithm:
 
 def candidates(study: Study) -> tuple[Algorithm, ...]:
     """Return the candidates that can run: only a matrix can be pure, and too many columns exclude a matrix.
-
     For standardised columns a plain matrix comes first: their variances are too close for a last stage to
-    separate them, and it was never far from the best (docs/scaling.md).
-    """
+    separate them, and it was never far from the best (docs/scaling.md)."""
     if study.delta == 0:
         return (Algorithm.GAUSS_COV,)
     runnable = [one for one in CANDIDATES if not (study.dimension > WIDE and one in NARROW_ONLY)]
@@ -154,10 +144,8 @@ def candidates(study: Study) -> tuple[Algorithm, ...]:
 
 
 def noise_warnings(study: Study) -> tuple[str, ...]:
-    """Return a warning if the study is likely to release little but noise.
-
-    It assumes the default spectrum, so it covers only the first component and clear cases.
-    """
+    """Return a warning if the study is likely to release little but noise. It assumes the default spectrum,
+    so it covers only the first component and clear cases."""
     one = replace(study, components=1)
     spectrum = default_spectrum(one.dimension, 1)
     if choose(one) not in (Algorithm.AUTO, *CANDIDATES):

@@ -175,11 +175,9 @@ def sweep(
     algorithm: Algorithm | None = None,
     spectrum: AssumedSpectrum | Sequence[float] | None = None,
 ) -> tuple[EpsilonPrediction, ...]:
-    """Return the predictions at these epsilons, least first, without those too small for the algorithm.
-
-    The default `algorithm` is the study's, or the choice of `auto` at each epsilon. Costs no privacy. Raises
-    RequestError: code `bad-study`: an invalid epsilon, or no error model at any of them.
-    """
+    """Return the predictions at these epsilons, least first, without those too small for the algorithm. The
+    default `algorithm` is the study's, or the choice of `auto` at each epsilon. Costs no privacy. Raises
+    RequestError: code `bad-study`: an invalid epsilon, or no error model at any of them."""
     predictions = [
         (epsilon, predict(replace(study, epsilon=epsilon), algorithm, spectrum))
         for epsilon in sorted(epsilons)

@@ -74,12 +74,9 @@ class SignedAuthorityList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityList:
-    """Authorities of a federation in one version.
-
-    `expires` is in Unix seconds. `threshold` is the number of signers that must sign the next list.
-    `release_key` is the raw Ed25519 key that signs plans and releases. Raises PeerError: code `protocol`, a
-    field is invalid.
-    """
+    """Authorities of a federation in one version. `expires` is in Unix seconds. `threshold` is the number of
+    signers that must sign the next list. `release_key` is the raw Ed25519 key that signs plans and releases.
+    Raises PeerError: code `protocol`, a field is invalid."""
 
     federation: str
     version: int
@@ -220,11 +217,9 @@ def _read(data: dict[str, Any]) -> AuthorityList:
 def update_authorities(
     pinned: AuthorityList, lists: Sequence[SignedAuthorityList], now: datetime
 ) -> AuthorityList:
-    """Return the last of `lists`, a chain that starts after `pinned`.
-
-    Only the last must not have expired, so that a client can catch up after a long absence. Raises PeerError:
-    code `identity`, a list is not the valid successor of the one before; `protocol`, invalid.
-    """
+    """Return the last of `lists`, a chain that starts after `pinned`. Only the last must not have expired, so
+    that a client can catch up after a long absence. Raises PeerError: code `identity`, a list is not the
+    valid successor of the one before; `protocol`, invalid."""
     for one in lists:
         pinned = verify_next_list(pinned, one)
     if lists and pinned.ends <= now:

@@ -132,10 +132,8 @@ class Estimate:
 
 
 def no_release(plan: Plan, records: float, reason: str) -> Estimate:
-    """Return an estimate without components; the study is charged as declared.
-
-    `reason` may use releases only, and ends with a remedy.
-    """
+    """Return an estimate without components; the study is charged as declared. `reason` may use releases
+    only, and ends with a remedy."""
     d = plan.study.dimension
     return Estimate(
         components=np.zeros((0, d)),

@@ -36,11 +36,9 @@ class NoiseDistribution(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PricedQuery:
-    """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta.
-
-    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`.
-    `frame` is the linear map that is applied to the rows first; None is the grid of the study's bounds.
-    """
+    """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta. A mechanism with its
+    own noise takes epsilon = sqrt(2 rho) from the cost and ignores `distribution`. `frame` is the linear map
+    that is applied to the rows first; None is the grid of the study's bounds."""
 
     query: Query
     micro_rho: int
@@ -175,11 +173,8 @@ FLOAT_TOLERANCE = 2.0**-50  # a few units in the last place of a float64, relati
 
 
 def is_same_query(ours: RoundQuery, theirs: RoundQuery) -> bool:
-    """Return True if `theirs` equals `ours` up to one unit of rounded floats.
-
-    Kind, plan, round, cost, noise distribution, frame, shapes and all numbers that floats do not decide
-    must be equal.
-    """
+    """Return True if `theirs` equals `ours` up to one unit of rounded floats. Kind, plan, round, cost, noise
+    distribution, frame, shapes and all numbers that floats do not decide must be equal."""
     left, right = flatten(ours.query), flatten(theirs.query)
     same = _header(ours) == _header(theirs) and left.keys() == right.keys()
     same = same and same_frame(ours.priced.frame, theirs.priced.frame)

@@ -64,10 +64,8 @@ def noise_fits(priced: PricedQuery, study: Study) -> bool:
 
 
 def share_variance_factor(study: Study, sites: int) -> Fraction:
-    """Return the variance of all noise drawn, relative to the variance that the cost requires.
-
-    It exceeds 1 where `sites` draw shares, because only the shares of honest sites count [P32].
-    """
+    """Return the variance of all noise drawn, relative to the variance that the cost requires. It exceeds 1
+    where `sites` draw shares, because only the shares of honest sites count [P32]."""
     return Fraction(sites, sites - study.colluders) if study.masked else Fraction(1)
 
 
@@ -78,9 +76,7 @@ def least_drawn_sigma(study: Study, sites: int) -> float:
 
 def spectrum_sensitivity(query: Spectrum, sites: int) -> int:
     """Return an upper bound of the eigenvalues' sensitivity in L1 and L2, under either neighbouring relation.
-
-    One person's records at `sites` sites; rounding included.
-    """
+    One person's records at `sites` sites; rounding included."""
     d, square = query.released_length, query.radius**2
     rounding = 2 * d * query.records * square // 2**48 + 3
     return 2 * sites * square + d * rounding + 2
@@ -89,11 +85,9 @@ def spectrum_sensitivity(query: Spectrum, sites: int) -> int:
 def check_affordable(
     plan: Plan, round_query: RoundQuery, before: Sequence[RoundQuery], spent: Cost, spent_pico: int
 ) -> None:
-    """Check that the study can pay for a query, and that its noise stays within 64-bit integers [P2].
-
-    The queries `before` cost `spent`; their epsilons add up to `spent_pico`, in 1e-12. Raises RequestError:
-    `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
-    """
+    """Check that the study can pay for a query, and that its noise stays within 64-bit integers [P2]. The
+    queries `before` cost `spent`; their epsilons add up to `spent_pico`, in 1e-12. Raises RequestError:
+    `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow."""
     if not (spent + round_query.cost).fits(plan.single_attempt_cost):
         raise _exhausted(round_query, "would exceed the budget of the study")
     check_composition(plan, round_query, round_query.cost, spent_pico)
@@ -105,11 +99,9 @@ def check_affordable(
 
 
 def check_composition(plan: Plan, round_query: RoundQuery, cost: Cost, spent_pico: int) -> None:
-    """Check that the query's noise composes as the plan states, and that epsilon suffices.
-
-    `spent_pico` is the sum of the earlier epsilons, in 1e-12. The session and every site check it [P4].
-    Raises RequestError: code `budget-exhausted`.
-    """
+    """Check that the query's noise composes as the plan states, and that epsilon suffices. `spent_pico` is
+    the sum of the earlier epsilons, in 1e-12. The session and every site check it [P4]. Raises RequestError:
+    code `budget-exhausted`."""
     match plan.composition:
         case Composition.GAUSSIAN:
             _check_gaussian(plan, round_query)

@@ -98,10 +98,8 @@ def _content(message: Message, name: str, required: bool) -> Any:
 
 
 def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) -> pb.SealedRound:
-    """Return the message of a release and its signed statement [R21], with the bytes `part` of the values.
-
-    No other bytes are copied.
-    """
+    """Return the message of a release and its signed statement [R21], with the bytes `part` of the values. No
+    other bytes are copied."""
     return pb.SealedRound(
         signed_round=pb.SignedRound(signed_json=statement.signed_json, signature=statement.signature),
         values=bytes(to_memoryview(release.values)[part]),

@@ -33,11 +33,9 @@ def attempts_of(row: Mapping[str, Any]) -> int:
 
 
 def charged_micro_rho(rounds: Sequence[Mapping[str, Any]], site: str | None = None) -> int:
-    """Return the micro-rho charged for the rounds of a document, with every attempt.
-
-    With `site`, return the most that this site was charged: of a round without it, it may have been in every
-    attempt but the last. Batches after the first of their pass cost nothing: the pass is charged once.
-    """
+    """Return the micro-rho charged for the rounds of a document, with every attempt. With `site`, return the
+    most that this site was charged: of a round without it, it may have been in every attempt but the last.
+    Batches after the first of their pass cost nothing: the pass is charged once."""
     total = first = NO_COST
     charged = 0
     for row in rounds:
@@ -93,10 +91,8 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """Query kind of a round, absent sites with reasons, and charged attempts if it is masked (else 0).
-
-    The duration is not published: it depends on the number of records of a site.
-    """
+    """Query kind of a round, absent sites with reasons, and charged attempts if it is masked (else 0). The
+    duration is not published: it depends on the number of records of a site."""
 
     kind: str
     absent: Mapping[str, str]

@@ -337,9 +337,7 @@ def budget_inference_odds(
     rho: Fraction, mechanism_delta: Fraction, *, gaussian: bool, steps: int = 2
 ) -> Fraction:
     """Return the largest inference odds from all releases that a budget allows, over a chain of `steps`.
-
-    Without Gaussian noise only, they follow by the triangle inequality of total variation.
-    """
+    Without Gaussian noise only, they follow by the triangle inequality of total variation."""
     if gaussian:  # masked studies reserve a little delta besides their mu, for the whole chain [P32]
         return min(Fraction(1), attack_success_gaussian(2 * rho * steps**2) + mechanism_delta)
     once = attack_success_zcdp(rho, mechanism_delta)

@@ -45,11 +45,9 @@ def render(
     projection: Projection | None = None,
     measured_sin_angle: float | None = None,
 ) -> str:
-    """Return the report of a release document as one HTML page without external references.
-
-    `public_key` (hex) is the key that signed it. `projection` and `measured_sin_angle` are for
-    demonstrations on public records: they are functions of the records and no guarantee covers them.
-    """
+    """Return the report of a release document as one HTML page without external references. `public_key`
+    (hex) is the key that signed it. `projection` and `measured_sin_angle` are for demonstrations on public
+    records: they are functions of the records and no guarantee covers them."""
     result, study = document["result"], study_from_dict(document["plan"]["study"])
     components = np.array(result["components"]).reshape(-1, len(result["columns"]))
     return _template().render(

@@ -50,11 +50,9 @@ class Result(Estimate):
         return noise_edge(self.noise_scale, len(self.columns)) if released else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as lists and numbers, as in release.json.
-
-        A matrix of more than MOST_COVARIANCE_COLUMNS is left out. It is the signed release of its round,
-        which can be fetched as bytes [R21].
-        """
+        """Return the result as lists and numbers, as in release.json. A matrix of more than
+        MOST_COVARIANCE_COLUMNS is left out. It is the signed release of its round, which can be fetched as
+        bytes [R21]."""
         written = self
         if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
             written = replace(self, covariance=None, noise=None, covariance_in_round=True)
@@ -104,10 +102,8 @@ EVERY_COMPONENT = (
 
 
 def has_every_component(result: Mapping[str, Any]) -> bool:
-    """Return True if a document's result has a component for each column.
-
-    The predicted angle is then 0 and says nothing about the error of each component.
-    """
+    """Return True if a document's result has a component for each column. The predicted angle is then 0 and
+    says nothing about the error of each component."""
     return len(result["components"]) == len(result["columns"])
 
 
@@ -126,10 +122,7 @@ def variance_bound(study: Study, scale: FloatArray | None = None) -> float:
 
 def result_warnings(study: Study, estimate: Estimate, square: float = 1.0) -> tuple[str, ...]:
     """Return warnings if the directions are mostly noise or a variance is above its largest possible value.
-
-    `square` is a variance of 1 in the units of the result.
-    Source: releases and public numbers only [P7].
-    """
+    `square` is a variance of 1 in the units of the result. Source: releases and public numbers only [P7]."""
     warnings = []
     sine = estimate.sin_error or 0.0
     if estimate.records > 0 and len(estimate.components) and sine > USABLE:  # 0 records: no queries

@@ -61,10 +61,8 @@ def colluding(study: Study) -> str:
 
 
 def calls_per_site(plan: Plan, rounds: int) -> int:
-    """Return a site's number of calls with an answer if no attempt fails.
-
-    The first masked set is fixed when all sites are ready, each later one with the release before it.
-    """
+    """Return a site's number of calls with an answer if no attempt fails. The first masked set is fixed when
+    all sites are ready, each later one with the release before it."""
     return rounds + 1 if plan.masked and rounds else rounds
 
 

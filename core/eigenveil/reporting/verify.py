@@ -201,10 +201,8 @@ FORMAT_OF_0_1 = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its quer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SignedRelease:
-    """Release as it was signed: its `document`, and the raw Ed25519 `public_key` that verifies it.
-
-    Anybody may have made this key: compare it with the federation's.
-    """
+    """Release as it was signed: its `document`, and the raw Ed25519 `public_key` that verifies it. Anybody
+    may have made this key: compare it with the federation's."""
 
     document: dict[str, Any]
     public_key: bytes

@@ -32,9 +32,7 @@ MOST_BYTES = 200 * MAX_SITES
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """Sites whose masked answers to a query are added: `members` maps a site to the digest of its key card.
-
-    `number` counts the attempts at a round from 1. Raises PeerError: code `protocol`, a field is invalid.
-    """
+    `number` counts the attempts at a round from 1. Raises PeerError: code `protocol`, a field is invalid."""
 
     plan: str
     round: int
@@ -118,10 +116,8 @@ ZEROS = bytes(8 * AT_ONCE)
 
 
 def mask_key(secret: bytes, attempt: Attempt, one: str, other: str) -> bytes:
-    """Return the 32-byte key of the mask between two members of `attempt` with the X25519 `secret`.
-
-    It depends on their names, so that two pairs never share a mask, even with the same secret.
-    """
+    """Return the 32-byte key of the mask between two members of `attempt` with the X25519 `secret`. It
+    depends on their names, so that two pairs never share a mask, even with the same secret."""
     first, second = sorted((one, other))
     pair = f"{first}\n{second}\n".encode()
     info = MASK_DOMAIN + bytes.fromhex(attempt.digest) + pair

@@ -47,10 +47,8 @@ class CoalitionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """Masking of each site's exact answer: its noise share and its masks with all others.
-
-    `seed` makes each share reproducible, independently of the order of the sites.
-    """
+    """Masking of each site's exact answer: its noise share and its masks with all others. `seed` makes each
+    share reproducible, independently of the order of the sites."""
 
     round_query: RoundQuery
     study: Study

@@ -53,10 +53,8 @@ def predict_study_error(study: Study, spectrum: AssumedSpectrum) -> PredictedErr
 
 
 def predict_plan_error(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError | None:
-    """Return the predicted error of a plan; None without an error model.
-
-    For standardised columns the spectrum is theirs, and the error of their scales is included.
-    """
+    """Return the predicted error of a plan; None without an error model. For standardised columns the
+    spectrum is theirs, and the error of their scales is included."""
     if plan.algorithm not in ERROR_MODELS:
         return None
     if plan.study.scaling is not Scaling.STANDARD:
@@ -67,7 +65,5 @@ def predict_plan_error(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError 
 
 def clear(study: Study, spectrum: AssumedSpectrum) -> bool:
     """Return True if the assumed spectrum has a gap after the study's components that chance cannot hide.
-
-    Without such a gap errors vary by chance, and predictions are rough.
-    """
+    Without such a gap errors vary by chance, and predictions are rough."""
     return AssumedRecords(spectrum, study.components, float(study.expected_records)).clear

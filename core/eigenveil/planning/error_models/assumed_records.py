@@ -137,10 +137,8 @@ def sample_spectrum(rows: FloatArray, k: int) -> AssumedSpectrum:
 
 
 def limited_to_norm(spectrum: AssumedSpectrum, norm: float) -> AssumedSpectrum:
-    """Return the spectrum of records limited to a norm: scaled down if they are larger on average.
-
-    Its points fit both the spectrum and the norm. A public sample is unchanged.
-    """
+    """Return the spectrum of records limited to a norm: scaled down if they are larger on average. Its points
+    fit both the spectrum and the norm. A public sample is unchanged."""
     if spectrum.sampled is not None or math.isinf(norm):
         return spectrum
     values = spectrum.values * min(1.0, norm / math.sqrt(float(spectrum.values.sum()))) ** 2
@@ -205,11 +203,9 @@ def run_noiseless(
     norms: FloatArray,
     priced_queries: list[PricedQuery] | None = None,
 ) -> Answer:
-    """Return the result of `steps` without noise.
-
-    Norms are as given, the count is as expected, the mean is 0, columns are alike and directions are right.
-    The queries are appended to `priced_queries`. Shape: norms (N,), in the integers of the queries.
-    """
+    """Return the result of `steps` without noise. Norms are as given, the count is as expected, the mean is
+    0, columns are alike and directions are right. The queries are appended to `priced_queries`. Shape: norms
+    (N,), in the integers of the queries."""
     try:
         priced_query = next(steps)
         while True:

@@ -70,10 +70,8 @@ def em_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
 
 
 def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
-    """Return the error of Oja's rule: each step shrinks the tilt and adds the noise of its batch.
-
-    A batch is also a random sample: its components differ from those of all records.
-    """
+    """Return the error of Oja's rule: each step shrinks the tilt and adds the noise of its batch. A batch is
+    also a random sample: its components differ from those of all records."""
     start, k = locate_noiseless(plan, spectrum), plan.study.components
     assumed = AssumedRecords(spectrum, k, start.records)
     left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE

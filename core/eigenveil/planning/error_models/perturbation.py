@@ -36,10 +36,8 @@ class OutsideDirections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedError:
-    """Predicted sine of the largest principal angle: the median, and the range of 8 in 10 runs.
-
-    `raw` is the median to first order, which grows without bound as the noise does.
-    """
+    """Predicted sine of the largest principal angle: the median, and the range of 8 in 10 runs. `raw` is the
+    median to first order, which grows without bound as the noise does."""
 
     low: float
     median: float

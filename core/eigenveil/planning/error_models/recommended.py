@@ -84,10 +84,8 @@ def _error(plan: Plan) -> float:
 def gram_error(
     plan: Plan, spectrum: AssumedSpectrum, *, share: float = 1.0, flat: bool = False
 ) -> PredictedError:
-    """Return the error of one noised Gram matrix at `share` of the budget left after the radius.
-
-    With `flat` the noise off the diagonal is sqrt 2 larger.
-    """
+    """Return the error of one noised Gram matrix at `share` of the budget left after the radius. With `flat`
+    the noise off the diagonal is sqrt 2 larger."""
     clip, assumed = clipped_records(plan, spectrum, noise_ratio(plan, flat=flat))
     return matrix_error(plan, assumed, clip.radius, cost_of_share(plan, clip.left * share), flat=flat)
 
@@ -167,11 +165,9 @@ class GradientModel:
         return np.asarray(np.minimum(1.0, radius / self.norms))
 
     def response(self, retained: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the growth of direction i in a round, and its gap to that of a tilt towards j.
-
-        A clipped gradient has constant norm, so a tilt only rotates it. The part that the pull holds back
-        follows the directions. Shape: (N,) -> (m,), (r, m, g).
-        """
+        """Return the growth of direction i in a round, and its gap to that of a tilt towards j. A clipped
+        gradient has constant norm, so a tilt only rotates it. The part that the pull holds back follows the
+        directions. Shape: (N,) -> (m,), (r, m, g)."""
         assumed, x, y = self.assumed, self.assumed.squares, self.assumed.squares_beyond
         pull_loss = self.pulled * assumed.values * (1 - retained.mean())
         inside = pull_loss + (retained[:, None] * x).mean(axis=0)

@@ -36,10 +36,8 @@ MOST_BARS = 20
 
 
 def scree(axes: Axes, data: ReleaseFigureData) -> None:
-    """Draw dark bars for components and pale bars for other directions.
-
-    Whiskers are two noise standard deviations. Directions that may be noise are hatched or below the line.
-    """
+    """Draw dark bars for components and pale bars for other directions. Whiskers are two noise standard
+    deviations. Directions that may be noise are hatched or below the line."""
     chosen, k, small = data.result.explained_variance, data.k, is_narrow(axes)
     shown = np.concatenate([chosen, data.other_variances])[: max(12 if small else MOST_BARS, k)]
     at = np.arange(1, len(shown) + 1)
@@ -135,11 +133,9 @@ LEAST_HEIGHT = 0.02  # height of the error axis if all errors are near 0
 def predicted_errors(
     data: ReleaseFigureData, epsilons: Iterable[float] | None = None
 ) -> tuple[EpsilonPrediction, ...]:
-    """Return the predicted errors of the study's algorithm at other epsilons.
-
-    They use the released values: the noised variances, the rest spread evenly, and the noised record count.
-    Raises RequestError: the algorithm has no error model.
-    """
+    """Return the predicted errors of the study's algorithm at other epsilons. They use the released values:
+    the noised variances, the rest spread evenly, and the noised record count. Raises RequestError: the
+    algorithm has no error model."""
     try:
         algorithm = Algorithm(data.algorithm)
     except ValueError as problem:
