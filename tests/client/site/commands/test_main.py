@@ -145,6 +145,7 @@ async def start(config: Path) -> Process:
     return process
 
 
+@pytest.mark.slow
 async def test_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
     plan = a_plan()
     queries = rehearse(plan)
@@ -185,6 +186,7 @@ async def test_serve_refuses_a_readable_key_or_a_second_process(config: Path, st
     assert "site.toml names the site" in site(config, "serve", "--json").json["message"]
 
 
+@pytest.mark.slow
 async def test_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
     with closing(stage.store()) as store, store.database.transaction() as change:
         change.execute(FULL_DISK)
