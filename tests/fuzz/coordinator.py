@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -46,11 +46,7 @@ WEIGHTS = {
     "SubmitStudy": 0.05, "ExplainStudy": 0.05, "WatchStudy": 0.3, "Enrol": 0.3, "Renew": 0.3, "NextWork": 0.5,
 }  # fmt: skip
 ANY_DIGEST = bytes(range(32))
-CALLERS = {
-    **dict.fromkeys(SITES, Role.SITE),
-    **dict.fromkeys(("ada", "eve"), Role.ANALYST),
-    "otto": Role.OPERATOR,
-}
+CALLERS = dict.fromkeys(SITES, Role.SITE) | {"ada": Role.ANALYST, "eve": Role.ANALYST, "otto": Role.OPERATOR}
 
 
 class Defects(logging.Handler):
@@ -79,12 +75,6 @@ class Call:
         raise error(Code(dict(trailing_metadata)[CODE_KEY]), details)
 
 
-@dataclass(slots=True)
-class Details:
-    method: str
-    invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
-
-
 class Recorded:
     """Takes what a daemon gives to gRPC's server: its gate, and each method's decoder and handler."""
 
@@ -92,8 +82,7 @@ class Recorded:
         (self.gate,) = interceptors
         self.handlers: dict[str, Any] = {}
 
-    def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers in an older form."""
+    def add_generic_rpc_handlers(self, handlers: object) -> None: ...
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Remember the first service's handlers; the other's are there to be refused."""
@@ -158,7 +147,9 @@ async def _guarded(gate: Any, name: str, handler: Any) -> Any:
     async def continuation(details: grpc.HandlerCallDetails) -> Any:
         return handler
 
-    return await gate.intercept_service(continuation, Details(method=f"/eigenveil.v1/{name}"))
+    return await gate.intercept_service(
+        continuation, SimpleNamespace(method=f"/eigenveil.v1/{name}", invocation_metadata=())
+    )
 
 
 async def _feed(handler: Any, call: Call, defects: Defects, data: bytes) -> None:

@@ -60,10 +60,12 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
     folder.mkdir(parents=True, exist_ok=True)
     plan: str = stored("plan")["plan_json"]
     return {
-        "study": Kind(seeds=_studies(), mutate=_as_text, feed=_study),
+        "study": Kind(seeds=_studies(), mutate=_as_text, feed=partial(_toml, parse_study)),
         "plan": Kind(seeds=(plan.encode(),), mutate=mutate_json, feed=_plan),
         "dictionary": Kind(
-            seeds=(dictionary_to_toml(_few_columns()).encode(),), mutate=_as_text, feed=_dictionary
+            seeds=(dictionary_to_toml(_few_columns()).encode(),),
+            mutate=_as_text,
+            feed=partial(_toml, parse_dictionary),
         ),
         "published": Kind(seeds=(_published(),), mutate=mutate_json, feed=_read_published),
         "statement": Kind(seeds=(_statement(),), mutate=mutate_bytes, feed=_read_statement),
@@ -97,12 +99,12 @@ def _studies() -> tuple[bytes, ...]:
     return study_toml().encode(), everything.encode(), (study_toml() + alike).encode()
 
 
-async def _study(data: bytes) -> None:
+async def _toml(parse: Callable[[str], object], data: bytes) -> None:
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return  # whoever reads the file or the message refuses it before
-    _only_requests(parse_study, text)
+    _only_requests(parse, text)
 
 
 async def _plan(data: bytes) -> None:
@@ -112,14 +114,6 @@ async def _plan(data: bytes) -> None:
 def _few_columns() -> Dictionary:
     own = parse_dictionary(example("dictionary"))
     return replace(own, columns=own.columns[-2:])
-
-
-async def _dictionary(data: bytes) -> None:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return
-    _only_requests(parse_dictionary, text)
 
 
 def _published() -> bytes:

@@ -8,7 +8,7 @@ SQLITE = "common/eigenveil_common/storage/sqlite.py"
 FAILING = "tests/common/storage/test_failing_disk.py"
 LEDGER_STORE = "tests/common/storage/test_ledgers.py"
 COPYING = f"{FAILING}::test_an_error_of_the_checkpoint_is_one_of_the_commit"
-ENDS = "tests/torture/crashes/test_disk_errors.py::test_a_failing_disk_ends_the_process"
+ENDS = "tests/torture/crashes/test_kills.py::test_a_failing_disk_ends_the_process"
 
 OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "common/eigenveil_common/storage/database.py", "            self._in_doubt = problem\n", "",

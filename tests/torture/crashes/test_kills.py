@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.repo.tree import files
+from tests.torture.crashes.disk_errors import Choice, faults
 from tests.torture.crashes.kills import AT_COORDINATOR, AT_ENROLMENT, AT_OPERATOR, AT_SITE, CORE
+from tests.torture.crashes.vfs_faulty import Kind
 from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
-IN_PROCESS = {"study-cancelling", "answer-late"}  # below
-BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_lost_draws.py
-BY_ROLLOVER = {"authorities-listed"}  # tests/integration/test_rollover.py
-BY_RULE = {"plan-declining"}  # tests/client/site/state/test_declined_plans.py
+# Of tests/server/recovery/test_lost_draws.py, tests/integration/test_rollover.py, test_declined_plans.py of
+# tests/client/site/state, and of programs.
+ELSEWHERE = {"failure-charged", "authorities-listed", "plan-declining", "study-cancelling", "answer-late"}
 PLACES = ("core", "common", "server", "client")
-STUDY, OTHER = "a" * 64, "b" * 64
+STUDY = "a" * 64
 
 
 def called(name: str) -> Iterator[tuple[Path, str]]:
@@ -35,7 +36,7 @@ def called(name: str) -> Iterator[tuple[Path, str]]:
 def test_every_failpoint_has_one_name_and_is_killed_at_or_passed_in_a_scenario() -> None:
     names = [name for _, name in called("failpoint")]
     assert len(names) == len(set(names)) >= 25
-    assert set(names) == KILLED | IN_PROCESS | BY_FAILURE | BY_ROLLOVER | BY_RULE
+    assert set(names) == KILLED | ELSEWHERE
     assert set(CORE) < KILLED
 
 
@@ -90,3 +91,9 @@ def test_the_witness_sees_what_was_published_too_early() -> None:
     witness.published(STUDY, 2, GOOD)
     witness.published(STUDY, 1, books(ROUNDS, {0: PAID[0]}, PAID))
     assert [result.rsplit(" ", 2)[-1] for result in witness.faults] == ["sealed", "charged"]
+
+
+@pytest.mark.slow
+async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
+    chosen = (("coordinator", Kind.SYNC, 20), ("coordinator", Kind.FULL, 60), ("site", Kind.WRITE, 40))
+    assert await faults(tmp_path, [Choice(*choice) for choice in chosen]) == []
