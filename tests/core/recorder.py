@@ -31,8 +31,8 @@ DELTAS = (10**9, 10**12, 10**17)
 SLOTS = 8192
 
 
-def questions() -> dict[str, q.Query]:
-    """One question of every kind, and variants that are priced alike."""
+def every_kind() -> dict[str, q.Query]:
+    """One query of every kind, and variants that are priced alike."""
     one = a_field(4, 1, pulls=False)
     more: dict[str, q.Query] = {
         "gram, flat": q.Gram(centre=ZERO, radius=1000, flat=True),
@@ -54,7 +54,7 @@ def a_batch(digest: str, batches: int, index: int = 0) -> q.Batch:
     return q.Batch(first_round=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
 
 
-QUERIES = questions()
+QUERIES = every_kind()
 SUMS = {name: query for name, query in QUERIES.items() if isinstance(query, q.AdditiveQuery)}
 
 
@@ -135,7 +135,7 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
 
 
 def in_a_pass(plan: Plan, round_query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
-    """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
+    """What is paid: the query, and as the first batch of a pass; and what is not: its later batches."""
     if not isinstance(round_query.query, q.GradientQuery):
         return [round_query], []
     s = Setting(

@@ -31,7 +31,7 @@ def site_answer(rows: GridRows, query: AdditiveQuery) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A question and records to try on it; records 2 i and 2 i + 1 are meant for each other."""
+    """A query and records to try on it; records 2 i and 2 i + 1 are meant for each other."""
 
     query: AdditiveQuery
     rows: GridRows
@@ -79,7 +79,7 @@ def verdict(
     answer: Answer = site_answer,
     declared: Callable[[AdditiveQuery], int] | None = None,
 ) -> Verdict:
-    """Try every case; `declared` replaces the question's own claim in tests of this checker."""
+    """Try every case; `declared` replaces the query's own claim in tests of this checker."""
     return judged([(case.query, contributions(case, answer)) for case in cases], neighbours, declared)
 
 
@@ -88,7 +88,7 @@ def judged(
     neighbours: Neighbours,
     declared: Callable[[AdditiveQuery], int] | None = None,
 ) -> Verdict:
-    """The verdict on questions whose `contributions` are known: either relation pairs the same records."""
+    """The verdict on queries whose `contributions` are known: either relation pairs the same records."""
     pairs, worst = 0, Fraction(0)
     for query, each in answered:
         claim = declared(query) if declared else query.l2_squared(neighbours)

@@ -89,7 +89,7 @@ class Approximate:
 class Mechanism:
     """What is audited: a way to release, the most telling pair of data sets, and the claim about it.
 
-    `kind` names the question it answers. An audit must prove at least `tight` times the claim, so that none
+    `kind` names the query it answers. An audit must prove at least `tight` times the claim, so that none
     passes by being blind; below 1 where the claim is a bound that no pair of data sets reaches.
     """
 

@@ -120,8 +120,8 @@ PASS_KEY = pass_key(DIGEST, 0, PARTS)
 BOUND = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 
 
-def questions() -> list[RoundQuery]:
-    """One pass: the same question about each part, paid with the first."""
+def batch_queries() -> list[RoundQuery]:
+    """One pass: the same query about each part, paid with the first."""
     parts = (Batch(first_round=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
     requests = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
     return [at_cost(query, round=i) for i, query in enumerate(requests)]
@@ -131,7 +131,7 @@ def passed(
     name: str, neighbours: Neighbours, sums: tuple[list[IntArray], list[IntArray]], tight: float
 ) -> Mechanism:
     """What a whole pass releases, part after part, against the price that was paid once."""
-    queries, study = questions(), study_of(neighbours)
+    queries, study = batch_queries(), study_of(neighbours)
     specs = [data_independent_noise(query.priced, study) for query in queries]
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -152,7 +152,7 @@ def passed(
 def dealt(data: GridRows) -> list[IntArray]:
     """The exact sums of every part. Shape: (2,) each."""
     site = Site(data)
-    return [site.answer(round_query.query) for round_query in questions()]
+    return [site.answer(round_query.query) for round_query in batch_queries()]
 
 
 def in_part(records: list[list[int]], part: int) -> list[int]:

@@ -122,7 +122,7 @@ def of(
     distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     sites: int = 1,
 ) -> Mechanism:
-    """One question about whole data sets; at `sites` sites the same happens at each."""
+    """One query about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(query) for part in data)
     claim: Claim = (

@@ -66,7 +66,7 @@ def test_no_attacker_proves_more_than_was_claimed(name: str, record_property: Re
     assert reported(MECHANISMS[name], record_property) >= MECHANISMS[name].tight
 
 
-def test_every_kind_of_question_is_audited() -> None:
+def test_every_kind_of_query_is_audited() -> None:
     assert {mechanism.kind for mechanism in MECHANISMS.values()} | FREE == set(KINDS)
     assert len(MECHANISMS) == len(ADDITIVE) + len(COUNTED) + len(BEHIND)
 

@@ -137,7 +137,7 @@ def release_vector() -> dict[str, Any]:
 
 
 def round_vectors() -> dict[str, Any]:
-    """What is stated of a question and of a release, under a key that every reader may know [R21]."""
+    """What is stated of a query and of a release, under a key that every reader may know [R21]."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     round_query = RoundStatement(
         plan=DIGEST, round=0, query="cd" * 32, after="", release="", ledger="ef" * 32, size=1

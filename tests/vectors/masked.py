@@ -1,4 +1,4 @@
-"""Vectors of masked rounds [R28] [R29]: three sites whose private keys every reader may know, a question,
+"""Vectors of masked rounds [R28] [R29]: three sites whose private keys every reader may know, a query,
 two attempts at it, and what the sites send.
 """
 

@@ -33,10 +33,3 @@ def test_randomised_response_with_failure_probability_delta_reaches_the_bound(
     truth = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
     assert truth <= attack_success(epsilon, delta) <= truth + CLOSE
     assert attack_success_zcdp(Fraction(epsilon) ** 2 / 2, Fraction(delta).limit_denominator()) >= truth
-
-
-def test_without_information_a_guess_is_right_half_of_the_time_and_never_more_than_always() -> None:
-    for square, epsilon, delta, expected in ((0, 0.0, 0.0, 0.5), (10**6, 700.0, 0.5, 1.0)):
-        of_gauss, of_zcdp = attack_success_gaussian(Fraction(square)), attack_success_zcdp(Fraction(square))
-        for found in (of_gauss, of_zcdp, attack_success(epsilon, delta)):
-            assert expected <= found <= min(1, expected + CLOSE)

@@ -1,4 +1,4 @@
-"""[P25] Whatever releases a study is fed, none of its questions passes the public bounds."""
+"""[P25] Whatever releases a study is fed, none of its queries passes the public bounds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ FRAMED = [(a, Scaling.STANDARD) for a in (Algorithm.GAUSS_COV, Algorithm.EM_COV,
 def test_no_lie_leads_beyond_them(
     algorithm: Algorithm, scaling: Scaling, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither because the session refuses: an algorithm never comes to such a question."""
+    """Neither because the session refuses: an algorithm never comes to such a query."""
     passed: list[str] = []
 
     def watched(query: q.Query, most: IntArray) -> None:
@@ -116,7 +116,7 @@ BEYOND: dict[str, q.Query] = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_a_question_about_one_person_is_beyond_them(name: str) -> None:
+def test_a_query_about_one_person_is_beyond_the_bounds(name: str) -> None:
     study = a_plan(Algorithm.GAUSS_COV, Scaling.NONE).study
     with pytest.raises(RequestError):
         check_bounds(BEYOND[name], box(study))
@@ -189,7 +189,7 @@ def test_at_the_floor_a_clipped_record_still_has_a_gradient(
     assert b.any() or (u is not None and u.any())
 
 
-def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
+def test_a_coordinator_cannot_change_a_query_to_beyond_the_bounds() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session, random = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE)), np.random.default_rng(0)
     while (one := session.pending) is not None and not isinstance(one.query, q.ClippedSum):

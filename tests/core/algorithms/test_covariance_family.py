@@ -59,7 +59,7 @@ def test_rehearsal_predicts_every_kind_of_query_and_its_cost(
                 assert round_query["micro_rho"] >= least[round_query["kind"]] // 20
 
 
-def test_foresight_prefers_the_shrunk_matrix_and_zero_where_all_is_noise() -> None:
+def test_the_prediction_prefers_the_shrunk_matrix_and_zero_where_all_is_noise() -> None:
     def error(algorithm: Algorithm, shrink: bool = True, **changes: Any) -> float:
         plan = make_plan(study(50, algorithm, **changes), federation="f", submission="s")
         return predicted_frobenius_error(plan, shrink=shrink)

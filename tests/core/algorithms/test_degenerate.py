@@ -117,7 +117,7 @@ def check_charged(done: Simulation, algorithm: Algorithm) -> None:
 
 
 def costs_of(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
-    """Of each question, and of all turns of a refinement together."""
+    """Of each query, and of all turns of a refinement together."""
     attempts = [one for one in queries if isinstance(one.query, CrossCovariance)]
     others = [
         (one.cost.micro_rho, one.cost.atto_delta)

@@ -96,7 +96,7 @@ def test_the_rest_after_a_turn_has_its_stated_size(noise: float) -> None:
     assert consistent(square, runs * (d - 1))
 
 
-# ------------------------------------------------------------------ the question, and its answer read
+# ------------------------------------------------------------------ the query, and its answer read
 
 
 def cross(d: int, p: int, k: int) -> CrossQueryBuilder:
@@ -163,7 +163,7 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
         values = lie(kinds[round_query.round % len(kinds)], released_length(round_query.query), random)
         try:
             session.feed(Release.of(round_query, values, 1.0, ("a", "b", "c")))
-        except RequestError as problem:  # no question about numbers so absurd can be asked
+        except RequestError as problem:  # no query about numbers so absurd can be asked
             if problem.code is not Code.OVERFLOW or "absurd" not in kinds:
                 raise
             reject()

@@ -136,7 +136,7 @@ def test_options_without_standard_deviations_are_refused(changes: dict[str, Any]
         a_study(**changes)
 
 
-def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
+def test_the_stated_and_the_predicted_sine_are_near_the_measured_one() -> None:
     generator = np.random.default_rng(5)
     factor, weights = generator.normal(size=(20_000, 1)), np.linspace(0.3, 0.9, 8)
     rest = generator.normal(size=(20_000, 8)) * np.sqrt(1 - weights**2)
@@ -187,10 +187,10 @@ def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
 
 
 def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So two machines ask the same second question, and see records through the same frame."""
+    """So two machines ask the same second query, and see records through the same frame."""
 
     def poisoned(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("a library's own rounding decides about a question")
+        raise AssertionError("a library's own rounding decides about a query")
 
     for name in ("exp", "log", "log2", "power", "dot", "matmul", "einsum", "exp2"):
         monkeypatch.setattr(np, name, poisoned)

@@ -1,7 +1,7 @@
 """[P2] [P3] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P18] [P20] [P21] [P22] [P23] [P24] What every release
 really draws, recorded at the gateway and held to `specification`.
 
-Every kind of question goes through the barrier, for both relations, persons at one site and at three, and
+Every kind of query goes through the barrier, for both relations, persons at one site and at three, and
 prices from tiny to large. Noise is recorded as it is asked for and answered with zeros, so that what a
 release says gives its thresholds away. Nothing here is random: no false alarms.
 """
@@ -227,7 +227,7 @@ WIDE = 1 + 1e-6  # scales may be that much larger: what floats move is added to 
 def turned(
     mechanism: str, shape: tuple[int, int]
 ) -> Iterator[tuple[Turn, Fraction, Plan, Setting, RoundQuery, IntArray]]:
-    """Questions about matrices of known gap: one person adds R^2 at each site. d, k = shape."""
+    """Queries about matrices of known gap: one person adds R^2 at each site. d, k = shape."""
     d, k = shape
     for gap, (plan, s) in product(GAPS, settings(10**12)):
         if s.micro_rho < 10**5:

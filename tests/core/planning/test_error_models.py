@@ -144,7 +144,7 @@ def test_a_prediction_without_a_gap_is_not_clear() -> None:
     assert not clear(a_study(components=1), few)
 
 
-def test_guesses_refuse_what_is_none() -> None:
+def test_an_invalid_spectrum_is_refused() -> None:
     for stated in ([], [1.0, 2.0], [1.0, 0.0], [1.0, float("nan")], [1.0] * 13):
         with refused(Code.BAD_ARGUMENT, "the largest first"):
             stated_spectrum(stated, 12, 1)

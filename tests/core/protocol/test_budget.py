@@ -83,7 +83,7 @@ BROKEN: dict[str, tuple[Script, Code]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_batch_of_an_unpaid_pass_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first was found here: any dear question in the first round passed for a payment."""
+    """The first was found here: any dear query in the first round passed for a payment."""
     script, code = BROKEN[name]
     with refused(code):
         play(script, monkeypatch)

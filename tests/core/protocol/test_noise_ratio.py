@@ -59,7 +59,7 @@ def test_noise_that_may_be_planned_can_be_drawn(
 
 
 def test_a_study_with_noise_beyond_64_bits_is_refused_at_planning() -> None:
-    """A thousand sites a person, Laplace noise on half a million products: no question was asked yet."""
+    """A thousand sites a person, Laplace noise on half a million products: no query was asked yet."""
     noisy = a_plan(
         d=1024, delta=0.0, epsilon=0.1, max_sites_per_person=MAX_MULTIPLICITY, radius=1.0, centring=False
     )

@@ -75,7 +75,7 @@ def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
                 out.append((name, replace(query, **{name: value + by})))
         else:
             for field, inner in variants(value, by):
-                with suppress(RequestError):  # what the question may not say at all, such as a pull
+                with suppress(RequestError):  # what the query may not say at all, such as a pull
                     out.append((field, replace(query, **{name: inner})))
     return out
 

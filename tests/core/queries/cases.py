@@ -1,7 +1,7 @@
-"""For each kind of query, questions and records that try to break its sensitivity: a new kind is a row here,
-and one question in `tests.support.every_query` or `tests.core.recorder.questions`.
+"""For each kind of query, queries and records that try to break its sensitivity: a new kind is a row here,
+and one query in `tests.support.every_query` or `tests.core.recorder.every_kind`.
 
-Questions with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner, directions
+Queries with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner, directions
 and pulls up to their limits, and the records of `records.hostile_rows`.
 """
 

@@ -2,13 +2,11 @@
 
 Sensitivity by record and replay, in exact integers: for every additive kind and both relations, at least
 `PAIRS` neighbour pairs. The largest change stays within the declared sensitivity, and within 1 % of it.
-`test_every_pair_of_a_small_box` tries every pair of records of a small box.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from tests.core import reference
 from tests.core.queries.cases import CASES, PAIRS
 from tests.core.queries.cases import centre_of as centre_at
 from tests.core.recorder import QUERIES, SUMS, plan_of, query_of
-from tests.core.records import Case, contributions, hostile_rows, judged, site_answer, squares
+from tests.core.records import contributions, hostile_rows, judged, site_answer
 from tests.core.specification import Setting
 from tests.support import a_study, changed_query, covariance_queries, every_query, random_rows
 
@@ -40,7 +38,7 @@ OF_GROUPS = {"eigenvalue-votes", "block-ranks"}
 each_query = pytest.mark.parametrize("name", QUERIES)
 
 
-def test_every_kind_of_query_has_a_question_here_and_every_sum_over_records_has_cases() -> None:
+def test_every_kind_of_query_has_an_example_and_every_sum_over_records_has_cases() -> None:
     assert {q.NAMES[type(query)] for query in QUERIES.values()} == set(q.KINDS)
     assert {name.partition(",")[0] for name in CASES} == {
         q.NAMES[type(query)] for query in SUMS.values()
@@ -79,19 +77,6 @@ def test_a_record_adds_its_own_answer_whatever_else_is_there(name: str) -> None:
 def test_an_exact_sum_is_that_of_the_reference(name: str) -> None:
     query, rows = covariance_queries()[name], random_rows(50, 4)
     assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
-
-
-def test_every_pair_of_a_small_box() -> None:
-    """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
-    box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
-    left, right = np.array(list(product(range(125), repeat=2))).T
-    kinds: list[type[q.ClippedSum | q.SquaredNormSum | q.Gram]] = [q.ClippedSum, q.SquaredNormSum, q.Gram]
-    for kind, radius in product(kinds, range(1, 5)):
-        query = kind(centre=frozen([0, 0, 0]), radius=radius)
-        each = contributions(Case(query=query, rows=box))
-        assert squares(query, each).max() <= query.l2_squared(Neighbours.ADD_REMOVE)
-        pairs = squares(query, each[left] - each[right])
-        assert pairs.max() <= query.l2_squared(Neighbours.REPLACE_ONE)
 
 
 @each_query

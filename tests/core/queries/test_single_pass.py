@@ -1,4 +1,4 @@
-"""[P9] [P22] [P23] Questions about parts: what one record can change, by record and replay, exactly.
+"""[P9] [P22] [P23] Queries about parts: what one record can change, by record and replay, exactly.
 
 Sampled: at least 10,000 neighbour pairs for each kind and relation. For `votes`, whose answer is no sum over
 records, every pair is two whole data sets. The planted fault is batches by position under add-remove.
@@ -18,7 +18,6 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.single_pass import VOTE_LIMIT
-from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core.queries.cases import one_direction
@@ -83,7 +82,7 @@ def parts_of(query: q.GradientQuery) -> list[q.GradientQuery]:
     ]
 
 
-def questions() -> dict[str, q.GradientQuery]:
+def pass_queries() -> dict[str, q.GradientQuery]:
     field = one_direction(2)
     return {
         "gradient": q.Gradient(spec=field, radius=2**26),
@@ -122,36 +121,26 @@ def touched(query: q.GradientQuery, trials: int = 12) -> int:
 
 def whole_pass(rows: GridRows, query: q.GradientQuery) -> list[IntArray]:
     one = Site(rows)
-    return [one.answer(question) for question in parts_of(query)]
+    return [one.answer(part) for part in parts_of(query)]
 
 
-@pytest.mark.parametrize("kind", questions())
+@pytest.mark.parametrize("kind", pass_queries())
 def test_one_record_more_changes_one_part_wherever_it_stands(kind: str) -> None:
-    assert touched(questions()[kind]) == 1
+    assert touched(pass_queries()[kind]) == 1
 
 
 def test_batches_are_disjoint_and_add_up_to_the_whole() -> None:
     rows = np.repeat(random_rows(60, 2), 4, axis=0)
     for kind in ("gradient", "gradient-norms", "coordinates", "coordinate-clipped-sum"):
-        query = questions()[kind]
+        query = pass_queries()[kind]
         combined = sum(whole_pass(rows, query))
         assert np.array_equal(combined, Site(rows).answer(query))
 
 
-def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
-    """Chi-square with 4 degrees of freedom below 40: wrong by chance once in 20 million runs."""
-    rows = random_rows(5000, 3)
-    first, second = (assign_batches(rows, PARTS, pass_key(DIGEST, start, PARTS)) for start in (0, 7))
-    for dealt in (first, second):
-        counts = np.bincount(dealt, minlength=PARTS)
-        assert (((counts - 1000) ** 2) / 1000).sum() < 40
-    assert abs(float((first == second).mean()) - 1 / PARTS) < 0.04
-
-
-@pytest.mark.parametrize("kind", questions())
+@pytest.mark.parametrize("kind", pass_queries())
 def test_replacing_is_at_least_twice_adding(kind: str) -> None:
     """[P9]: a replaced record leaves one part and joins another, each at half of the price."""
-    query = questions()[kind]
+    query = pass_queries()[kind]
     assert isinstance(query, q.AdditiveQuery)
     add, replaced = Neighbours
     assert query.l2_squared(replaced) >= 2 * query.l2_squared(add)

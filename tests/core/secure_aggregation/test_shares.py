@@ -1,4 +1,4 @@
-"""[P32] Without the shares of t colluders a sum has the noise of its table, in every block, for each question
+"""[P32] Without the shares of t colluders a sum has the noise of its table, in every block, for each query
 that shares can be drawn for; held to `specification`, which knows nothing of shares. No false alarms."""
 
 from __future__ import annotations

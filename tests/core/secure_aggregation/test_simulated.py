@@ -123,7 +123,7 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Dra
 
 
 def test_no_share_is_drawn_twice(seeds: list[int]) -> None:
-    """Not even of the same question, at another attempt: also those that came to nothing were sent."""
+    """Not even of the same query, at another attempt: also those that came to nothing were sent."""
     run = simulate(a_masked(attempts=2), RECORDS, seed=1, lost={2: [["east"]]}, colluding=["north"])
     assert len(seeds) == len(set(seeds)) == len(SITES) * len(run.queries) + len(SITES) - 2
 

@@ -2,7 +2,7 @@
 
 For each kind 1,000 pairs (10,000 in slow runs): data sets of 0 to 14 small records with repeats and zeros,
 1 to 4 columns, dimensions up to the number of columns, 1 to 6 blocks, and every record of each taken out, the
-rest in another order. What is found must not exceed what the question declares, and must reach it.
+rest in another order. What is found must not exceed what the query declares, and must reach it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def same(left: IntArray, right: IntArray) -> bool:
 
 @pytest.fixture(scope="module", params=KINDS)
 def answered(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
-    """A question, and its answer over ROWS as the daemon computes it."""
+    """A query, and its answer over ROWS as the daemon computes it."""
     query = every_query()[request.param]
     return query, Site(ROWS).answer(query)
 

@@ -44,10 +44,10 @@ def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
 def a_count(
     plan: Plan, micro_rho: int, noise: NoiseDistribution = NoiseDistribution.LAPLACE, atto_delta: int = 0
 ) -> RoundQuery:
-    return a_question(plan, Count(), noise, micro_rho=micro_rho, atto_delta=atto_delta)
+    return a_priced_query(plan, Count(), noise, micro_rho=micro_rho, atto_delta=atto_delta)
 
 
-def a_question(
+def a_priced_query(
     plan: Plan, query: Query, noise: NoiseDistribution = NoiseDistribution.GAUSSIAN, **priced: int
 ) -> RoundQuery:
     return a_query(query, plan_digest=plan.digest, distribution=noise, **{"micro_rho": 1, **priced})
@@ -94,7 +94,7 @@ def test_no_delta_means_pure_mechanisms_only() -> None:
 
 
 def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
-    """Whatever else a question asks for is refused before it is asked: another law, a delta of its own, or a
+    """Whatever else a query asks for is refused before it is asked: another law, a delta of its own, or a
     mechanism that decides on its noise. Under zCDP each of them may be asked."""
     gauss, mixed = a_plan_of(Algorithm.SEPARATE_COV), a_plan_of(Algorithm.ADAPTIVE_COV)
     assert (gauss.composition, mixed.composition) == (Composition.GAUSSIAN, Composition.ZCDP)
@@ -103,13 +103,13 @@ def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
     search = RadiusSearch(centre=centre, edges=np.array([1, 2]), limits=np.array([3, 4]))
     for plan in (gauss, mixed):
         for query in (Count(), spectrum):
-            check_composition(plan, a_question(plan, query), NO_COST, 0)
+            check_composition(plan, a_priced_query(plan, query), NO_COST, 0)
     for round_query in (
         a_count(gauss, 1),
         a_count(gauss, 1, NoiseDistribution.STABILITY),
         a_count(gauss, 1, NoiseDistribution.GAUSSIAN, atto_delta=1),
-        a_question(gauss, spectrum, NoiseDistribution.LAPLACE),
-        a_question(gauss, search),
+        a_priced_query(gauss, spectrum, NoiseDistribution.LAPLACE),
+        a_priced_query(gauss, search),
     ):
         check_composition(mixed, round_query, NO_COST, 0)
         with refused(Code.BUDGET, "not Gaussian"):
@@ -204,7 +204,7 @@ def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: f
 @pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.properties.private])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta: float) -> None:
-    """Gaussian where every question's noise is, zCDP where every mechanism has it, approximate zCDP where
+    """Gaussian where every query's noise is, zCDP where every mechanism has it, approximate zCDP where
     some have a delta of their own, and none of these where epsilons are added up. A plan of pure mechanisms
     excepts nothing."""
     traits = algorithm.properties

@@ -125,15 +125,6 @@ def test_the_deepest_that_is_read_is_one_level_above_what_is_refused(inside: str
         parse_toml(inside.replace("a", "a" + too_deep, 1))
 
 
-def test_arrays_and_inline_tables_are_read_to_the_same_depth() -> None:
-    for dispatch, closing in (("[", "]"), ("{a=", "}")):
-        levels = DEEPEST - 1
-        text = "a = " + dispatch * levels + ("1" if "=" in dispatch else "") + closing * levels
-        assert parse_toml(text) == tomllib.loads(text)
-        with pytest.raises(ValueError, match="deep"):
-            parse_toml(text.replace(dispatch, 2 * dispatch, 1))
-
-
 def test_depth_is_counted_from_each_comma_of_an_inline_table_anew() -> None:
     text = "t = {" + ", ".join(f"k{n}.a.b = [[{n}], {{c.d = 1}}]" for n in range(50)) + "}"
     assert parse_toml(text) == tomllib.loads(text)
