@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
+from threading import get_ident
 from typing import Any, TypeAlias
 
 import grpc
@@ -213,10 +215,13 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(point: str) -> Iterator[None]:
+def killed_at(point: str, passage: int = 1) -> Iterator[None]:
+    """The process ends when this thread passes a failpoint so many times."""
+    passages, here = count(1), get_ident()
 
     def kill() -> None:
-        raise Killed
+        if get_ident() == here and next(passages) == passage:
+            raise Killed
 
     with at_failpoint(point, kill), pytest.raises(Killed):
         yield
