@@ -214,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "queries/gradients.py", "2 * truncated", "truncated",
        f"{BOUNDS}::test_at_the_floor_a_clipped_record_still_has_a_gradient"),
     of("P25", "session.py", "_check_reach(round_query)\n        self.", "",
-       f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
+       f"{BOUNDS}::test_a_coordinator_cannot_change_a_query_to_beyond_the_bounds"),
     *OF_ANALYSTS,
     *OF_FRESH_EYES,
     *OF_FRONT,
