@@ -42,7 +42,8 @@ class Regime(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """One scheme of a paper. `bound` gives the paper's bound of its error (None: for another error); `settings` are of the study.
+    """One scheme of a paper. `bound` gives the paper's bound of its error
+    (None: the paper bounds another error); `settings` are of the study.
 
     `sites` is one site where the scheme needs one, or where its federation would be a single record a sum.
     """
