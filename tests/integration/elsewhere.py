@@ -46,7 +46,6 @@ def locking(handle: int, mode: int, count: int) -> None:
 
 
 def main(file: str, *arguments: str) -> None:
-    """Run `file` as it would run there."""
     msvcrt: Any = ModuleType("msvcrt")
     msvcrt.LK_NBLCK, msvcrt.locking = 2, locking
     sys.modules["msvcrt"] = msvcrt

@@ -13,7 +13,6 @@ EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=cri
 
 
 def openssl(*words: str | Path) -> None:
-    """Run it."""
     subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
 
 
@@ -32,21 +31,17 @@ class Root:
 
     @property
     def key(self) -> Path:
-        """The secret key."""
         return self.folder / "root.key"
 
     @property
     def certificate(self) -> Path:
-        """Its certificate."""
         return self.folder / "root.pem"
 
     @property
     def signers(self) -> Signers:
-        """As who signs lists."""
         return Signers(certificates=tuple(certificates(self.certificate.read_bytes())))
 
     def certify(self, csr: Path) -> Path:
-        """The certificate of an authority below it."""
         signed = csr.with_suffix(".pem")
         extensions = ("-extfile", self.folder / "extensions", "-extensions", "v3_ca")
         chain = ("-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", *extensions)
@@ -54,7 +49,6 @@ class Root:
         return signed
 
     def sign(self, draft: Path) -> Path:
-        """A signature under a draft."""
         signature = self.folder / "openssl.sig"
         openssl("dgst", "-sha256", "-sign", self.key, "-out", signature, draft)
         return signature

@@ -21,5 +21,4 @@ class Stage:
 
     @property
     def analyst(self) -> StoredIdentity:
-        """Who submits."""
         return load_identity(self.layout.analyst)

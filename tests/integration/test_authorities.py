@@ -48,8 +48,8 @@ from eigenveil_server.pki.rotation import (
 )
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Context, Coordinator, a_stage, until
-from tests.integration.living import enrolled, listening, living
 from tests.integration.offline import Root
+from tests.integration.running_site import enrolled, listening, running_site
 from tests.server.process import command
 from tests.server.rig import FEDERATION, Rig, made, serving
 from tests.support import refused
@@ -92,7 +92,7 @@ async def impersonating(rig: Rig, sent: list[SignedAuthorityList], *identities: 
 WORST = "signed by the attacker's authority"
 
 
-async def hear(stored: StoredIdentity) -> StoredIdentity:
+async def refreshed(stored: StoredIdentity) -> StoredIdentity:
     async with await open_channel(stored) as channel:
         await greet_coordinator(rpc.CoordinatorStub(channel), "test", stored, Generation(stored.folder))
     return load_identity(stored.folder)
@@ -134,7 +134,7 @@ async def test_a_stolen_server_key_makes_no_authority(tmp_path: Path) -> None:
                         await renew(rpc.CoordinatorStub(channel), load_identity(site.folder))
                 message = lines.count("authorities-refused")
                 if what == WORST:
-                    async with living(site.folder):
+                    async with running_site(site.folder):
                         await until(lambda: lines.count("authorities-refused") > message)  # noqa: B023
             assert message == 2, what
             lines.seen.clear()
@@ -152,7 +152,7 @@ async def test_who_was_away_walks_the_chain_and_who_enrols_late_too(tmp_path: Pa
         extend(rig.config, Signers())
         await until(lambda: lines.count("authorities-changed"))
         rig.daemon.runtime.keys.authorities.refresh()
-        now = await hear(away)
+        now = await refreshed(away)
         late = await enrolled(rig, tmp_path / "bert", "bert", authorities=first)
         assert now.authorities == late.authorities == Authorities(rig.config.files).current_list
         assert now.authorities.version == 4
@@ -161,7 +161,7 @@ async def test_who_was_away_walks_the_chain_and_who_enrols_late_too(tmp_path: Pa
         assert all(print in line for print in now.authorities.fingerprints)
 
 
-async def test_an_expired_list_is_told_and_not_taken_as_new(
+async def test_an_expired_list_is_reported_and_not_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(made(tmp_path / "c")) as rig, listening() as lines:
@@ -170,14 +170,14 @@ async def test_an_expired_list_is_told_and_not_taken_as_new(
         extend(rig.config, Signers())
         rig.daemon.runtime.keys.authorities.refresh()
         with refused(Code.IDENTITY, "expired on"):
-            await hear(stored)
+            await refreshed(stored)
         with refused(Code.IDENTITY, "expired on"):
             await enrolled(rig, tmp_path / "bert", "bert")
         monkeypatch.setattr(authority_lists, "LIST_VALIDITY", timedelta(days=20))
         extend(rig.config, Signers())
         rig.daemon.runtime.keys.authorities.refresh()
-        assert (await hear(stored)).authorities.version == 3
-        async with living(stored.folder):
+        assert (await refreshed(stored)).authorities.version == 3
+        async with running_site(stored.folder):
             await until(lambda: lines.count("authorities-end-soon"))
 
 
@@ -227,7 +227,7 @@ async def test_a_federation_below_an_offline_root_from_its_first_day_to_another_
             switch(config, anyway=False)
         signed_here(config, root)
         authorities.refresh()
-        assert (await hear(stored)).authorities.version == 2
+        assert (await refreshed(stored)).authorities.version == 2
         switch(config, anyway=False)
         authorities.refresh()
         rig.daemon.registry.deny(Role.SITE, "anna")
@@ -236,7 +236,7 @@ async def test_a_federation_below_an_offline_root_from_its_first_day_to_another_
         assert keys_in(config) == 2, "the old key stays until the list without it is signed"
         signed_here(config, root)
         authorities.refresh()
-        after = (await hear(again)).authorities
+        after = (await refreshed(again)).authorities
         assert (after.version, old in after.issuers) == (3, False)
         assert [one.certificate for one in after.signers] == list(root.signers.certificates)
     folder = b"".join(file.read_bytes() for file in config.files.folder.iterdir())
@@ -244,7 +244,7 @@ async def test_a_federation_below_an_offline_root_from_its_first_day_to_another_
     assert keys_in(config) == 1
 
 
-async def test_whoever_copies_the_folder_below_an_offline_root_cannot_add_an_authority(
+async def test_a_copy_of_the_folder_below_an_offline_root_adds_no_authority(
     tmp_path: Path,
 ) -> None:
     root, other = Root(tmp_path / "elsewhere"), Root(tmp_path / "another")
@@ -257,7 +257,7 @@ async def test_whoever_copies_the_folder_below_an_offline_root_cannot_add_an_aut
             signature = other.sign(config.files.draft)
             with refused(Code.CONFLICT, "too few signatures"):
                 accept(config, [signature])
-        assert (await hear(stored)).authorities.version == 1
+        assert (await refreshed(stored)).authorities.version == 1
         assert rotation_status(config).draft is not None
 
 
@@ -266,28 +266,25 @@ async def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_else
     config = made(tmp_path / "c")
     both = Signers(certificates=tuple(one.signers.certificates[0] for one in roots), threshold=2)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            assert not extend(config, both)
-            with refused(Code.CONFLICT, "too few signatures"):
-                accept(config, [roots[0].sign(config.files.draft)])
-            many = [one.sign(config.files.draft) for one in roots * 9]
-            accept(config, [tmp_path / "c" / "server.key", *many])
-            assert len(Authorities(config.files).since(1)[0].signatures) == 3, "each who signed, once"
-            rig.daemon.runtime.keys.authorities.refresh()
-            current_list = (await hear(stored)).authorities
-            assert (current_list.threshold, len(current_list.signers), current_list.issuers) == (
-                2,
-                2,
-                stored.authorities.issuers,
-            )
-            assert not extend(config, Signers()), "the key that is here decides no more"
-
-    await scenario()
+    async with serving(config) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        assert not extend(config, both)
+        with refused(Code.CONFLICT, "too few signatures"):
+            accept(config, [roots[0].sign(config.files.draft)])
+        many = [one.sign(config.files.draft) for one in roots * 9]
+        accept(config, [tmp_path / "c" / "server.key", *many])
+        assert len(Authorities(config.files).since(1)[0].signatures) == 3, "each who signed, once"
+        rig.daemon.runtime.keys.authorities.refresh()
+        current_list = (await refreshed(stored)).authorities
+        assert (current_list.threshold, len(current_list.signers), current_list.issuers) == (
+            2,
+            2,
+            stored.authorities.issuers,
+        )
+        assert not extend(config, Signers()), "the key that is here decides no more"
 
 
-def told(*words: str | Path) -> str:
+def answer_of(*words: str | Path) -> str:
     code, out, err = command("ca", *map(str, words))
     assert code == 0, err
     return out
@@ -301,23 +298,23 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
     assert (code, "--signer" in out) == (0, True), err
     assert not (here / "server.key").exists()
     cert = ("--cert", root.certify(csr), "--signer", root.certificate)
-    message = told("import", "--config", toml, *cert)
+    message = answer_of("import", "--config", toml, *cert)
     assert "Not in force yet" in message
     draft = ("--draft", here / "authorities.draft", "--key", root.key)
     with mock.patch("click.confirm", side_effect=[False, True]):
         for expected in ("issue:", "Wrote"):
             assert not signature.exists()
-            assert expected in told("sign", *draft, "--out", signature)
+            assert expected in answer_of("sign", *draft, "--out", signature)
     assert command("ca", "sign", *map(str, draft), "--out", str(signature), "--yes")[0] == 9, (
         "none is replaced"
     )
-    told("accept", "--config", toml, "--signature", signature)
+    answer_of("accept", "--config", toml, "--signature", signature)
     code, out, _ = command("token", "--config", str(toml), "--role", "site", "--name", "anna")
     trusted = list_from_json(json.loads(out)["authorities"].encode())
-    assert json.loads(told("show", "--config", toml, "--json"))["list"] == trusted.as_dict()
-    waiting = json.loads(told("extend", "--config", toml, "--json"))["list"]
+    assert json.loads(answer_of("show", "--config", toml, "--json"))["list"] == trusted.as_dict()
+    waiting = json.loads(answer_of("extend", "--config", toml, "--json"))["list"]
     assert (waiting["version"], waiting["sign"]) == (2, [one.fingerprint for one in trusted.signers])
-    assert "waits for signatures" in told("show", "--config", toml)
+    assert "waits for signatures" in answer_of("show", "--config", toml)
     (check,) = [one for one in coordinator_checks(toml) if one.about == "authorities"]
     assert (check.level, "1 of 1" in check.text) == (Level.WARN, True)
 

@@ -21,7 +21,6 @@ ALGORITHMS = "gauss-cov,dp-pca,em-cov"
 
 @pytest.fixture(autouse=True)
 def _profile(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command speaks as the stage's analyst."""
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(stage.layout.analyst))
 
 
@@ -35,18 +34,17 @@ def file(stage: Stage, tmp_path: Path) -> Path:
     return path
 
 
-def told(capfd: Capture, *arguments: object) -> tuple[int, Any]:
-    """Exit code and JSON answer."""
+def answer_of(capfd: Capture, *arguments: object) -> tuple[int, Any]:
     code = eigenveil(["compare", *map(str, arguments), "--federation", "--json"])
     return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
 
 
 def names(capfd: Capture) -> list[str]:
-    """The names of the studies there are."""
     eigenveil(["study", "list", "--json"])
     return [row["name"] for row in json.loads(capfd.readouterr().out.strip().splitlines()[-1])["studies"]]
 
 
+@pytest.mark.slow
 def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd: Capture) -> None:
     records = tmp_path / "records.csv"
     study = parse_study(file.read_text())
@@ -55,7 +53,7 @@ def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd
         writer.writerow([column.name for column in study.columns])
         writer.writerows(public_records().values.tolist())
     extra = ["--yes", "--algorithms", ALGORITHMS, "--data", records]
-    code, value = told(capfd, file, *extra)
+    code, value = answer_of(capfd, file, *extra)
     assert (code, value["complete"]) == (0, True)
     rows = {row["algorithm"]: row for row in value["rows"]}
     for name in ("gauss-cov", "dp-pca"):
@@ -67,7 +65,7 @@ def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd
         assert row["rounds"] >= 7
         assert row["bytes_per_site"] > 0
         assert row["seconds"] > 0
-    assert {rows[name]["beside"] for name in ("gauss-cov", "dp-pca")} in (
+    assert {rows[name]["reference"] for name in ("gauss-cov", "dp-pca")} in (
         {None, "gauss-cov"},
         {None, "dp-pca"},
     )
@@ -82,7 +80,7 @@ def test_without_consent_nothing_is_submitted(
     file: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = names(capfd)
-    code, value = told(capfd, file, "--algorithms", ALGORITHMS)
+    code, value = answer_of(capfd, file, "--algorithms", ALGORITHMS)
     assert (code, value["error"]) == (2, "bad-argument")
     assert "3 studies out of every budget" in value["message"]
     assert "together (" in value["message"]

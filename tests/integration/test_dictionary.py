@@ -25,7 +25,7 @@ from eigenveil_client.connection.session_start import accept_dictionary, stored_
 from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.commands import eigenveil
-from tests.integration.living import COLUMNS, enrolled, living
+from tests.integration.running_site import COLUMNS, enrolled, running_site
 from tests.server.process import command
 from tests.server.rig import FEDERATION, Rig, made, serving, study_toml
 
@@ -49,24 +49,22 @@ def run(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call
     async def one(*words: object, as_json: bool = True) -> tuple[int, Any]:
         result = [str(word) for word in words] + (["--json"] if as_json else [])
         code = await asyncio.to_thread(eigenveil, result)
-        said = capfd.readouterr()
-        return code, json.loads(said.out.strip().splitlines()[-1]) if as_json else said.out + said.err
+        output = capfd.readouterr()
+        return code, json.loads(output.out.strip().splitlines()[-1]) if as_json else output.out + output.err
 
     return one
 
 
 async def publish(rig: Rig, folder: Path, dictionary: Dictionary) -> None:
-    """As the operator does."""
     (folder / "own.toml").write_text(dictionary_to_toml(dictionary))
     config = str(rig.config.files.folder / "coordinator.toml")
-    code, _, said = await asyncio.to_thread(
+    code, _, output = await asyncio.to_thread(
         command, "dictionary", "publish", str(folder / "own.toml"), "--config", config
     )
-    assert code == 0, said
+    assert code == 0, output
 
 
 async def stated(ada: StoredIdentity) -> FederationView:
-    """The federation, once its site has greeted."""
     async with Analyst(ada) as analyst:
         while True:
             view = await analyst.federation()
@@ -84,7 +82,7 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
         code, problem = await run("columns")
         assert (code, "published no dictionary" in problem["message"]) == (8, True)
         await publish(rig, tmp_path, OWN)
-        async with living(anna.folder, offers=COLUMNS):
+        async with running_site(anna.folder, offers=COLUMNS):
             view = await stated(ada)
             (site,) = view.sites
             assert site.offers == COLUMNS
@@ -96,8 +94,8 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             code, result = await run("columns")
             offered = {row["name"]: row["offered"][row["name"]] for row in result["columns"]}
             assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}
-            code, said = await run("columns", as_json=False)
-            assert (code, "a [b]measure[/b]" in said) == (0, True)
+            code, output = await run("columns", as_json=False)
+            assert (code, "a [b]measure[/b]" in output) == (0, True)
 
             code, result = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
             assert (code, result["sites"]) == (0, ["anna"])
@@ -112,7 +110,7 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             assert (code, len(result["overrides"])) == (0, 1)
 
 
-async def test_what_the_federation_does_not_have_is_told_before_anything_is_submitted(
+async def test_missing_sites_and_columns_are_reported_before_submission(
     tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     file = tmp_path / "study.toml"
@@ -121,7 +119,7 @@ async def test_what_the_federation_does_not_have_is_told_before_anything_is_subm
         anna = await enrolled(rig, tmp_path / "anna")
         ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
         await publish(rig, tmp_path, OWN)
-        async with living(anna.folder, offers=COLUMNS, approval=Approval.MANUAL):
+        async with running_site(anna.folder, offers=COLUMNS, approval=Approval.MANUAL):
             await stated(ada)
             code, _ = await run(
                 "study", "new", "--columns", "c0", "--components", 1, "--sites", "anna", "--out", file
@@ -184,19 +182,14 @@ async def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
 
 def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks of the library that draws tables are text like any other."""
-    from eigenveil_client.analyst.catalogue import (
-        columns_value,
-        show_columns,
-        show_sites,
-        sites_value,
-    )
+    from eigenveil_client.analyst.catalogue import columns_value, show_columns, show_sites, sites_value
 
     monkeypatch.setenv("COLUMNS", "200")
     marks = "[red]x[/red] [link=http://a]"
-    said = SiteStatement(
+    output = SiteStatement(
         columns=(marks,), needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
     )
-    site = ListedSite(name="anna", statement=said, seen=None)
+    site = ListedSite(name="anna", statement=output, seen=None)
     view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0, start_seconds=0.0)
     show_columns(columns_value(OWN, view))
     show_sites(sites_value(view))

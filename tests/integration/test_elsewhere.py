@@ -75,7 +75,7 @@ def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
 
 
 @pytest.mark.parametrize("stored", ["lock", "."], ids=["a file", "its folder"])
-def test_a_lock_of_windows_keeps_others_out_until_it_is_closed(stored: str, tmp_path: Path) -> None:
+def test_a_lock_of_windows_excludes_others_until_it_is_closed(stored: str, tmp_path: Path) -> None:
     program, file = ROOT / "tests" / "integration" / "elsewhere.py", tmp_path / "program.py"
     done = elsewhere(tmp_path, LOCK, tmp_path / stored, program, file)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from eigenveil.identity import Role, grouped_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import key_comparison_text, load_identity
 from eigenveil_client.site.config import load
-from tests.integration.living import SITE, enrolled, invited
+from tests.integration.running_site import SITE, enrolled, invited
 from tests.server.process import command
 from tests.server.rig import made, serving, study_toml
 
@@ -49,21 +49,18 @@ async def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_af
         done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            join = invited(rig, tmp_path / "anna.join")
-            code, _, message = await init("here", join)
-            assert (code, "r.csv" in message, (tmp_path / "here").exists()) == (2, True, False)
-            records.write_text("a\n1\n")
-            code, result, _ = await init("here", join)  # the token is as good as before
-            assert code == 0
-            assert f"/{SITE} until" in result
-            config = load(tmp_path / "here" / "site.toml")
-            assert config.name == load_identity(config.identity).identity.name == SITE
-            code, _, message = await init("there", join)
-            assert (code, "eigenveil-site enrol --config" in message) == (20, True)
-
-    await scenario()
+    async with serving(made(tmp_path / "c")) as rig:
+        join = invited(rig, tmp_path / "anna.join")
+        code, _, message = await init("here", join)
+        assert (code, "r.csv" in message, (tmp_path / "here").exists()) == (2, True, False)
+        records.write_text("a\n1\n")
+        code, result, _ = await init("here", join)  # the token is as good as before
+        assert code == 0
+        assert f"/{SITE} until" in result
+        config = load(tmp_path / "here" / "site.toml")
+        assert config.name == load_identity(config.identity).identity.name == SITE
+        code, _, message = await init("there", join)
+        assert (code, "eigenveil-site enrol --config" in message) == (20, True)
 
 
 async def test_an_operator_reads_the_list_of_studies_and_does_nothing_else(tmp_path: Path) -> None:

@@ -60,7 +60,6 @@ async def study_with_kills(stage: Stage, submission: str, kills: Sequence[tuple[
 
 
 async def fetch(stage: Stage, digest: str) -> bytes:
-    """release.json, as the coordinator gives it now."""
     async with Analyst(stage.analyst) as analyst:
         return await analyst.release(bytes.fromhex(digest))
 

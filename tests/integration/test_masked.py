@@ -34,7 +34,6 @@ def masked(stage: Stage, deadline: float) -> Stage:
 
 
 def check_books(stage: Stage) -> None:
-    """Look at everybody's."""
     witness, sites = Witness(), {name: stage.layout.site(name) / "state.db" for name in SITES}
     witness.look(read(stage.layout.coordinator / "state.db", sites))
     assert witness.faults == []

@@ -12,13 +12,13 @@ from eigenveil_common.notify.outbox import notifications
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import until
 from tests.common.notify import servers
-from tests.integration.living import enrolled, listening, living
+from tests.integration.running_site import enrolled, listening, running_site
 from tests.server.rig import FEDERATION, made, serving, study_toml
 
 OFFICER = "officer@hospital.example"
 
 
-async def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
+async def test_one_mail_reports_a_waiting_study_and_one_its_end(tmp_path: Path) -> None:
     root, context = servers.authority(tmp_path, "127.0.0.1")
     seen = servers.Seen(context=context)
 
@@ -26,10 +26,10 @@ async def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path)
         async with listening(), serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
             await enrolled(rig, tmp_path / "anna")
             ada = await rig.client(Role.ANALYST, "ada")
-            async with living(tmp_path / "anna", approval=Approval.MANUAL):
+            async with running_site(tmp_path / "anna", approval=Approval.MANUAL):
                 digest = await ada.submit(study_toml(sites=("anna",), name="not-in-a-mail"))
                 await until(lambda: seen.mails)
-            async with living(tmp_path / "anna", approval=Approval.MANUAL) as again:
+            async with running_site(tmp_path / "anna", approval=Approval.MANUAL) as again:
                 await until(lambda: again.contact.connected)
                 await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
                 await until(lambda: len(seen.mails) > 1)

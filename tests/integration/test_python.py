@@ -95,7 +95,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
         assert not any(word in html + repr(shown) for word in ("micro-rho", "zCDP"))
 
 
-def test_what_was_asked_before_is_paid_for_again_only_when_it_is_meant(
+def test_an_identical_study_is_charged_again_only_with_again(
     federation: ConnectedFederation,
 ) -> None:
     study = federation.study(columns=COLUMNS, epsilon=0.2, components=1)
@@ -148,7 +148,7 @@ def test_a_wait_outlives_the_coordinator_and_ctrl_c_does_not_end_a_study(
     assert run.status.state == "released"
 
 
-def test_a_study_is_cancelled_and_holds_its_price_until_then(
+def test_a_study_reserves_its_cost_until_it_is_cancelled(
     federation: ConnectedFederation, published: Stage
 ) -> None:
     with without(published, LAST):
@@ -190,7 +190,7 @@ def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
             config.write_text(by_its_rules)
 
 
-def test_who_is_nobody_or_cannot_reach_anybody_is_told_so(
+def test_connect_reports_a_missing_identity_and_an_unreachable_coordinator(
     published: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refused(Code.BAD_CONFIG, "nrol with a join file"):

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import negotiate_version
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
 from eigenveil_client.connection.session_start import due, renew
-from eigenveil_common import files
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.process import unix_ms
-from tests.client.site.support import until
-from tests.integration.living import DAY, enrolled, listening, living
+from tests.client.site.support import killed_at, until
+from tests.integration.running_site import DAY, enrolled, listening, running_site
 from tests.server.rig import HOUR, Rig, made, serving, study_toml
-from tests.support import a_hello
 
-HELLO = a_hello()
 STEPS = [
     *(("file-replacing", passage) for passage in (1, 2)),  # the pending key, the pair
     *(
@@ -49,7 +45,7 @@ async def renewed(stored: StoredIdentity) -> None:
         await renew(rpc.CoordinatorStub(channel), stored)
 
 
-def kept(stored: StoredIdentity, folder: Path) -> StoredIdentity:
+def copied_identity(stored: StoredIdentity, folder: Path) -> StoredIdentity:
     """A copy of an identity's files, to be used when they have been replaced."""
     folder.mkdir()
     for file in stored.folder.iterdir():
@@ -58,12 +54,12 @@ def kept(stored: StoredIdentity, folder: Path) -> StoredIdentity:
     return load_identity(folder)
 
 
-async def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path) -> None:
+async def test_a_running_site_renews_repeatedly_and_goes_on_working(tmp_path: Path) -> None:
     config = made(tmp_path / "c", certificate_days=6 / DAY, long_poll_seconds=0.3)
     async with listening() as lines, serving(config) as rig:
         first = await enrolled(rig, tmp_path / "anna")
         server = config.files.server.read_bytes()
-        async with living(tmp_path / "anna") as daemon:
+        async with running_site(tmp_path / "anna") as daemon:
             await until(lambda: lines.count("renewed") >= 2)
             await until(lambda: daemon.contact.connections >= 3)
             assert not daemon.contact.disconnects
@@ -74,31 +70,6 @@ async def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path
         assert last.key_print != first.key_print
         assert last.pair.stat().st_mode & 0o777 == 0o600
         assert config.files.server.read_bytes() != server
-
-
-async def test_who_was_away_for_longer_than_the_certificate_comes_back_by_a_token_and_is_who_it_was(
-    tmp_path: Path,
-) -> None:
-    config = made(tmp_path / "c", certificate_days=3 / DAY, long_poll_seconds=0.3)
-    async with serving(config) as rig:
-        ada = await rig.client(Role.ANALYST, "ada")
-        stored = await enrolled(rig, tmp_path / "anna")
-        async with living(tmp_path / "anna") as daemon:
-            first = await ada.submit(study_toml(sites=("anna",)))
-            assert (await ada.events(first))[-1].state == pb.STUDY_STATE_RELEASED
-        old, spent = kept(stored, tmp_path / "old"), daemon._store.ledger.ledger.spent
-        await asyncio.sleep(3)
-        with pytest.raises(PeerError, match="new join file"):
-            load_identity(tmp_path / "anna")
-        with pytest.raises(RequestError, match="another folder"):
-            await enrolled(rig, tmp_path / "anna", "bert")
-        again = await enrolled(rig, tmp_path / "anna")
-        assert again.identity == stored.identity
-        assert await hello(old) is not None
-        async with living(tmp_path / "anna") as daemon:
-            second = await ada.submit(study_toml(sites=("anna",)), "second")
-            assert (await ada.events(second))[-1].state == pb.STUDY_STATE_RELEASED
-            assert daemon._store.ledger.ledger.spent.micro_rho > spent.micro_rho > 0
 
 
 class Past:
@@ -127,7 +98,7 @@ async def test_a_lost_answer_does_no_harm_and_the_old_certificate_ends_with_the_
     clock = Past()
     async with serving(made(tmp_path / "c"), clock=clock) as rig:
         stored = await half_over(rig, clock, tmp_path / "anna")
-        old = kept(stored, tmp_path / "old")
+        old = copied_identity(stored, tmp_path / "old")
         with (
             mock.patch.object(
                 identity_files, "verified_certificate", side_effect=PeerError(Code.UNREACHABLE, "lost")
@@ -189,25 +160,11 @@ async def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
 async def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
     tmp_path: Path, step: str, passage: int
 ) -> None:
-    class Crash(Exception):
-        pass
-
-    passed = [0]
-
-    def crash() -> None:
-        passed[0] += 1
-        if passed[0] == passage:
-            raise Crash
-
     clock = Past()
     async with serving(made(tmp_path / "c"), clock=clock) as rig:
         stored = await half_over(rig, clock, tmp_path / "anna")
-        files.arm(step, crash)
-        try:
-            with pytest.raises(Crash):
-                await renewed(stored)
-        finally:
-            files.disarm()
+        with killed_at(step, passage):
+            await renewed(stored)
         survivor = load_identity(stored.folder)
         assert await hello(survivor) is None
         if survivor.key_print == stored.key_print:
@@ -215,7 +172,6 @@ async def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
             assert not (stored.folder / "pending.pem").exists()
         assert load_identity(stored.folder).key_print != stored.key_print
         assert await hello(load_identity(stored.folder)) is None
-        assert passed[0] >= passage
 
 
 async def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_on(

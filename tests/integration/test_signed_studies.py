@@ -12,7 +12,6 @@ from unittest import mock
 
 import pytest
 
-import eigenveil
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Federation
 from eigenveil.study.toml import parse_study, study_to_toml
@@ -29,18 +28,15 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _profile(stage: Stage, unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command speaks as the stage's analyst."""
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(stage.layout.analyst))
 
 
-def told(capfd: Capture, *words: str) -> Any:
-    """What a command prints with --json."""
+def answer_of(capfd: Capture, *words: str) -> Any:
     assert command([*words, "--json"]) == 0
     return json.loads(capfd.readouterr().out.strip().splitlines()[-1])
 
 
 def named(stage: Stage, name: str) -> str:
-    """The stage's study under another name."""
     return stage.text.replace('name = "breast-cancer"', f'name = "{name}"', 1)
 
 
@@ -52,44 +48,16 @@ def key_words(digits: str) -> str:
 def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
     assert release_analyst(load_release(release.read_bytes()).document).fingerprint == digits
-    value = told(capfd, "verify", str(release))
+    value = answer_of(capfd, "verify", str(release))
     assert value["analyst"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
     assert f"Requested by {key_words(digits)}. That is your present key." in capfd.readouterr().out
 
 
-def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
-    digits = told(capfd, "key", "show")["fingerprint"]
-    file = tmp_path / "study.toml"
-    file.write_text(named(stage, "signed-by-command"))
-    words = ["--yes", "--wait", "--out", str(tmp_path), "--expires-days", "2"]
-    assert command(["study", "submit", str(file), *words]) == 0
-    out, problems = capfd.readouterr()
-    assert f"Your key: {digits}" in problems
-    assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
-    assert f"Requested by {key_words(digits)}. That is your present key." in out
-    check_signed(tmp_path / "release.json", digits, capfd)
-    assert digits in (tmp_path / "report.html").read_text()
-
-
-def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
-    digits = told(capfd, "key", "show")["fingerprint"]
-    file = tmp_path / "study.toml"
-    file.write_text(named(stage, "signed-by-python"))
-    shown: list[str] = []
-    with eigenveil.connect(stage.layout.analyst) as federation:
-        run = federation.study(file).submit(notify=shown.append)
-        run.wait()
-        (tmp_path / "release.json").write_bytes(run.fetch())
-        assert key_words(digits) in repr(run.result)
-    assert [digits in sentence for sentence in shown] == [True]
-    check_signed(tmp_path / "release.json", digits, capfd)
-
-
 def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_is_run(
     stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digits = told(capfd, "key", "show")["fingerprint"]
+    digits = answer_of(capfd, "key", "show")["fingerprint"]
     study = parse_study(named(stage, "signed-from-a-draft"))
     text = study_file(study, "from-the-console")
     monkeypatch.chdir(tmp_path)
@@ -98,12 +66,12 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     assert program == "eigenveil"
     assert "no query is sent before its analyst signs" in text
     assert "--yes" not in words, "a person reads it"
-    first = told(capfd, *words, "--yes")
-    assert told(capfd, *words, "--yes")["study"] == first["study"]
+    first = answer_of(capfd, *words, "--yes")
+    assert answer_of(capfd, *words, "--yes")["study"] == first["study"]
     assert digits in first["signed"]
     assert command(["study", "watch", first["study"]]) == 0
     capfd.readouterr()
-    told(capfd, "study", "result", first["study"], "--out", str(tmp_path))
+    answer_of(capfd, "study", "result", first["study"], "--out", str(tmp_path))
     check_signed(tmp_path / "release.json", digits, capfd)
 
 
@@ -114,11 +82,11 @@ def confirm_once_more(config: Path, digits: str) -> None:
         assert site_main() == 0
 
 
-def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
+def test_an_analyst_with_an_unconfirmed_key_gets_no_answer(
     stage: Stage, tmp_path: Path, capfd: Capture
 ) -> None:
     """As a coordinator that signs with a key of its own would: the same name, the same certificate."""
-    site, digits = SITES[0], told(capfd, "key", "show")["fingerprint"]
+    site, digits = SITES[0], answer_of(capfd, "key", "show")["fingerprint"]
     profile = tmp_path / "profile"
     profile.mkdir(mode=0o700)
     for path in stage.layout.analyst.iterdir():
@@ -126,12 +94,12 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
             (profile / path.name).write_bytes(path.read_bytes())
             (profile / path.name).chmod(0o600)
     assert (profile / ABOUT).exists()
-    assert told(capfd, "key", "show", "--profile", str(profile))["fingerprint"] != digits
+    assert answer_of(capfd, "key", "show", "--profile", str(profile))["fingerprint"] != digits
     file = tmp_path / "study.toml"
     study = parse_study(named(stage, "another-key"))
     file.write_text(study_to_toml(replace(study, federation=Federation(sites=(site,)))))
-    submitted = told(capfd, "study", "submit", "--yes", str(file), "--profile", str(profile))
+    submitted = answer_of(capfd, "study", "submit", "--yes", str(file), "--profile", str(profile))
     assert command(["study", "watch", submitted["study"]]) == 11
-    rows = told(capfd, "study", "show", submitted["study"])
+    rows = answer_of(capfd, "study", "show", submitted["study"])
     assert rows["spent_micro_rho"] == 0
     confirm_once_more(stage.layout.site_config(site), digits)  # the stage is as it was

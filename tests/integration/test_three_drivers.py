@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from eigenveil import PrivatePCA, simulate
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.dictionary.site_rules import ANY
-from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
 from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
@@ -30,8 +29,7 @@ from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil.study.toml import study_from_dict
 from eigenveil.study_authorization import release_analyst
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.profile import SigningKey
-from eigenveil_client.connection.identity import StoredIdentity, enrol
+from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records import records
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.source import RecordsConfig
@@ -42,10 +40,10 @@ from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.files import write_secret
 from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
-from eigenveil_server.daemon import Daemon, Ports
+from tests.integration.running_site import enrolled
+from tests.server.rig import serving
 
 # What the simulator calls federation, submission and analyst: then all three have one plan digest.
 NAME = "simulation"
@@ -55,14 +53,8 @@ DRIVEN = [name.value for name in ALGORITHMS if not name.properties.single_record
 
 # One of each composition, by batches, by the first releases and with a mechanism of its own.
 STANDARD = {
-    "gauss-cov",
-    "refined-cov",
-    "auto",
-    "private-oja",
-    "dp-pca-single-pass",
-    "em-cov",
-    "smooth-cauchy",
-}
+    "gauss-cov", "refined-cov", "auto", "private-oja", "dp-pca-single-pass", "em-cov", "smooth-cauchy",
+}  # fmt: skip
 
 QUICK = {*STANDARD, "subspace-exact-rank"}  # the others are slow
 
@@ -78,7 +70,6 @@ def some_records(algorithm: str) -> FloatArray:
 
 
 def fitted(algorithm: str) -> PrivatePCA:
-    """The estimator's run."""
     reference = algorithm == "subspace-reference"  # it has to know how many records there are
     estimator = PrivatePCA(
         2,
@@ -127,46 +118,6 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-def stop(problem: InternalError) -> NoReturn:
-    """A storage failure fails the test."""
-    raise problem
-
-
-@asynccontextmanager
-async def coordinator(folder: Path) -> AsyncIterator[tuple[Daemon, Ports]]:
-    """A real coordinator on loopback whose noise is seeded."""
-    create(
-        folder, federation=NAME, host="127.0.0.1", port=0, enrol_port=0, budget_epsilon=10.0,
-        budget_delta=1e-6,
-    )  # fmt: skip
-    config = Config(federation=NAME, state=folder, port=0, enrol_port=0)
-    daemon = Daemon(config, noise=SeededNoise(noise_seed()), fatal=stop)
-    ports = await daemon.start()
-    try:
-        yield daemon, ports
-    finally:
-        await daemon.stop()
-
-
-async def enrolled(daemon: Daemon, ports: Ports, role: Role, name: str, folder: Path) -> StoredIdentity:
-    """An identity, through a token and a certificate request."""
-    join = {
-        "token": daemon.registry.new_token(role, name, 60_000),
-        "role": role.value,
-        "name": name,
-        "federation": NAME,
-        "coordinator": f"127.0.0.1:{ports.port}",
-        "enrol": f"127.0.0.1:{ports.enrol_port}",
-        "authorities": daemon.runtime.keys.authorities.current_list.to_json().decode(),
-    }
-    path = folder.with_suffix(".json")
-    write_secret(path, json.dumps(join).encode())
-    stored = await asyncio.to_thread(enrol, path, folder)
-    if role is Role.ANALYST:
-        SigningKey.make(folder)  # as the command does
-    return stored
-
-
 @asynccontextmanager
 async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIterator[None]:
     """A real site daemon over a CSV file."""
@@ -177,13 +128,10 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         writer.writerows(some_records(study.algorithm.value).tolist())
     parts = make_plan(study, federation=NAME, submission=NAME).batches
     policy = Policy(
-        approval=Approval.AUTO,
-        analysts=(ANY,),
-        minimum_records=MIN_BATCH_RECORDS * parts,
-        algorithms=(study.algorithm.value,),
-        noise=NoiseRule.ANY,
+        approval=Approval.AUTO, analysts=(ANY,), minimum_records=MIN_BATCH_RECORDS * parts,
+        algorithms=(study.algorithm.value,), noise=NoiseRule.ANY,
         maximum_records=min(study.max_records, 100_000),
-    )
+    )  # fmt: skip
     store = SiteStore(folder / "site.db", policy.budget, RollbackGuard(folder))
     read = partial(records.stream, RecordsConfig(source=file))
     engine = LocalEngine(read, EngineConfig(), Scratch(folder=folder), policy.maximum_records)
@@ -200,9 +148,14 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
 
 async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
     """The document that the real federation releases."""
-    async with coordinator(folder / "coordinator") as (daemon, ports):
-        analyst = await enrolled(daemon, ports, Role.ANALYST, NAME, folder / "analyst")
-        here = await enrolled(daemon, ports, Role.SITE, SITE, folder / SITE)
+    create(
+        folder / "c", federation=NAME, host="127.0.0.1", port=0, enrol_port=0, budget_epsilon=10.0,
+        budget_delta=1e-6,
+    )  # fmt: skip
+    config = Config(federation=NAME, state=folder / "c", port=0, enrol_port=0)
+    async with serving(config, noise=SeededNoise(noise_seed())) as rig:
+        analyst = await enrolled(rig, folder / "analyst", NAME, Role.ANALYST)
+        here = await enrolled(rig, folder / SITE, SITE)
         async with site(here, folder, study), Analyst(analyst) as caller:
             plan, _ = await caller.submit(toml, NAME)
             events = [event async for event in caller.watch(bytes.fromhex(plan.digest))]
@@ -214,8 +167,7 @@ async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # they are in the document, which is compared
 @pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in DRIVEN],
+    "algorithm", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in DRIVEN]
 )
 async def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     by_estimator = fitted(algorithm).release_

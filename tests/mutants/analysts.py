@@ -101,7 +101,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{RELEASE}::test_a_simulation_is_marked_as_not_signed"),
     of("R31", "server/eigenveil_server/console/federation_pages.py", "        check_submission(id)\n", "",
        "tests/server/console/test_pages.py"
-       "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
+       "::test_a_form_shows_what_is_wrong_and_loses_nothing_typed"),
     # ---- whose word a name is at a site
     of("R31", ASKER, "any(one.card == key_card and one.confirmed is not None for one in content.earlier)",
        "False", f"{TEST_RULE}::test_signature_status_follows_the_roster"),
@@ -116,5 +116,5 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
           ('- {"directory"}', '- {"directory", "analyst"}'),
           (' if inputs["directory"] == self._directory else None', "")),
     of("R31", CACHE, "self._plans.clear()", "pass",
-       f"{PLANNED}::test_a_plan_of_another_directory_is_not_found_and_not_kept"),
+       f"{PLANNED}::test_a_plan_of_another_directory_is_not_found_and_not_stored"),
 )  # fmt: skip

@@ -23,10 +23,10 @@ TEST_TRUSTED_FILES = "tests/common/test_trusted_files.py"
 RECORDS = f"{TEST_HANDSHAKES}::test_of_a_first_record_its_kind_and_length_count"
 CLOSED = f"{TEST_HANDSHAKES}::test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
 AT_ONCE = "tests/server/front/test_requests.py::"
-CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_keeps_another_from_its_turn"
-KNOWN = f"{TEST_HANDSHAKES}::test_whoever_is_known_waits_for_nobody_whose_handshakes_fail"
+CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_delays_the_turn_of_another"
+KNOWN = f"{TEST_HANDSHAKES}::test_a_known_address_does_not_wait_for_failing_handshakes"
 FEWEST = f"{TEST_HANDSHAKES}::test_the_address_with_the_fewest_in_progress_is_next"
-IDLE = f"{TEST_HANDSHAKES}::test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier"
+IDLE = f"{TEST_HANDSHAKES}::test_a_handshake_that_idles_too_long_is_ended_and_none_earlier"
 SLOW = f"{TEST_HANDSHAKES}::test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
 PLANNED = f"{TEST_POOL}::"
@@ -35,7 +35,7 @@ UNREAD = f"{TEST_STREAMS}::test_a_reply_that_is_not_read_is_overdue"
 MISFRAMED = f"{TEST_STREAMS}::test_what_no_client_may_send_does_not_pass"
 LEFT = f"{TEST_STREAMS}::test_a_stream_is_open_until_its_last_frame_has_left"
 MOST = f"{TEST_STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"
-STUCK = f"{TEST_STREAMS}::test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams"
+STUCK = f"{TEST_STREAMS}::test_a_client_that_does_not_read_gets_goaway_and_has_no_more_than_its_streams"
 CHANGED = f"{TEST_TRUSTED_FILES}::test_a_file_that_others_can_change_is_named_with_the_command"
 TEST_LISTENER = "tests/server/console/test_listener.py"
 TEST_REQUEST_ROOM = "tests/server/front/test_request_room.py"
@@ -43,7 +43,7 @@ TEST_REQUEST_ROOM = "tests/server/front/test_request_room.py"
 
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
-       "tests/server/front/test_gateway.py::test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
+       "tests/server/front/test_gateway.py::test_open_handshakes_give_way_to_newcomers"),
     of("TM11", STRANGERS,
        "        if self._most not in self._addresses_by_count:\n            self._most -= 1\n", "",
        "tests/server/front/test_by_address.py"
@@ -59,9 +59,9 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", IDLE),
     of("TM11", STRANGERS, "until > now", "until < now", IDLE),
     of("TM11", TURNS, "        queue.newest = not queue.newest\n", "", f"{TEST_HANDSHAKES}"
-       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"),
+       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
     of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", f"{TEST_HANDSHAKES}"
-       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"),
+       "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
     of("TM11", TURNS, "len(self._in_progress) < MOST_HANDSHAKES", "self._in_progress", SLOW),
     of("TM11", TURNS, "self._end(caller)\n        ", "", SLOW),
     of("TM11", TURNS, "max(self._in_progress.items(), key=lambda item: item[1][0].begun)",
@@ -70,7 +70,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", TURNS, ", queue.last", "", CROWDS),
     *each("TM11", TURNS, KNOWN, ("failed, queue.", ""), (".failed =", ".failed +=")),
     of("TM18", REQUESTS, "entry.sent + count > MAX_BYTES_PER_CLIENT", "False",
-       f"{AT_ONCE}test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),
+       f"{AT_ONCE}test_a_client_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),
     of("TM18", REQUESTS, "_reserved + more > MOST_REQUEST_BYTES or self.", "",
        f"{AT_ONCE}test_while_all_room_is_taken_others_wait_but_for_small_requests"),
     of("TM18", REQUESTS, "self._make_room()", "pass",
@@ -79,23 +79,23 @@ OF_FRONT: tuple[Mutant, ...] = (
        "_observer.requests.give_back(self.info.client, self._sent.pop(stream), whole=whole)",
        "_sent.pop(stream)", f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
     of("TM18", REQUESTS, "now - self._looked < LOOK_SECONDS", "False",
-       f"{AT_ONCE}test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second"),
+       f"{AT_ONCE}test_however_many_wait_for_room_clients_are_visited_ten_times_a_second"),
     of("TM18", REQUESTS, "reserved and one.sent > one.whole", "reserved",
        f"{AT_ONCE}test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow"),
     of("TM18", REQUESTS, "entry.sent == entry.whole", "False",
        f"{AT_ONCE}test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time"),
     of("TM18", REQUESTS, "entry.client = client  #", "#",
-       f"{AT_ONCE}test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now"),
+       f"{AT_ONCE}test_the_client_that_is_cut_is_the_one_that_the_gateway_knows_now"),
     of("TM18", CONNECTION, "self._inward.at_boundary", "True",
        f"{TEST_REQUEST_ROOM}::test_a_request_is_complete_when_its_last_byte_has_passed"),
     of("TM18", CONNECTION, "            self._streams.restart_timers(now)\n", "", f"{TEST_REQUEST_ROOM}"
-       "::test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards"),
+       "::test_a_wait_for_room_ends_no_connection_and_is_not_counted"),
     of("TM18", CONNECTION, "stopped and self._wait == QUOTA_WAIT", "stopped",
        f"{TEST_REQUEST_ROOM}::test_who_stands_at_the_limit_of_streams_is_not_excused"),
     # ---- what is read of others, and in how much memory it is planned
     *each("TM18", "study/checks.py", BOUNDS, ("    check_toml_size(text)\n", ""),
           ("depth > DEEPEST or path.", ""), (" or path.keys > MOST_KEYS:", ":"), ("= self._table", "= 1")),
-    of("TM18", POOL, "> IDLE_BYTES", "< 0", f"{PLANNED}test_a_process_that_keeps_much_memory_is_not_kept"),
+    of("TM18", POOL, "> IDLE_BYTES", "< 0", f"{PLANNED}test_a_process_with_much_memory_is_ended"),
     of("TM18", POOL, "self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS", "pass",
        f"{TEST_POOL}"
        "::test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
@@ -107,7 +107,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", POOL, "                self._exceeded(analyst)\n", "",
        f"{PLANNED}test_who_goes_away_ends_no_work_but_their_own"),
     of("TM18", "server/eigenveil_server/planning/planner.py", "signal.setitimer(signal.ITIMER_PROF, 0.0)",
-       "pass", f"{PLANNED}test_the_time_of_a_wish_is_counted_from_its_own_beginning"),
+       "pass", f"{PLANNED}test_the_time_of_a_request_is_counted_from_its_own_beginning"),
     of("TM18", POOL, "memory=SMALL_MEMORY", "memory=wide_memory(most_columns)", f"{TEST_POOL}"
        "::test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
     of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
@@ -147,7 +147,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", LISTENER, "len(here) <= MOST_CONNECTIONS or self._make_room(here, newest)", "True",
        f"{TEST_LISTENER}::test_of_all_connections_those_of_the_certificate_with_the_most_make_room"),
     of("TM11", LISTENER, "        if not pending.handed_over:\n            pending.sock.close()\n", "",
-       f"{TEST_LISTENER}::test_whoever_is_no_proxy_takes_no_place"),
+       f"{TEST_LISTENER}::test_a_caller_that_is_no_proxy_takes_no_connection"),
     *each("TM13", TRUSTED, CHANGED, ("st_mode & 0o022", "st_mode & 0o002"),
           ("st_mode & 0o022", "st_mode & 0o020"), (', "-wal", "-shm", "-journal"', ",")),
     of("TM13", TRUSTED, "above and found", "found",

@@ -19,7 +19,7 @@ ONE_SYNC = (
 )
 TREE = "tests/repo/test_amounts_of_privacy_are_rounded_to_one_side.py::test_python_rounds_no_amount_by_itself"
 LOST_OF_ANY = f"{TEST_CHECKPOINTS}::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
-COMMITTED = f"{TEST_CHECKPOINTS}::test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside"
+COMMITTED = f"{TEST_CHECKPOINTS}::test_after_every_row_a_checkpoint_states_what_is_spent_and_reserved"
 WITH_WORK = f"{TEST_CHECKPOINTS}::test_sites_are_given_the_head_with_their_work"
 STORE = "client/eigenveil_client/site/state/store.py"
 ACCEPT_LOSS = "server/eigenveil_server/recovery/accept_loss.py"
@@ -61,7 +61,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        f"{TEST_CHECKPOINTS}::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"),
     of("R20", ACCEPT_LOSS, "max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known))",
        "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", f"{TEST_CHECKPOINTS}"
-       "::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"),
+       "::test_rounds_that_no_site_has_seen_charged_are_lost_with_their_reservation"),
     of("R20", CHECKPOINTS, "sum(self.reserved.values(), self.spent)", "self.spent", WITH_WORK),
     of("R20", CHECKPOINTS, "            self.reserved[study] -= cost\n", "", COMMITTED),
     of("R20", CHECKPOINTS, "self.reserved.pop(study, None)", "pass", COMMITTED),
@@ -123,9 +123,9 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n        self.charge(round_query", ONE_SYNC),
     of("P27", SEALING, "wait_for_tick()\n        self._book(round_query, write)",
        "__import__('threading').Timer(0.3, self._book, (round_query, write)).start()", f"{TEST_NEXT_QUERY}"
-       "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since[central]"),
+       "::test_what_the_algorithm_is_fed_is_charged_and_stored_before_its_next_query[central]"),
     of("P27", SEALING, "charge_round(round_query, also)", "write_alongside(also)", f"{TEST_NEXT_QUERY}"
-       "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since[central]"),
+       "::test_what_the_algorithm_is_fed_is_charged_and_stored_before_its_next_query[central]"),
     of("P27", DRIVERS, "study_writes.open_round(change, opened.round_query, query.SerializeToString(), at)",
        "pass", ONE_SYNC),
     of("P27", DRIVERS, "ledger.write_alongside(write)",
@@ -138,7 +138,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "None if opened.frozen else run.event(opened)",
        '(event := run.event(opened)).MergeFrom(pb.StudyEvent(round_state="open")) or event',
        "tests/server/studies/test_rounds.py"
-       "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
+       "::test_the_set_of_a_closed_round_is_not_revealed_before_its_release"),
     of("P27", "server/eigenveil_server/studies/study_run.py",
        "release = await run(self._release, opened, present, journal, noise)",
        "early = type('Early', (), {'sealed': journal.sealed, 'charge': journal.charge, 'seal':"
@@ -152,7 +152,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/server/recovery/test_lost_draws.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
     of("P27", SEALING, "wait([asyncio.wrap_future(self._prepared[1])])", "wrap_future(self._prepared[1])",
        f"{TEST_ONE_SYNC}"
-       "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
+       "::test_a_failed_draw_is_charged_before_it_is_reported_and_answers_stay"),
     of("P27", "client/eigenveil_client/site/state/outgoing.py",
        "checkpoints.save(checkpoint, change)\n        self.", "", "tests/client/site/state/test_store.py"
        "::test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it"),

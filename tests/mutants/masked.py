@@ -48,7 +48,7 @@ OF_MASKED: tuple[Mutant, ...] = (
           ("            study_writes.store_attempt(change, attempt, at)\n", "")),
     of("P31", f"{SERVER}/studies/contributions.py", "records, attempt", "records, contribution.attempt",
        "tests/server/masked/test_masked_answers.py"
-       "::test_an_answer_for_another_set_or_for_none_is_refused_and_told"),
+       "::test_an_answer_for_another_set_or_for_none_is_refused_and_audited"),
     of("P33", "study/composition.py", " // study.attempts\n", "\n", SPENT),
     of("P33", "protocol/plan.py", "times * self.micro_rho", "self.micro_rho", SPENT),
 )  # fmt: skip

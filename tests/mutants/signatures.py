@@ -162,9 +162,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SERVER}/planning/submissions.py", "        check_authorization(signed, plan, at / 1000)\n",
        "", f"{TEST_SIGNED_STUDIES}::test_a_study_that_its_analyst_did_not_sign_is_not_taken"),
     of("R31", f"{SERVER}/planning/submissions.py", "*_later_expiry_warnings(submission, known)", "",
-       f"{TEST_SIGNED_STUDIES}::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
+       f"{TEST_SIGNED_STUDIES}::test_sites_get_and_the_study_stores_the_signature_of_the_analyst"),
     of("R31", f"{SERVER}/storage/study_reads.py", "signed.authorization.CopyFrom(by_analyst.to_proto())",
-       "pass", f"{TEST_SIGNED_STUDIES}::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
+       "pass", f"{TEST_SIGNED_STUDIES}::test_sites_get_and_the_study_stores_the_signature_of_the_analyst"),
     of("R31", f"{SERVER}/planning/submissions.py", "known is not None and known.digest != plan.digest",
-       "False", f"{TEST_SIGNED_STUDIES}::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
+       "False", f"{TEST_SIGNED_STUDIES}"
+       "::test_sites_get_and_the_study_stores_the_signature_of_the_analyst"),
 )  # fmt: skip

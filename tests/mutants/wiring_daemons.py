@@ -103,14 +103,14 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "tests/server/studies/test_late_answers.py"
        "::test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated"),
     of("R11", f"{SERVER}/rpc/service.py", "                await check_still_admitted()\n", "",
-       f"{TEST_ANALYSTS}::test_who_is_denied_while_watching_is_told_nothing_more"),
+       f"{TEST_ANALYSTS}::test_a_watch_sends_nothing_after_a_denial"),
     of("R21", f"{SERVER}/rpc/service.py", "await self._readable(digest)\n        return", "return",
        "tests/server/rpc/test_released_rounds.py"
-       "::test_whoever_may_fetches_each_released_round_as_it_was_sealed"),
+       "::test_each_released_round_is_fetched_as_it_was_sealed"),
     of("R24", f"{SERVER}/rpc/service.py",
        "                if not is_own:\n                    clear_consent_texts(event)\n", "",
        "tests/server/studies/test_consent_told.py"
-       "::test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing"),
+       "::test_a_person_s_reason_reaches_the_analyst_and_the_site_gets_no_query"),
     of("TM13", f"{COMMON}/notify/outbox.py", "analysts.get(notice.analyst)",
        "next(iter(analysts.values()), None)",
        "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),

@@ -41,7 +41,6 @@ class Middle:
 
     @asynccontextmanager
     async def listening(self, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[int]:
-        """The port it listens on."""
         server = await asyncio.start_server(self._accept, host, port)
         try:
             yield server.sockets[0].getsockname()[1]
@@ -64,17 +63,12 @@ class Middle:
             self.tasks.discard(task)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
         await self.join(reader, writer, self.target)
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int) -> None:
-        """Forward both ways until one side ends."""
         onward, back = await asyncio.open_connection(self.host, target)
         line = Line(self)
-        pumps = {
-            asyncio.create_task(line.pump(reader, back)),
-            asyncio.create_task(line.pump(onward, writer)),
-        }
+        pumps = {asyncio.create_task(line.pump(reader, back)), asyncio.create_task(line.pump(onward, writer))}
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -122,7 +116,6 @@ class ConnectProxy(Middle):
     answer: bytes = b""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read the request, answer it, forward."""
         request = await reader.readuntil(b"\r\n\r\n")
         self.requests.append(request)
         refusal = self.answer or self._refusal(request)
@@ -150,13 +143,13 @@ class Inspection(Middle):
     name: str = "Hospital TLS Inspection"
     uri: str = ""
     tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-    heard: list[bytes] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Shake hands and listen for what nobody should say."""
         await writer.start_tls(self._context())
         while piece := await reader.read(PIECE):
-            self.heard.append(piece)
+            self.received.append(piece)
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

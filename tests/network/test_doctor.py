@@ -28,9 +28,9 @@ from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.admin.setup import create
 from eigenveil_server.config import Config
-from eigenveil_server.daemon import Daemon
-from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
+from tests.client.site.support import FEDERATION, Coordinator, Stage, store_identity
 from tests.network.forwarders import ConnectProxy, Inspection
+from tests.server.rig import serving
 
 ORDER = (
     "configuration", "approval", "analysts", "disk", "permissions", "peers", "analysts' keys",
@@ -39,16 +39,7 @@ ORDER = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    tmp_path.chmod(0o700)
-    made = a_stage(tmp_path)
-    made.records.chmod(0o640)
-    return made
-
-
 def configured(stage: Stage, *lines: str) -> Path:
-    """A site.toml of the stage's files."""
     path = stage.folder / "site.toml"
     keys = ['name = "hospital-a"', 'records = "records.csv"', 'identity = "identity"', 'state = "state.db"']
     path.write_text("\n".join([*keys, 'analysts = ["ada"]', *lines]))
@@ -56,20 +47,17 @@ def configured(stage: Stage, *lines: str) -> Path:
 
 
 async def diagnosed(stage: Stage, *lines: str, coordinator: Coordinator | None = None) -> dict[str, Check]:
-    """Every check while a coordinator serves."""
     async with stage.serving(coordinator or Coordinator()):
         (stage.config.identity).chmod(0o700)
         return by_name(await asyncio.to_thread(site_checks, configured(stage, *lines)))
 
 
 def by_name(checks: Sequence[Check]) -> dict[str, Check]:
-    """No check is listed twice."""
     assert len({check.about for check in checks}) == len(checks)
     return {check.about: check for check in checks}
 
 
 def found(checks: dict[str, Check], about: str, level: Level, *words: str) -> None:
-    """One check's level and words."""
     check = checks[about]
     assert check.level is level, check.line()
     assert all(word in check.line() for word in words), check.line()
@@ -97,7 +85,7 @@ def test_a_site_that_is_half_set_up(stage: Stage) -> None:
     found(checks, "configuration", Level.FAIL, "unknown key colour")
 
 
-def test_an_offline_site_is_told_where_it_ends(stage: Stage) -> None:
+def test_doctor_shows_an_offline_site_where_its_path_ends(stage: Stage) -> None:
     checks = by_name(site_checks(configured(stage)))
     found(checks, "port", Level.FAIL, "no coordinator answers at 127.0.0.1:1", "ask its operator")
     assert "tls" not in checks
@@ -200,12 +188,9 @@ async def test_a_coordinator_that_speaks_another_version(stage: Stage) -> None:
 
 
 async def test_inspection_is_named(stage: Stage) -> None:
-    async def scenario() -> dict[str, Check]:
-        async with Inspection(folder=stage.folder).listening() as port:
-            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
-            return by_name(await asyncio.to_thread(site_checks, configured(stage)))
-
-    checks = await scenario()
+    async with Inspection(folder=stage.folder).listening() as port:
+        store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
+        checks = by_name(await asyncio.to_thread(site_checks, configured(stage)))
     found(checks, "port", Level.OK)
     found(checks, "tls", Level.FAIL, "TLS inspection, issuer CN=Hospital TLS Inspection", "ask IT to exempt")
 
@@ -241,21 +226,15 @@ def federation(folder: Path) -> Path:
     )  # fmt: skip
 
 
-def test_a_coordinator_that_serves_and_one_that_does_not(tmp_path: Path) -> None:
+async def test_a_coordinator_that_serves_and_one_that_does_not(tmp_path: Path) -> None:
     config = federation(tmp_path / "c")
 
-    async def scenario() -> dict[str, Check]:
-        daemon = Daemon(load(config, Config))
-        await daemon.start()
-        try:
-            return by_name(await asyncio.to_thread(coordinator_checks, config))
-        finally:
-            await daemon.stop()
-
-    serving, idle = asyncio.run(scenario()), by_name(coordinator_checks(config))
-    assert [check.line() for check in serving.values() if check.level is not Level.OK] == []
-    found(serving, "database", Level.OK, "WAL", "FULL")
-    found(serving, "port", Level.OK, "TLS 1.3", "days left")
+    async with serving(load(config, Config)):
+        busy = by_name(await asyncio.to_thread(coordinator_checks, config))
+    idle = by_name(coordinator_checks(config))
+    assert [check.line() for check in busy.values() if check.level is not Level.OK] == []
+    found(busy, "database", Level.OK, "WAL", "FULL")
+    found(busy, "port", Level.OK, "TLS 1.3", "days left")
     found(idle, "port", Level.WARN, "no answer", "serve")
     found(idle, "ledger", Level.OK, "consistent")
 
@@ -323,14 +302,12 @@ def test_the_commands_exit_with_1_and_speak_json(
 async def test_an_analyst_s_doctor(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> int:
-        async with stage.serving(Coordinator()):
-            stage.config.identity.chmod(0o700)
-            words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
-            monkeypatch.setattr(sys, "argv", words)
-            return await asyncio.to_thread(cli.main)
-
-    assert (await scenario()) == 0
+    async with stage.serving(Coordinator()):
+        stage.config.identity.chmod(0o700)
+        words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
+        monkeypatch.setattr(sys, "argv", words)
+        code = await asyncio.to_thread(cli.main)
+    assert code == 0
     lines = capsys.readouterr().out.splitlines()
     order = ["permissions", "signing", *ORDER[ORDER.index("identity") :]]
     assert [line.split()[1] for line in lines] == order

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil_client.connection.identity import load_identity, open_channel
-from tests.client.site.support import FEDERATION, Stage, a_stage, store_identity
+from tests.client.site.support import FEDERATION, Stage, store_identity
 from tests.network.forwarders import Inspection, Middle
 from tests.support import refused
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path)
 
 
 async def dial(stage: Stage, middle: Middle) -> int:
@@ -29,9 +23,7 @@ async def dial(stage: Stage, middle: Middle) -> int:
 
 
 @pytest.mark.parametrize("tls", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_inspection_is_named_with_its_issuer_and_what_to_ask_for(
-    stage: Stage, tls: ssl.TLSVersion
-) -> None:
+async def test_inspection_is_named_with_its_issuer_and_the_remedy(stage: Stage, tls: ssl.TLSVersion) -> None:
     inspection = Inspection(folder=stage.folder, tls=tls)
     with refused(
         Code.IDENTITY, "your network's TLS inspection, issuer CN=Hospital TLS Inspection,",
@@ -39,7 +31,7 @@ async def test_inspection_is_named_with_its_issuer_and_what_to_ask_for(
     ):  # fmt: skip
         await dial(stage, inspection)
     assert inspection.seen == 2
-    assert inspection.heard == []  # not a byte was said to it
+    assert inspection.received == []  # not a byte was said to it
 
 
 async def test_an_issuer_cannot_write_to_the_operator_s_terminal(stage: Stage) -> None:
@@ -47,7 +39,7 @@ async def test_an_issuer_cannot_write_to_the_operator_s_terminal(stage: Stage) -
         await dial(stage, Inspection(folder=stage.folder, name="\x1b[2J" + "x" * 50))
 
 
-async def test_inspection_that_copies_the_coordinator_s_names_is_told_with_its_issuer(stage: Stage) -> None:
+async def test_inspection_that_copies_the_coordinator_s_names_is_named(stage: Stage) -> None:
     uri = f"eigenveil://{FEDERATION}/coordinator/main"
     with refused(Code.IDENTITY, uri, "CN=Hospital TLS Inspection signed it"):
         await dial(stage, Inspection(folder=stage.folder, uri=uri))

@@ -37,7 +37,7 @@ def handlers() -> Iterator[None]:
     log.logger.setLevel(level)
 
 
-def say() -> None:
+def log_three_lines() -> None:
     """Three lines: an event, an alarm, a defect."""
     log.event("round-open", study="ab" * 32, round=3, kind="gram")
     log.log_error("different-second-answer", site="hospital-a", why='two words "quoted"\n')
@@ -49,7 +49,7 @@ def say() -> None:
 
 def test_text_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
     log.to_stderr()
-    say()
+    log_three_lines()
     first, second, third = capsys.readouterr().err.splitlines()
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
     assert re.fullmatch(rf"{stamp} INFO round-open study={'ab' * 6} round=3 kind=gram", first)
@@ -59,7 +59,7 @@ def test_text_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
 
 
 @pytest.mark.parametrize("form", Format)
-def test_libraries_and_threads_are_told_by_their_places_only(
+def test_lines_of_libraries_and_threads_show_places_only(
     capsys: pytest.CaptureFixture[str], handlers: None, form: Format
 ) -> None:
     """As asyncio tells of a task that nobody awaited, and Python of a thread that ended."""
@@ -87,7 +87,7 @@ def test_libraries_and_threads_are_told_by_their_places_only(
         assert SECRET not in line
 
 
-def test_a_command_that_fails_unforeseen_says_where_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_failure_of_a_command_shows_its_place_only(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def broken() -> None:
         int(SECRET)
@@ -101,7 +101,7 @@ def test_a_command_that_fails_unforeseen_says_where_only(capsys: pytest.CaptureF
 
 def test_json_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
     log.to_stderr(Format.JSON)
-    say()
+    log_three_lines()
     first, second, third = map(json.loads, capsys.readouterr().err.splitlines())
     assert first | {"time": ""} == {
         "time": "", "level": "info", "event": "round-open", "study": "ab" * 6, "round": 3, "kind": "gram",

@@ -9,7 +9,6 @@ is left at a minute on purpose: on a slow line an answer to a ping waits behind 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -20,18 +19,13 @@ from eigenveil_client.site.daemon.connection import MAX_POLL_SECONDS, POLL_SLACK
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site import support
-from tests.client.site.support import Coordinator, Stage, a_stage, store_identity, until
+from tests.client.site.support import Coordinator, Stage, store_identity, until
 from tests.network.forwarders import Middle
 
 KEEPALIVE = "grpc.keepalive_time_ms"
 INTERVAL = "grpc.http2.min_ping_interval_without_data_ms"
 COMMON_NAT_SECONDS = 60.0  # many firewalls forget an idle TCP connection no sooner
 FASTER = 20
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path)
 
 
 def options(**changes: int) -> tuple[tuple[str, int | str], ...]:
@@ -72,7 +66,8 @@ async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
     return dialled
 
 
-async def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
+@pytest.mark.slow
+async def test_pings_maintain_a_mapping(stage: Stage) -> None:
     middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
     with (
         mock.patch.object(tls, "CLIENT_OPTIONS", options()),
@@ -82,6 +77,7 @@ async def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
     assert (dialled, middle.forgotten) == (2, 0)  # the handshake that checks, and the channel
 
 
+@pytest.mark.slow
 async def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
     """Else the test above would show nothing. The poll that never ends is noticed and asked anew."""
     middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)

@@ -21,14 +21,9 @@ from eigenveil_common import config
 from eigenveil_common.files import write_secret
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from tests.client.site.support import FEDERATION, SITE, Coordinator, Stage, a_stage, store_identity, until
+from tests.client.site.support import FEDERATION, SITE, Coordinator, Stage, store_identity, until
 from tests.network.forwarders import ConnectProxy
 from tests.support import a_hello, refused
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path)
 
 
 @asynccontextmanager
@@ -63,17 +58,13 @@ async def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user:
     credentials = stage.folder / "proxy.credentials"
     write_secret(credentials, f"{user}\n".encode())
 
-    async def scenario() -> tuple[Coordinator, ConnectProxy, int]:
-        coordinator, proxy = Coordinator(), ConnectProxy(user=user)
-        async with stage.serving(coordinator) as port, proxy.listening(host="127.0.0.2") as proxy_port:
-            by_name(stage, port)
-            url = f"http://127.0.0.2:{proxy_port}"
-            rule = ProxyRule(proxy=url, proxy_credentials=credentials if user else None)
-            async with at_work(stage, rule):
-                await until(lambda: coordinator.requests)
-        return coordinator, proxy, port
-
-    coordinator, proxy, port = await scenario()
+    coordinator, proxy = Coordinator(), ConnectProxy(user=user)
+    async with stage.serving(coordinator) as port, proxy.listening(host="127.0.0.2") as proxy_port:
+        by_name(stage, port)
+        url = f"http://127.0.0.2:{proxy_port}"
+        rule = ProxyRule(proxy=url, proxy_credentials=credentials if user else None)
+        async with at_work(stage, rule):
+            await until(lambda: coordinator.requests)
     assert coordinator.hellos == 1
     assert proxy.seen >= 2  # the handshake that checks, and the channel
     assert all(
@@ -110,7 +101,7 @@ async def test_a_proxy_that_is_not_there_is_named(stage: Stage) -> None:
         await hello(stage, ProxyRule(proxy="http://127.0.0.1:1"))
 
 
-def test_the_environment_is_obeyed_only_when_it_is_asked_for(
+def test_the_environment_is_obeyed_only_when_it_is_configured(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def seen(rule: ProxyRule | None, no_proxy: str) -> int:

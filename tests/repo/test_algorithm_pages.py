@@ -25,14 +25,8 @@ FIGURES = ROOT / "docs" / "figures"
 LARGEST = 150_000  # bytes of a picture
 NAMED = sorted(set(Algorithm) - {Algorithm.AUTO}, key=lambda algorithm: algorithm.value)
 HEADINGS = (
-    "Guarantee",
-    "The paper, and what holds here",
-    "When to use it",
-    "Cost",
-    "Returns",
-    "Picture",
-    "Source",
-)
+    "Guarantee", "The paper, and what holds here", "When to use it", "Cost", "Returns", "Picture", "Source",
+)  # fmt: skip
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 EXAMPLE = re.compile(r"At d = 20, k = 3, n = ([\d,]+): ([\d,]+) rounds, ([\d,]+) bytes from a site\.")
 MEDIAN = re.compile(
@@ -86,16 +80,12 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
     shuffled = algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
     study = Study(
         name="example",
-        columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(20)),
-        epsilon=1.0,
-        delta=1e-6,
-        components=3,
-        algorithm=algorithm,
+        columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(20)), epsilon=1.0,
+        delta=1e-6, components=3, algorithm=algorithm,
         neighbours=Neighbours.REPLACE_ONE if shuffled else Neighbours.ADD_REMOVE,
-        federation=Federation(sites=("here",)),
-        expected_records=n,
+        federation=Federation(sites=("here",)), expected_records=n,
         max_records=n if algorithm is Algorithm.SUBSPACE_REFERENCE else 2**24,
-    )
+    )  # fmt: skip
     return [
         round_query.query
         for round_query in rehearse(make_plan(study, federation="pages", submission="pages"))
@@ -105,15 +95,10 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
 def runs_masked(algorithm: Algorithm) -> bool:
     """Whether a masked study of two sites may name it."""
     study = Study(
-        name="masked",
-        columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(5)),
-        epsilon=1.0,
-        delta=1e-6,
-        components=1,
-        algorithm=algorithm,
-        federation=Federation(sites=("here", "there")),
-        trust=Trust.SECURE_AGGREGATION,
-    )
+        name="masked", columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(5)),
+        epsilon=1.0, delta=1e-6, components=1, algorithm=algorithm,
+        federation=Federation(sites=("here", "there")), trust=Trust.SECURE_AGGREGATION,
+    )  # fmt: skip
     try:
         rehearse(make_plan(study, federation="pages", submission="pages"))
     except RequestError:
@@ -122,27 +107,20 @@ def runs_masked(algorithm: Algorithm) -> bool:
 
 
 def linked(path: Path) -> list[Path]:
-    """The files that a page links to."""
     found = LINK.findall(path.read_text())
     return [path.parent / target for target in found if "://" not in target]
 
 
 @pytest.mark.parametrize("algorithm", NAMED, ids=str)
-def test_the_page_has_every_heading_in_order(algorithm: Algorithm) -> None:
-    assert tuple(re.findall(r"^## (.+)$", page(algorithm), re.MULTILINE)) == HEADINGS
-    assert page(algorithm).startswith(f"# {algorithm.value}\n")
-
-
-@pytest.mark.parametrize("algorithm", NAMED, ids=str)
-def test_the_table_states_the_traits_of_the_code(algorithm: Algorithm) -> None:
+def test_the_page_has_its_headings_row_claims_and_picture(algorithm: Algorithm) -> None:
+    text = page(algorithm)
+    assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == HEADINGS
+    assert text.startswith(f"# {algorithm.value}\n")
     assert stated(algorithm) == expected(algorithm)
-
-
-@pytest.mark.parametrize("algorithm", NAMED, ids=str)
-def test_the_page_cites_claims_that_exist(algorithm: Algorithm) -> None:
-    ids = cited(page(algorithm))
+    ids = cited(text)
     assert ids - claims() == set()
     assert bool(ids) is algorithm.properties.private
+    assert f"](../figures/page-{algorithm.value}.png)" in text
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
@@ -150,15 +128,8 @@ def test_what_a_page_links_to_exists(path: Path) -> None:
     assert [target.name for target in linked(path) if not target.exists()] == []
 
 
-@pytest.mark.parametrize("algorithm", NAMED, ids=str)
-def test_the_page_shows_its_own_picture(algorithm: Algorithm) -> None:
-    picture = FIGURES / f"page-{algorithm.value}.png"
-    assert f"](../figures/{picture.name})" in page(algorithm)
-    assert picture.stat().st_size < LARGEST
-
-
 @pytest.mark.parametrize("algorithm", [algorithm for algorithm in NAMED if algorithm in ALGORITHMS])
-def test_the_example_costs_what_the_page_says(algorithm: Algorithm) -> None:
+def test_the_example_costs_what_the_page_states(algorithm: Algorithm) -> None:
     found = EXAMPLE.search(flowing(page(algorithm)))
     assert found, 'the page lacks its line "At d = 20, k = 3, ..."'
     n, rounds, size = (int(number.replace(",", "")) for number in found.groups())
@@ -184,7 +155,7 @@ def test_the_index_lists_every_page() -> None:
     assert listed == {algorithm.value for algorithm in NAMED}
 
 
-def test_pictures_and_tables_belong_together() -> None:
+def test_each_picture_has_a_table() -> None:
     pictures, tables = ({path.stem for path in FIGURES.glob(f"*.{kind}")} for kind in ("png", "csv"))
     assert pictures == tables
     assert all(path.stat().st_size < LARGEST for path in FIGURES.iterdir())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -23,7 +23,7 @@ NAMES = frozenset({
 IN_TEMPLATES = NAMES | {"wanted", "used", "free"}
 # Numbers of other things that have such a name.
 OTHER = {
-    ("common/eigenveil_common/doctor.py", "left"),  # days
+    ("common/eigenveil_common/doctor.py", "left")  # days
 }
 SHOWN = {"console", "commands", "admin", "analyst", "web", "reporting"}  # folders whose values are shown
 SHARES = NAMES | {"used", "wanted", "share"}
@@ -81,7 +81,7 @@ def formatted(tree: ast.AST) -> Iterator[ast.expr]:
                 pass
 
 
-def shortened(source: str, path: str = "") -> list[str]:
+def rounded(source: str, path: str = "") -> list[str]:
     """Amounts of privacy that Python source shortens by itself."""
     found = []
     for value in formatted(ast.parse(source)):
@@ -103,7 +103,7 @@ def divided(source: str, path: str = "") -> list[str]:
     return [f"{line}: {text}" for line, text in found if (path, text) not in FLOATS]
 
 
-def shortened_in_template(source: str) -> list[str]:
+def rounded_in_template(source: str) -> list[str]:
     """The same of a template: a filter that rounds on a value whose name tells an amount."""
     found = []
     for block in BLOCK.finditer(WIDTH.sub("", source)):
@@ -117,7 +117,7 @@ def shortened_in_template(source: str) -> list[str]:
 def test_python_rounds_no_amount_by_itself() -> None:
     sources = [path for path in files("*.py", *PRODUCT) if path != HOME]
     assert len(sources) > 250
-    found = {shown(path): shortened(path.read_text(), shown(path)) for path in sources}
+    found = {shown(path): rounded(path.read_text(), shown(path)) for path in sources}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
@@ -128,53 +128,43 @@ def test_no_share_of_an_amount_that_is_shown_is_a_float() -> None:
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize(
-    "planted",
-    ["used / limit.micro_rho", "price.micro_rho / limit", "(committed.micro_rho - spent) / whole"],
-)
-def test_a_planted_quotient_is_found(planted: str) -> None:
-    assert divided(planted)
-    assert not divided("Fraction(used, limit) + seconds / 60 + micro_rho / MICRO + used // limit")
-
-
 def test_a_template_rounds_no_amount_to_the_nearest() -> None:
     sources = [path for kind in ("*.html", "*.j2") for path in files(f"templates/{kind}", *PRODUCT)]
     assert len(sources) > 25
-    found = {shown(path): shortened_in_template(path.read_text()) for path in sources}
+    found = {shown(path): rounded_in_template(path.read_text()) for path in sources}
     assert {path: pieces for path, pieces in found.items() if pieces} == {}
 
 
 @pytest.mark.parametrize(
-    "planted",
+    ("check", "planted", "fine"),
     [
-        'f"{epsilon:g}"', 'f"{study.delta:.3g}"', 'f"{row[\'epsilon\']:.4f}"', "round(by_rho, 4)",
-        '"{mu:.2f}"',
-        'f"{100 * spent_micro_rho / whole:.0f} %"', '"%.3g" % mu', "words.number(budget.left, 3)",
-        'format(left_epsilon, ".2f")', 'f"{plan.study.epsilon * 2:,.1f}"', 'f"{epsilon:.{digits}g}"',
-        "lambda row: f'{row.epsilon:.3g}'", "round(epsilon)",
+        (
+            divided,
+            ["used / limit.micro_rho", "price.micro_rho / limit", "(committed.micro_rho - spent) / whole"],
+            ["Fraction(used, limit) + seconds / 60 + micro_rho / MICRO + used // limit"],
+        ),
+        (
+            rounded,
+            [
+                'f"{epsilon:g}"', 'f"{study.delta:.3g}"', 'f"{row[\'epsilon\']:.4f}"', "round(by_rho, 4)",
+                '"{mu:.2f}"', 'f"{100 * spent_micro_rho / whole:.0f} %"', '"%.3g" % mu',
+                "words.number(budget.left, 3)", 'format(left_epsilon, ".2f")', 'f"{epsilon:.{digits}g}"',
+                'f"{plan.study.epsilon * 2:,.1f}"', "lambda row: f'{row.epsilon:.3g}'", "round(epsilon)",
+            ],
+            ['f"{epsilon}"', 'f"{shown_up(epsilon)}"', 'f"{days:.1f}"', 'f"{name:<9}"'],
+        ),
+        (
+            rounded_in_template,
+            [
+                "{{ left.left.epsilon | number(5) }}", '{{ "%.1f" | format(100 * share_spent) }}',
+                "{% trans share=(100 * card.share.wanted) | number(3) %}{{ share }}{% endtrans %}",
+                "{{ (100 * line.spent) | round | int }}", "{{ guarantee.mu | number }}",
+            ],
+            ["{{ left.epsilon | down(5) }}", "{{ result.records | number }}"],
+        ),
     ],
 )  # fmt: skip
-def test_a_planted_format_is_found(planted: str) -> None:
-    assert shortened(planted)
-
-
-@pytest.mark.parametrize("fine", ['f"{epsilon}"', 'f"{shown_up(epsilon)}"', 'f"{days:.1f}"', 'f"{name:<9}"'])
-def test_what_shortens_no_amount_is_not_found(fine: str) -> None:
-    assert not shortened(fine)
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "{{ left.left.epsilon | number(5) }}", '{{ "%.1f" | format(100 * share_spent) }}',
-        "{% trans share=(100 * card.share.wanted) | number(3) %}{{ share }}{% endtrans %}",
-        "{{ (100 * line.spent) | round | int }}", "{{ guarantee.mu | number }}",
-    ],
-)  # fmt: skip
-def test_a_planted_filter_is_found(planted: str) -> None:
-    assert shortened_in_template(planted)
-
-
-@pytest.mark.parametrize("fine", ["{{ left.epsilon | down(5) }}", "{{ result.records | number }}"])
-def test_a_filter_to_one_side_is_not_found(fine: str) -> None:
-    assert not shortened_in_template(fine)
+def test_each_check_finds_what_is_planted_and_nothing_else(
+    check: Callable[[str], list[str]], planted: list[str], fine: list[str]
+) -> None:
+    assert [one for one in planted if not check(one)] + [one for one in fine if check(one)] == []

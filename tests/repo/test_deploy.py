@@ -43,7 +43,7 @@ def test_units_are_hardened(unit: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_process_that_runs_out_of_memory_ends_alone_and_a_stop_is_told_to_the_daemon_alone(
+def test_a_process_out_of_memory_ends_alone_and_a_stop_signals_the_daemon_alone(
     unit: Path,
 ) -> None:
     """systemd stops a whole unit for one killed process, and tells all of its processes to stop, unless it is

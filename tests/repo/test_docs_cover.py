@@ -153,16 +153,12 @@ def test_what_does_not_exist_is_found() -> None:
         "```console\n$ eigenveil-site serve --fast\n```\n"
     )
     assert strange(text) == [
-        "eigenveil-site serve has no ['--fast']",
-        "eigenveil has no command 'fly'",
-        "no command has --loudly",
-        "no file has the key min_records",
-        "there is no metric eigenveil_speed",
-        "eigenveil has no Nothing",
-    ]
+        "eigenveil-site serve has no ['--fast']", "eigenveil has no command 'fly'", "no command has --loudly",
+        "no file has the key min_records", "there is no metric eigenveil_speed", "eigenveil has no Nothing",
+    ]  # fmt: skip
 
 
-def test_the_bets_that_officers_read_are_what_the_guarantee_says() -> None:
+def test_the_odds_that_officers_read_are_those_of_the_guarantee() -> None:
     page = (ROOT / "docs" / "guide" / "officer.md").read_text()
     rows = re.findall(r"^\| epsilon = ([\d.]+)[^|]*\| (\d+) \|$", page, re.MULTILINE)
     assert len(rows) >= 4
@@ -182,14 +178,14 @@ def test_the_bets_that_officers_read_are_what_the_guarantee_says() -> None:
 
 
 @pytest.mark.parametrize("page", GUIDE[2:], ids=lambda page: page.stem)
-def test_every_block_of_the_guide_is_run_or_says_why_not(page: Path) -> None:
+def test_every_block_of_the_guide_is_run_or_marked(page: Path) -> None:
     """`make docs-site` runs them."""
     run = {found["code"] for found in script("run_blocks").blocks(page)}
     shown = {body for kind, body in FENCE.findall(page.read_text()) if kind in ("console", "python", "toml")}
     assert shown - run == set()
 
 
-def test_a_page_that_says_something_else_than_what_happens_is_found(tmp_path: Path) -> None:
+def test_a_page_that_differs_from_its_output_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     run = script("run_blocks").run
     message = "```console\n$ echo 12 rows\n13 rows\n$ false # exit 1\n$ echo a; echo b\n...\nb\n```\n"

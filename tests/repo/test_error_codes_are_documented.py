@@ -39,10 +39,7 @@ def test_rows_are_read() -> None:
     rule = Code.BUG
     right = f"| `{Code.BUG.value}` | our fault | `{rule.status}` | {rule.exit_code} |"
     wrong = f"| `{Code.BUG.value}` | our fault | `{rule.status}` | {rule.exit_code + 1} |"
-    assert [is_right(row) for row in code_rows(f"| code |\n|---|\n{right}\n{wrong}")] == [
-        True,
-        False,
-    ]
+    assert [is_right(row) for row in code_rows(f"| code |\n|---|\n{right}\n{wrong}")] == [True, False]
 
 
 def test_every_code_has_a_row() -> None:

@@ -29,7 +29,6 @@ def generated(root: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the generator writes now."""
     out = tmp_path_factory.mktemp("generated")
     command = [sys.executable, str(PROTO / "generate.py"), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

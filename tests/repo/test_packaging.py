@@ -71,7 +71,7 @@ def test_every_line_of_a_lock_is_hashed_and_pins_what_was_tested(name: str) -> N
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_names_no_place_and_says_how_it_was_made(name: str) -> None:
+def test_a_lock_names_no_index_and_shows_its_command(name: str) -> None:
     lines = LOCKS[name].splitlines()
     options = [line for line in lines if line.lstrip().startswith(("-", "--"))]
     assert [line for line in options if not line.startswith("    --hash=sha256:")] == []

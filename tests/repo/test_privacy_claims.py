@@ -19,7 +19,6 @@ CITATION = re.compile(r"(?<!\w)\[(P\d+(?:, ?P\d+)*)\]")
 
 
 def defined(text: str) -> list[str]:
-    """Claim ids that `text` defines, in order."""
     return DEFINITION.findall(text)
 
 
@@ -41,16 +40,12 @@ def claims() -> set[str]:
     return set(defined(PRIVACY.read_text()))
 
 
-def test_definitions_and_citations_are_told_apart() -> None:
+def test_definitions_and_citations_are_distinguished() -> None:
     text = "## [P1] One\n- [P2] two\n**[P3]** three, by [P1]\n| [P4] | four |\n[P5] wrapped prose\n"
     assert defined(text) == ["P1", "P2", "P3", "P4"]
     assert cited("Privacy: Gaussian sum [P3], [P4, P5] and [P6][P7]; row[P8]") == {
-        "P3",
-        "P4",
-        "P5",
-        "P6",
-        "P7",
-    }
+        "P3", "P4", "P5", "P6", "P7",
+    }  # fmt: skip
 
 
 def test_each_claim_is_defined_once() -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
 from tests.repo.tree import files, module_name, shown
 
 ALLOWED = ("eigenveil.simulation", "eigenveil.noise.seeded")
@@ -56,49 +54,26 @@ def is_allowed(module: str) -> bool:
     return any(module == name or module.startswith(name + ".") for name in ALLOWED)
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "import random",
-        "import random as r",
-        "from random import gauss",
-        "import numpy.random",
-        "import numpy.random as npr",
-        "from numpy import random",
-        "from numpy import linalg, random as r",
-        "from numpy.random import default_rng",
-        "import numpy as np\nx = np.random.default_rng(1).normal()",
-        "import numpy\nx = numpy.random.normal()",
-        "import numpy as n\nx = n.random.normal()",
-        "from scipy.stats import norm\nx = norm.rvs(3)",
-        "import importlib\nx = importlib.import_module('numpy.random')",
-        "import numpy as np\nx = getattr(np, 'random')",
-        "def late():\n    import random",
-    ],
-)
-def test_a_planted_use_is_found(planted: str) -> None:
-    assert mentions(planted) == [planted.count("\n") + 1]
+PLANTED = (
+    "import random", "import random as r", "from random import gauss", "import numpy.random",
+    "import numpy.random as npr", "from numpy import random", "from numpy import linalg, random as r",
+    "from numpy.random import default_rng", "import numpy as np\nx = np.random.default_rng(1).normal()",
+    "import numpy\nx = numpy.random.normal()", "import numpy as n\nx = n.random.normal()",
+    "from scipy.stats import norm\nx = norm.rvs(3)",
+    "import importlib\nx = importlib.import_module('numpy.random')",
+    "import numpy as np\nx = getattr(np, 'random')", "def late():\n    import random",
+)  # fmt: skip
+INNOCENT = (
+    "import numpy as np\nx = np.zeros(3)", "from eigenveil.noise.source import draw",
+    "from .random import local", "x = 'random'", "x = study.random",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "innocent",
-    [
-        "import numpy as np\nx = np.zeros(3)",
-        "from eigenveil.noise.source import draw",
-        "from .random import local",
-        "x = 'random'",
-        "x = study.random",
-    ],
-)
-def test_an_innocent_line_is_left_alone(innocent: str) -> None:
-    assert mentions(innocent) == []
-
-
-def test_the_exception_is_for_two_modules_only() -> None:
-    assert is_allowed("eigenveil.simulation")
-    assert is_allowed("eigenveil.simulation.data")
-    assert not is_allowed("eigenveil.simulators")
-    assert not is_allowed("eigenveil.noise.source")
+def test_every_planted_use_is_found_and_nothing_else() -> None:
+    assert {text: mentions(text) for text in PLANTED} == {text: [text.count("\n") + 1] for text in PLANTED}
+    assert [text for text in INNOCENT if mentions(text)] == []
+    names = ("simulation", "simulation.data", "simulators", "noise.source")
+    assert [is_allowed(f"eigenveil.{name}") for name in names] == [True, True, False, False]
 
 
 def test_no_module_on_the_release_path_names_random() -> None:

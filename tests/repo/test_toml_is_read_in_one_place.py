@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from tests.repo.tree import files, shown
 
 READER = "core/eigenveil/study/checks.py"
@@ -32,27 +30,17 @@ def _is_parser(node: ast.AST) -> bool:
     return any(name.split(".")[0] in PARSERS for name in names)
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "import tomllib",
-        "import tomllib as t",
-        "from tomllib import loads",
-        "from tomllib._parser import loads",
-        "import tomli",
-        "def late():\n    import tomllib",
-        "import importlib\nx = importlib.import_module('tomllib')",
-    ],
-)
-def test_a_planted_reader_is_found(planted: str) -> None:
-    assert readers(planted) == [planted.count("\n") + 1]
+PLANTED = (
+    "import tomllib", "import tomllib as t", "from tomllib import loads", "from tomllib._parser import loads",
+    "import tomli", "def late():\n    import tomllib",
+    "import importlib\nx = importlib.import_module('tomllib')",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "innocent", ["import tomli_w", "from eigenveil.study.toml import x", "x = 'tomllib'"]
-)
-def test_an_innocent_line_is_left_alone(innocent: str) -> None:
-    assert readers(innocent) == []
+def test_every_planted_reader_is_found_and_nothing_else() -> None:
+    assert {text: readers(text) for text in PLANTED} == {text: [text.count("\n") + 1] for text in PLANTED}
+    innocent = ("import tomli_w", "from eigenveil.study.toml import x", "x = 'tomllib'")
+    assert [text for text in innocent if readers(text)] == []
 
 
 def test_only_parse_toml_reads_toml() -> None:

@@ -22,7 +22,7 @@ def test_every_page_has_a_picture_and_every_picture_a_page() -> None:
 
 
 @pytest.mark.parametrize("name", script("worked").PICTURES)
-def test_a_page_says_what_its_code_prints_today(name: str) -> None:
+def test_a_page_shows_what_its_code_prints_today(name: str) -> None:
     """`make docs` mends it."""
     page = ROOT / "docs" / "derived" / f"{name}.md"
     assert script("worked").worked(page)[0] == page.read_text()

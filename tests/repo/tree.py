@@ -18,7 +18,6 @@ GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
 def is_generated(path: Path) -> bool:
-    """Whether protoc wrote this file."""
     return any(path.match(pattern) for pattern in GENERATED)
 
 

@@ -20,11 +20,9 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 @pytest.fixture
 async def ada(rig: Rig) -> Client:
-    """An enrolled analyst."""
     return await rig.client(Role.ANALYST, "ada")
 
 
 @pytest.fixture
 async def sites(rig: Rig) -> Sites:
-    """Every site, enrolled."""
     return await rig.sites()

@@ -30,12 +30,12 @@ def pass_when(monkeypatch: pytest.MonkeyPatch, over: Callable[[Round], bool]) ->
     monkeypatch.setattr(Round, "complete", complete)
 
 
-def pass_without(monkeypatch: pytest.MonkeyPatch, quiet_site: Callable[[str, Place], bool]) -> None:
+def pass_without(monkeypatch: pytest.MonkeyPatch, is_idle: Callable[[str, Place], bool]) -> None:
     """Until everybody has said what is wanted, but those who are `quiet_site`."""
 
     def over(opened: Round) -> bool:
         wanted = [site for site in opened.absent() if opened.awaits(site)]
-        return all(quiet_site(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
+        return all(is_idle(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
 
     pass_when(monkeypatch, over)
 
@@ -52,5 +52,4 @@ class Tick:
         assert self.go.wait(60)
 
     async def due(self) -> None:
-        """Wait until a release is held."""
         assert await to_thread(self._due.wait, 60)

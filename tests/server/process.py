@@ -29,20 +29,16 @@ def command(*arguments: str) -> tuple[int, str, str]:
 
 
 class Coordinator:
-    """One running process."""
-
     def __init__(self, process: asyncio.subprocess.Process, serving: Mapping[str, object]) -> None:
         self.process = process
         self.serving = serving
         self.clients: list[Client] = []
 
     def connect(self, stored: Credentials) -> Client:
-        """A client that presents `stored`."""
         self.clients.append(connected(stored, self.serving["port"]))
         return self.clients[-1]
 
     async def end(self, number: signal.Signals) -> int:
-        """Send a signal; the exit code."""
         for client in self.clients:
             await client.channel.close()
         if self.process.returncode is None:

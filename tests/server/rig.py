@@ -87,14 +87,11 @@ def a_directory(sites: Iterable[str] = SITES, **changes: Any) -> dict[str, Any]:
 
 
 def records(rows: int, columns: int, seed: int) -> FloatArray:
-    """Records within the bounds."""
     return np.random.default_rng(seed).uniform(-1, 1, (rows, columns))
 
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """One enrolled caller and its connection."""
-
     name: str
     stub: CoordinatorAsyncStub
     channel: grpc.aio.Channel
@@ -104,17 +101,15 @@ class Client:
     plans: dict[str, Plan] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
 
-    def wish(self) -> pb.NextWorkRequest:
+    def request(self) -> pb.NextWorkRequest:
         """A question for work that agrees to every plan."""
         agreed = [pb.Agreed(plan_digest=plan) for plan in self.known]
         return pb.NextWorkRequest(known_plans=self.known, answered=self.answered, agreed=agreed)
 
     async def work(self) -> RoundQuery | None:
-        """One NextWork."""
-        return self.receive(await self.stub.NextWork(self.wish()))
+        return self.receive(await self.stub.NextWork(self.request()))
 
     def receive(self, found: pb.NextWorkResponse) -> RoundQuery | None:
-        """What is asked; remembers plans and ends."""
         if found.HasField("plan"):
             plan = plan_from_json(found.plan.plan_json)
             self.plans[plan.digest] = plan
@@ -125,7 +120,6 @@ class Client:
         return query_from_proto(found.query) if found.HasField("query") else None
 
     async def query(self) -> RoundQuery:
-        """The next query."""
         while (query := await self.work()) is None:
             pass
         return query
@@ -140,16 +134,12 @@ class Client:
             values=values, attempt=attempt,
         )  # fmt: skip
         return pb.ContributeRequest(
-            plan_digest=bytes.fromhex(round_query.plan_digest),
-            round=round_query.round,
-            query_digest=bytes.fromhex(round_query.digest),
-            values=to_bytes(values),
-            contribution_digest=bytes.fromhex(text.digest),
-            attempt_digest=bytes.fromhex(attempt),
-        )
+            plan_digest=bytes.fromhex(round_query.plan_digest), round=round_query.round,
+            query_digest=bytes.fromhex(round_query.digest), values=to_bytes(values),
+            contribution_digest=bytes.fromhex(text.digest), attempt_digest=bytes.fromhex(attempt),
+        )  # fmt: skip
 
     async def contribute(self, round_query: RoundQuery, values: IntArray) -> pb.ContributeResponse:
-        """Send `values`, whole or in chunks."""
         message = self.contribution(round_query, values)
         if len(message.values) <= INLINE_BYTES:
             done = await self.stub.Contribute(message)
@@ -161,17 +151,13 @@ class Client:
         return done
 
     async def open_upload(self, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
-        """Announce the message's values."""
         return await self.stub.OpenUpload(
             pb.OpenUploadRequest(
-                plan_digest=message.plan_digest,
-                round=message.round,
-                query_digest=message.query_digest,
-                total_bytes=len(message.values),
-                contribution_digest=message.contribution_digest,
+                plan_digest=message.plan_digest, round=message.round, query_digest=message.query_digest,
+                total_bytes=len(message.values), contribution_digest=message.contribution_digest,
                 attempt_digest=message.attempt_digest,
             )
-        )
+        )  # fmt: skip
 
     async def upload(self, message: pb.ContributeRequest) -> pb.ContributeResponse:
         """Send every chunk that is not there yet, then commit."""
@@ -208,12 +194,10 @@ class Client:
         return digest
 
     async def events(self, digest: str, after: int = 0) -> list[pb.StudyEvent]:
-        """Every event until the study ends."""
         request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest), after_sequence=after)
         return [event async for event in self.stub.WatchStudy(request)]
 
     async def release(self, digest: str) -> bytes:
-        """The signed release."""
         request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest))
         return (await self.stub.GetRelease(request)).release_json
 
@@ -223,8 +207,6 @@ Sites = Mapping[str, Client]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What an enrolled caller holds."""
-
     name: str
     key: bytes
     certificate: bytes
@@ -242,9 +224,9 @@ def connected(stored: Credentials, port: object, daemon: Daemon | None = None) -
 def request_for(key: Any, name: str = "whatever") -> bytes:
     """A certificate request (DER) that asks for far too much."""
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    wish = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("eigenveil://x/analyst/root")])
+    request = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("eigenveil://x/analyst/root")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    builder = builder.add_extension(wish, critical=False)
+    builder = builder.add_extension(request, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
@@ -260,7 +242,6 @@ class Rig:
 
     @property
     def ca(self) -> bytes:
-        """The federation's CA certificate."""
         return self.config.files.ca.read_bytes()
 
     @property
@@ -270,19 +251,15 @@ class Rig:
 
     @property
     def repository(self) -> Repository:
-        """What the coordinator has stored."""
         return self.daemon.runtime.repository
 
     def rows(self, statement: str) -> list[Row]:
-        """What a statement finds in its database."""
         return self.repository.store.reader.rows(statement)
 
     def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
-        """A one-time token."""
         return self.daemon.registry.new_token(role, name, valid_ms, **options)
 
     async def enrol(self, token: str, csr: bytes) -> pb.EnrolResponse:
-        """One Enrol call."""
         address = f"127.0.0.1:{self.ports.enrol_port}"
         async with grpc.aio.secure_channel(
             address, grpc.ssl_channel_credentials(self.ca), options=OPTIONS
@@ -290,22 +267,18 @@ class Rig:
             return await EnrolmentStub(channel).Enrol(pb.EnrolRequest(token=token, csr_der=csr))
 
     async def credentials(self, role: Role, name: str, **options: bool) -> Credentials:
-        """A fresh certificate through the front door."""
         key = new_key()
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)
 
     def connect(self, stored: Credentials) -> Client:
-        """A client that presents `stored`."""
         self.clients.append(connected(stored, self.ports.port, self.daemon))
         return self.clients[-1]
 
     async def client(self, role: Role, name: str, **options: bool) -> Client:
-        """Enrol and connect."""
         return self.connect(await self.credentials(role, name, **options))
 
     async def sites(self) -> Sites:
-        """All the sites."""
         return {name: await self.client(Role.SITE, name) for name in SITES}
 
     def forged(self, authority: Authority | None = None, **changes: Any) -> Credentials:
@@ -349,7 +322,6 @@ def made(folder: Path, **changes: Any) -> Config:
 
 @asynccontextmanager
 async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
-    """Serve `config` in this process."""
     daemon = Daemon(config, **{"fatal": no_fatal, **arguments})
     rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
     try:
@@ -365,7 +337,6 @@ async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
 
 @asynccontextmanager
 async def answering(clients: Mapping[str, Client], columns: int = 4, rows: int = 60) -> AsyncIterator[None]:
-    """All `clients` answer every round."""
     tasks = [
         asyncio.create_task(client.serve(records(rows, columns, seed)))
         for seed, client in enumerate(clients.values())
@@ -379,7 +350,6 @@ async def answering(clients: Mapping[str, Client], columns: int = 4, rows: int =
 
 
 async def refusal(call: Any) -> EigenveilError:
-    """The error that a call ends with."""
     try:
         await call
     except grpc.aio.AioRpcError as problem:
@@ -388,7 +358,6 @@ async def refusal(call: Any) -> EigenveilError:
 
 
 async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
-    """Hello from nobody."""
     credentials = grpc.ssl_channel_credentials(rig.ca)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
         return await CoordinatorStub(channel).Hello(a_hello())

@@ -28,7 +28,6 @@ from tests.support import a_hello
 
 
 async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
-    """Enrol with a join file."""
     key = new_key()
     trusted = list_from_json(join["authorities"].encode()).issuers_pem
     credentials = grpc.ssl_channel_credentials(trusted)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common import files
 from eigenveil_server.config import CONFIG_NAME
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.storage.database import open_store
+from tests.client.site.support import at_failpoint
 from tests.server.process import command
 from tests.server.rig import made
 from tests.support import refused
@@ -47,34 +47,14 @@ def test_a_federation_may_have_the_longest_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("passage", range(1, FILES + 1))
 def test_an_init_that_fails_leaves_an_empty_folder(tmp_path: Path, passage: int) -> None:
-    folder, passed = tmp_path / "c", [0]
+    folder, passages = tmp_path / "c", count(1)
 
     def fail() -> None:
-        passed[0] += 1
-        if passed[0] == passage:
+        if next(passages) == passage:
             raise OSError("the disk is full")
 
-    files.arm("file-replacing", fail)
-    try:
-        with pytest.raises(InternalError, match="full"):
-            made(folder)
-    finally:
-        files.disarm()
-    assert list(folder.iterdir()) == []
-    made(folder)
-
-
-def test_so_does_one_whose_database_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "c"
-
-    def fails(*arguments: object) -> None:
-        open_store(folder / "state.db").close()
-        raise InternalError(Code.STORAGE, "the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("eigenveil_server.admin.setup.open_store", fails)
-        with pytest.raises(InternalError, match="full"):
-            made(folder)
+    with at_failpoint("file-replacing", fail), pytest.raises(InternalError, match="full"):
+        made(folder)
     assert list(folder.iterdir()) == []
     made(folder)
 

@@ -12,6 +12,5 @@ from tests.server.console.visits import Visits, visited
 
 @pytest.fixture
 async def visits(tmp_path: Path) -> AsyncIterator[Visits]:
-    """Its pages, and a published dictionary."""
     async with visited(tmp_path / "c") as served:
         yield served

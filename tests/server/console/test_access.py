@@ -30,7 +30,6 @@ PAGES: list[Any] = [FederationPages, StudyPages, SubmissionPages]
 
 
 def every_route() -> list[Route]:
-    """Each path that the console answers."""
     none: Any = None
     made_up = object.__new__(StudyPages)  # its routes need none of what its pages do
     return [
@@ -44,7 +43,7 @@ def test_every_path_that_is_answered_is_in_the_table_with_roles_that_can_enrol()
     assert all(roles and roles <= {Role.ANALYST, Role.OPERATOR} for roles in ADMITTED.values())
 
 
-async def test_nobody_else_opens_any_page(visits: Visits) -> None:
+async def test_no_page_opens_for_a_role_that_is_not_listed(visits: Visits) -> None:
     """Every path with every method, for each of the three roles: what the table does not say is refused."""
     browsers = {role: await visits.visitor(role, role.value) for role in (Role.ANALYST, Role.OPERATOR)}
     browsers[Role.SITE] = await visits.visitor(Role.SITE, "anna")
@@ -73,24 +72,24 @@ async def test_no_certificate_and_another_authoritys_get_no_page(visits: Visits)
     assert (await elsewhere.get("/")).status == 403
 
 
-async def test_tls_1_2_is_not_spoken(visits: Visits) -> None:
+async def test_tls_1_2_is_refused(visits: Visits) -> None:
     browser = await visits.visitor(Role.OPERATOR, "olga")
     browser.context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(HANDSHAKE):
         await browser.get("/")
 
 
-async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open(visits: Visits) -> None:
+async def test_a_denial_counts_at_once_on_a_connection_that_is_open(visits: Visits) -> None:
     analyst, operator = await people(visits)
     connection = analyst.connection()
-    assert await asyncio.to_thread(kept_open, connection, visits.port) == 200
+    assert await asyncio.to_thread(status_on, connection, visits.port) == 200
     own, path = "/people/operator/olga/deny", "/people/analyst/ada/deny"
     listed = (await operator.get("/people")).text
     assert (own in listed, path in listed) == (False, True)
     csrf = (await operator.get(path)).csrf
     assert (await operator.post(own, [("csrf", csrf), ("why", "a slip")])).status == 409, "not oneself"
     assert (await operator.send(path, path, why="left the hospital")).status == 303
-    assert await asyncio.to_thread(kept_open, connection, visits.port) == 403
+    assert await asyncio.to_thread(status_on, connection, visits.port) == 403
     connection.close()
     assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
     result = await analyst.get("/")
@@ -102,8 +101,7 @@ async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open
     assert "was replaced by a later one; use that one" in result.text
 
 
-def kept_open(connection: http.client.HTTPConnection, port: int) -> int:
-    """Ask once more on the same connection."""
+def status_on(connection: http.client.HTTPConnection, port: int) -> int:
     connection.request("GET", "/", headers={"Host": f"127.0.0.1:{port}"})
     answer = connection.getresponse()
     answer.read()
@@ -154,7 +152,7 @@ async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(visits: Vi
     assert (await operator.post(path, [why, csrf])).status == 303
 
 
-def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
+def test_a_browser_without_cookies_closes_no_session_of_others() -> None:
     sessions = Sessions()
     remaining = sessions.open("olga")
     for _ in range(2 * MOST_SESSIONS):
@@ -202,7 +200,7 @@ async def test_too_large_and_too_many_requests_are_refused(
         with suppress(*HANDSHAKE):  # told while it was still sending, and gone
             assert (await analyst.post("/submit", large)).status == 413
         connection = operator.connection()
-        found = [await asyncio.to_thread(kept_open, connection, visits.port) for _ in range(int(BURST) + 2)]
+        found = [await asyncio.to_thread(status_on, connection, visits.port) for _ in range(int(BURST) + 2)]
         connection.close()
         assert 429 in found
         assert (await analyst.get("/")).status == 200, "nobody else is held back"
@@ -215,7 +213,7 @@ PROXY = {
 }
 
 
-async def test_a_listed_proxy_says_who_visits_and_nobody_else_does(tmp_path: Path) -> None:
+async def test_only_a_listed_proxy_names_the_visitor(tmp_path: Path) -> None:
     """The header from anywhere else is refused, also beside a certificate that is good."""
     async with visited(tmp_path / "c", settings=PROXY) as visits:
         stored = await visits.rig.credentials(Role.OPERATOR, "olga")

@@ -46,7 +46,6 @@ async def submitted(browser: Browser, client: Client, submission: str = "one", *
 
 
 async def shown(browser: Browser, path: str, words: str) -> Answer:
-    """A page, once it says `words`."""
     async with asyncio.timeout(30):
         while words not in (found := await browser.get(path)).text:
             await asyncio.sleep(0.1)
@@ -103,7 +102,7 @@ async def test_the_form_makes_a_draft_and_no_study(visits: Visits) -> None:
     assert twice[0] == twice[1]
 
 
-async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(visits: Visits) -> None:
+async def test_a_draft_warns_of_an_identical_study(visits: Visits) -> None:
     await visits.rig.sites()
     analyst, client = await an_analyst(visits, "ada")
     assert "very same" not in (await typed(analyst, "draft")).text
@@ -115,7 +114,7 @@ async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(visits
     assert path not in (await typed(other, "draft")).text
 
 
-async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(visits: Visits) -> None:
+async def test_a_form_shows_what_is_wrong_and_loses_nothing_typed(visits: Visits) -> None:
     await visits.rig.sites()
     analyst = await visits.visitor(Role.ANALYST, "ada")
     for wrong in (
@@ -138,17 +137,7 @@ async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(visit
     assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
 
 
-async def test_searching_keeps_what_was_chosen(tmp_path: Path) -> None:
-    dictionary = a_dictionary("glucose", "sodium", "potassium")
-    async with visited(tmp_path / "c", dictionary) as visits:
-        analyst = await visits.visitor(Role.ANALYST, "ada")
-        found = await typed(analyst, "find", columns=["glucose"], search="POTASS")
-        boxes = [line for line in found.text.splitlines() if 'name="column"' in line]
-        assert [("checked" in line, "glucose" in line) for line in boxes] == [(True, True), (False, False)]
-        assert "potassium" in boxes[1]
-
-
-async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_released(
+async def test_a_query_is_shown_to_its_analyst_and_operators_alone_until_its_release(
     visits: Visits,
 ) -> None:
     question = ("to see", "c0, -1 to 1", "2 of 4 columns", "anna, bert, carl</dd>", "Delta 1e-06")
@@ -250,7 +239,7 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(visits: Vi
             await asyncio.sleep(0.1)
 
 
-async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(visits: Visits) -> None:
+async def test_a_page_shows_who_a_study_waits_for_and_why_a_site_declined(visits: Visits) -> None:
     sites = await visits.rig.sites()
     analyst, client = await an_analyst(visits, "ada")
     other = await visits.visitor(Role.ANALYST, "bea")

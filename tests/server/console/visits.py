@@ -28,8 +28,6 @@ SUBMISSION = re.compile(r'name="submission" value="([^"]+)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back."""
-
     status: int
     headers: Mapping[str, str]
     text: str
@@ -117,8 +115,6 @@ class Browser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """A serving coordinator with a console."""
-
     rig: Rig
     port: int
 
@@ -126,7 +122,6 @@ class Visits:
         return Browser(port=self.port, context=tls(self.rig.ca, stored), **more)
 
     async def visitor(self, role: Role, name: str) -> Browser:
-        """Somebody who enrols, and opens a browser."""
         return self.browser(await self.rig.credentials(role, name))
 
 

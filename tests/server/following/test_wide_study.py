@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from eigenveil.identity import Role
 from eigenveil_common.concurrency import start_isolated
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import process
 from eigenveil_server.rounds import study_session
 from tests.server.rig import Client, Rig, answering, made, serving, study_toml
 
@@ -62,25 +59,3 @@ async def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored
     releases = [one.release for one in rig.repository.studies.sealed_rounds(digest)]
     assert releases[-2].values.size <= study_session.WIDE_RELEASE_NUMBERS < releases[-1].values.size
     assert last.spent_micro_rho == sum(one.micro_rho for one in releases)
-
-
-async def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = threading.Event()
-
-    def stuck(module: str) -> subprocess.Popen[bytes]:
-        started.set()
-        return subprocess.Popen(["sleep", "240"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    monkeypatch.setattr(study_session, "start_isolated", stuck)
-    monkeypatch.setattr(process, "ARITHMETIC_THREADS", 1)
-    async with serving(made(tmp_path / "c")) as rig:
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with answering(await rig.sites()):
-            await ada.submit(study_toml())
-            assert await asyncio.to_thread(started.wait, 60)
-            others = rig.daemon.runtime.compute.run(lambda: "served")
-            assert await asyncio.wait_for(others, 100) == "served"
-        began = time.monotonic()
-    assert time.monotonic() - began < 100

@@ -51,7 +51,7 @@ class Crowd:
             self.turns.leave(name, name[0])
 
 
-def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left(
+def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handshake_limiter, "HANDSHAKES", 1.5)
@@ -97,7 +97,6 @@ class Comers:
             self._come_again()
 
     async def until_begun(self, name: str) -> int:
-        """How many began before this one did."""
         before = len(self.crowd.begun)
         self.tasks += self.crowd.come(name)
         while name not in self.crowd.begun:
@@ -111,7 +110,7 @@ class Comers:
 
 
 @pytest.mark.parametrize("good", [False, True])
-def test_no_crowd_of_addresses_keeps_another_from_its_turn(
+def test_no_crowd_of_addresses_delays_the_turn_of_another(
     monkeypatch: pytest.MonkeyPatch, good: bool
 ) -> None:
     crowd = Crowd(monkeypatch)
@@ -128,7 +127,7 @@ def test_no_crowd_of_addresses_keeps_another_from_its_turn(
     crowd.play(scenario)
 
 
-def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_address_does_not_wait_for_failing_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_limiter, "HANDSHAKES", 10_000.0)
     crowd = Crowd(monkeypatch)
 
@@ -260,7 +259,7 @@ async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_on
             await asyncio.sleep(0.01)
 
 
-async def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(
+async def test_a_handshake_that_idles_too_long_is_ended_and_none_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600)

@@ -16,7 +16,7 @@ from eigenveil_server.front import http2, message_quota
 from eigenveil_server.front.message_quota import MOST_REPLY_BYTES, READS_AT_ONCE, UnreadReplies
 from eigenveil_server.rpc import callers
 from eigenveil_server.rpc.callers import Calls
-from tests.server.front.test_gateway import connected, heard
+from tests.server.front.test_gateway import connected, received
 from tests.server.rig import made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import PREFACE, call, message, settings
@@ -81,7 +81,7 @@ async def test_bytes_that_were_not_taken_are_bounded() -> None:
     assert not here._of
 
 
-async def test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to() -> None:
+async def test_a_call_that_ends_takes_nothing_from_the_limits_of_other_calls_of_its_caller() -> None:
     here, tasks = UnreadReplies(), Tasks()
 
     async def add_unread(size: int) -> None:
@@ -143,9 +143,7 @@ async def test_what_a_caller_does_not_take_counts_against_its_next_reply(
     greeting = message(a_hello().SerializeToString())
     text = PREFACE + settings((window, 0)) + call(1, "Hello", greeting) + call(3, "Hello", greeting)
 
-    async def scenario() -> bytes:
-        async with serving(made(tmp_path / "c")) as rig:
-            eve = await rig.credentials(Role.ANALYST, "eve")
-            return await heard(await connected(rig, eve, tmp_path, text))
-
-    assert b"answers to you were not read yet" in (await scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        eve = await rig.credentials(Role.ANALYST, "eve")
+        refused = await received(await connected(rig, eve, tmp_path, text))
+    assert b"answers to you were not read yet" in refused

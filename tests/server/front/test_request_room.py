@@ -56,12 +56,12 @@ def connected(host: Host) -> Iterator[tuple[GatewayConnection, mock.Mock]]:
     client = GatewayClient(name="eve", role=Role.SITE)
     made.name, made.info = "1", ConnectionInfo(peer="", certificate=b"", client=client)
     made.begin(inner)
-    said(made, PREFACE)
+    feed(made, PREFACE)
     yield made, inner
     made.end()
 
 
-def said(made: GatewayConnection, *frames: bytes) -> None:
+def feed(made: GatewayConnection, *frames: bytes) -> None:
     text = b"".join(frames)
     for at in range(0, len(text), 2**20):
         piece = text[at : at + 2**20]
@@ -73,14 +73,14 @@ def opened(number: int = 1) -> bytes:
     return frame(HEADERS, END_HEADERS, number, b"x")
 
 
-async def test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards() -> None:
+async def test_a_wait_for_room_ends_no_connection_and_is_not_counted() -> None:
     host, begun = Host(), time.monotonic()
     with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
         now.return_value = begun
         host.fill()
-        said(made, opened(), data(1, bytes(FREE_BYTES), end=False))
+        feed(made, opened(), data(1, bytes(FREE_BYTES), end=False))
         assert made.overdue() == "", "it has moved enough for now"
-        said(made, data(1, bytes(1000), end=False))
+        feed(made, data(1, bytes(1000), end=False))
         for _ in range(100):
             now.return_value += http2.STUCK_SECONDS / 10
             assert made.overdue() == ""
@@ -96,9 +96,9 @@ async def test_who_stands_at_the_limit_of_streams_is_not_excused() -> None:
     host, begun = Host(), time.monotonic()
     with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
         now.return_value = begun
-        said(made, opened())
+        feed(made, opened())
         host.quota.may_open.return_value = False
-        said(made, opened(3))
+        feed(made, opened(3))
         assert made._inward.stopped
         now.return_value += 1.0 + http2.STUCK_SECONDS
         assert made.overdue() == UNFINISHED
@@ -109,14 +109,14 @@ async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool)
     host = Host()
     with connected(host) as (made, _):
         request = data(1, bytes(100_000))
-        said(made, opened(), request[:-1])
+        feed(made, opened(), request[:-1])
         stored = host.requests._of["eve"]
         assert (stored.sent, stored.whole) == (100_000, 0), (
             "the head of the last frame says that it is the last"
         )
-        said(made, request[-1:])
+        feed(made, request[-1:])
         assert (stored.sent, stored.whole) == (100_000, 100_000)
-        said(made, opened(3), data(3, bytes(1000), end=False))
+        feed(made, opened(3), data(3, bytes(1000), end=False))
         assert (stored.sent, stored.whole) == (101_000, 100_000)
         if answer:
             made.send_to_caller(frame(HEADERS, END_HEADERS, 1, b"x"))
@@ -127,6 +127,6 @@ async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool)
 async def test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others() -> None:
     host = Host()
     with connected(host) as (made, _):
-        said(made, opened(), data(1, bytes(1000), end=False), frame(RST_STREAM, 0, 1, bytes(4)))
+        feed(made, opened(), data(1, bytes(1000), end=False), frame(RST_STREAM, 0, 1, bytes(4)))
         assert not host.requests._of
         assert host.quota.closed.mock_calls == [mock.call(made.info.client, 1)]

@@ -22,7 +22,7 @@ from eigenveil_server.front.message_quota import (
     RequestQuota,
 )
 from eigenveil_server.front.quota import GatewayClient
-from tests.server.front.test_gateway import connected, heard
+from tests.server.front.test_gateway import connected, received
 from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
@@ -39,7 +39,7 @@ from tests.torture.front.frames import (
     window_update,
 )
 
-GUESTS = [GatewayClient(name=f"guest {n}", role=Role.SITE) for n in range(100)]
+CLIENTS = [GatewayClient(name=f"guest {n}", role=Role.SITE) for n in range(100)]
 WHOLE = MESSAGE_BYTES
 
 
@@ -63,55 +63,55 @@ class PageContext:
         return may
 
 
-def test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back() -> None:
-    desk = PageContext()
-    assert desk.take(GUESTS[0], MAX_BYTES_PER_CLIENT)
-    assert not desk.take(GUESTS[0], 1)
-    assert desk.cut == [GUESTS[0].name]
-    assert desk.take(GUESTS[0], MAX_BYTES_PER_CLIENT), "of what it held nothing is left"
+def test_a_client_with_more_than_four_messages_is_cut_and_all_of_it_given_back() -> None:
+    context = PageContext()
+    assert context.take(CLIENTS[0], MAX_BYTES_PER_CLIENT)
+    assert not context.take(CLIENTS[0], 1)
+    assert context.cut == [CLIENTS[0].name]
+    assert context.take(CLIENTS[0], MAX_BYTES_PER_CLIENT), "of what it held nothing is left"
 
 
 def test_while_all_room_is_taken_others_wait_but_for_small_requests() -> None:
-    desk = PageContext()
-    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(client, FREE_BYTES + 1)
-    assert not desk.take(GUESTS[-1], FREE_BYTES + 1)
-    assert desk.take(GUESTS[-1], FREE_BYTES)
-    assert desk.take(GUESTS[0], WHOLE - FREE_BYTES - 1), "whoever has begun a message can end it"
-    desk.requests.give_back(GUESTS[1], FREE_BYTES + 1)
-    assert desk.take(GUESTS[-1], 1)
-    assert not desk.cut
+    context = PageContext()
+    for client in CLIENTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert context.take(client, FREE_BYTES + 1)
+    assert not context.take(CLIENTS[-1], FREE_BYTES + 1)
+    assert context.take(CLIENTS[-1], FREE_BYTES)
+    assert context.take(CLIENTS[0], WHOLE - FREE_BYTES - 1), "whoever has begun a message can end it"
+    context.requests.give_back(CLIENTS[1], FREE_BYTES + 1)
+    assert context.take(CLIENTS[-1], 1)
+    assert not context.cut
 
 
 def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> None:
-    desk = PageContext()
-    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
-        assert desk.take(client, WHOLE)
-        desk.now += 0.1
-    assert not desk.take(GUESTS[9], WHOLE + 1)
-    assert desk.take(GUESTS[-1], WHOLE)
-    desk.requests.give_back(GUESTS[3], WHOLE)
-    assert desk.take(GUESTS[9], 1)
-    desk.now += 2 * LOOK_SECONDS
-    assert desk.take(GUESTS[-2], WHOLE), "nine had two"
-    assert desk.cut == [GUESTS[9].name]
-    assert desk.take(GUESTS[-3], WHOLE)
-    desk.now = LONG_SECONDS - 0.1
-    assert not desk.take(GUESTS[-4], WHOLE)
-    desk.now = LONG_SECONDS
-    assert desk.take(GUESTS[-4], WHOLE)
-    assert desk.cut == [GUESTS[9].name, GUESTS[0].name], "the oldest"
+    context = PageContext()
+    for client in CLIENTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        assert context.take(client, WHOLE)
+        context.now += 0.1
+    assert not context.take(CLIENTS[9], WHOLE + 1)
+    assert context.take(CLIENTS[-1], WHOLE)
+    context.requests.give_back(CLIENTS[3], WHOLE)
+    assert context.take(CLIENTS[9], 1)
+    context.now += 2 * LOOK_SECONDS
+    assert context.take(CLIENTS[-2], WHOLE), "nine had two"
+    assert context.cut == [CLIENTS[9].name]
+    assert context.take(CLIENTS[-3], WHOLE)
+    context.now = LONG_SECONDS - 0.1
+    assert not context.take(CLIENTS[-4], WHOLE)
+    context.now = LONG_SECONDS
+    assert context.take(CLIENTS[-4], WHOLE)
+    assert context.cut == [CLIENTS[9].name, CLIENTS[0].name], "the oldest"
 
 
-def full(desk: PageContext) -> None:
+def full(context: PageContext) -> None:
     """All room is taken by guests with one message each, the first of them by the oldest."""
-    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(client, WHOLE)
-        desk.now += 0.001
+    for client in CLIENTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert context.take(client, WHOLE)
+        context.now += 0.001
 
 
-def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() -> None:
-    desk, visits = PageContext(), 0
+def test_however_many_wait_for_room_clients_are_visited_ten_times_a_second() -> None:
+    context, visits = PageContext(), 0
 
     class Counted(dict[str, message_quota._ClientBytes]):
         def values(self) -> Any:
@@ -119,26 +119,16 @@ def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() 
             visits += 1
             return super().values()
 
-    desk.requests._of = Counted()
-    full(desk)
+    context.requests._of = Counted()
+    full(context)
     for _ in range(10):
-        for client in GUESTS[MOST_REQUEST_BYTES // WHOLE :]:
-            assert not desk.take(client, WHOLE)
-        desk.now += 1.01 * LOOK_SECONDS
+        for client in CLIENTS[MOST_REQUEST_BYTES // WHOLE :]:
+            assert not context.take(client, WHOLE)
+        context.now += 1.01 * LOOK_SECONDS
     assert 10 <= visits <= 2 * 10, "a look may visit them twice"
 
 
-def test_who_was_refused_room_and_has_sent_nothing_is_forgotten() -> None:
-    desk = PageContext()
-    full(desk)
-    assert not desk.take(GUESTS[-1], WHOLE)
-    assert GUESTS[-1].name not in desk.requests._of
-    assert desk.take(GUESTS[-1], 1)
-    assert not desk.take(GUESTS[-1], WHOLE)
-    assert desk.requests._of[GUESTS[-1].name].sent == 1
-
-
-def test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now() -> None:
+def test_the_client_that_is_cut_is_the_one_that_the_gateway_knows_now() -> None:
     shut: list[GatewayClient] = []
     stored = RequestQuota(shut.append, clock=lambda: 0.0)
     old, new = (GatewayClient(name="eve", role=Role.SITE) for _ in range(2))
@@ -150,35 +140,35 @@ def test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now() -> None:
 
 
 def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow() -> None:
-    desk = PageContext()
-    full(desk)
-    slow = GUESTS[MOST_REQUEST_BYTES // WHOLE - 1]
-    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
-        desk.requests.complete(client, WHOLE)
-    desk.now = 0.9 * LONG_SECONDS
-    assert not desk.take(GUESTS[-1], WHOLE)
-    desk.now += LONG_SECONDS
-    assert desk.take(GUESTS[-1], WHOLE)
-    assert desk.cut == [slow.name], "not the oldest but the only one that has not sent all"
-    desk.requests.complete(GUESTS[-1], WHOLE)
-    desk.now += 10 * LONG_SECONDS
-    assert not desk.take(slow, WHOLE), "complete requests keep their room: gRPC keeps their bytes"
-    desk.requests.give_back(GUESTS[0], WHOLE, whole=WHOLE)
-    assert desk.take(slow, WHOLE)
-    assert desk.cut == [slow.name]
+    context = PageContext()
+    full(context)
+    slow = CLIENTS[MOST_REQUEST_BYTES // WHOLE - 1]
+    for client in CLIENTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        context.requests.complete(client, WHOLE)
+    context.now = 0.9 * LONG_SECONDS
+    assert not context.take(CLIENTS[-1], WHOLE)
+    context.now += LONG_SECONDS
+    assert context.take(CLIENTS[-1], WHOLE)
+    assert context.cut == [slow.name], "not the oldest but the only one that has not sent all"
+    context.requests.complete(CLIENTS[-1], WHOLE)
+    context.now += 10 * LONG_SECONDS
+    assert not context.take(slow, WHOLE), "complete requests keep their room: gRPC keeps their bytes"
+    context.requests.give_back(CLIENTS[0], WHOLE, whole=WHOLE)
+    assert context.take(slow, WHOLE)
+    assert context.cut == [slow.name]
 
 
 def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> None:
-    desk = PageContext()
-    for client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
-        assert desk.take(client, WHOLE - 10)
-        desk.requests.complete(client, WHOLE - 10)
-    desk.now = 2 * LONG_SECONDS
-    assert desk.take(GUESTS[0], 1)
-    assert not desk.take(GUESTS[-1], WHOLE)
-    desk.now += LONG_SECONDS
-    assert desk.take(GUESTS[-1], WHOLE)
-    assert desk.cut == [GUESTS[0].name]
+    context = PageContext()
+    for client in CLIENTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert context.take(client, WHOLE - 10)
+        context.requests.complete(client, WHOLE - 10)
+    context.now = 2 * LONG_SECONDS
+    assert context.take(CLIENTS[0], 1)
+    assert not context.take(CLIENTS[-1], WHOLE)
+    context.now += LONG_SECONDS
+    assert context.take(CLIENTS[-1], WHOLE)
+    assert context.cut == [CLIENTS[0].name]
 
 
 @given(
@@ -186,24 +176,24 @@ def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> Non
         st.tuples(st.integers(0, 99), st.integers(1, 2 * WHOLE), st.booleans()), min_size=50, max_size=300
     )
 )
-def test_what_is_held_never_passes_its_bounds(steps: list[tuple[int, int, bool]]) -> None:
-    desk = PageContext()
+def test_waiting_requests_never_exceed_their_bounds(steps: list[tuple[int, int, bool]]) -> None:
+    context = PageContext()
     for number, count, answered in steps:
-        client = GUESTS[number]
+        client = CLIENTS[number]
         if answered:
-            desk.requests.give_back(client, desk.sent.pop(client.name, 0))
+            context.requests.give_back(client, context.sent.pop(client.name, 0))
         else:
-            desk.take(client, count)
-        desk.now += 0.5
-        assert all(sent <= MAX_BYTES_PER_CLIENT for sent in desk.sent.values())
-        assert sum(sent for sent in desk.sent.values() if sent > FREE_BYTES) <= MOST_REQUEST_BYTES
-    for name, sent in tuple(desk.sent.items()):
-        desk.requests.give_back(next(client for client in GUESTS if client.name == name), sent)
-    assert desk.requests._reserved == 0
-    assert not desk.requests._of
+            context.take(client, count)
+        context.now += 0.5
+        assert all(sent <= MAX_BYTES_PER_CLIENT for sent in context.sent.values())
+        assert sum(sent for sent in context.sent.values() if sent > FREE_BYTES) <= MOST_REQUEST_BYTES
+    for name, sent in tuple(context.sent.items()):
+        context.requests.give_back(next(client for client in CLIENTS if client.name == name), sent)
+    assert context.requests._reserved == 0
+    assert not context.requests._of
 
 
-async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordinator_little(
+async def test_endless_messages_cost_one_client_its_connections_and_the_coordinator_little(
     rig: Rig, tmp_path: Path
 ) -> None:
     """100 MiB of one connection, before they were counted."""
@@ -217,7 +207,7 @@ async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_co
     await bert.stub.Hello(a_hello())
     pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
     pair[1].write(text)
-    answer = await heard(pair)
+    answer = await received(pair)
     assert GOAWAY in [kind for kind, *_ in parse(answer)]
     assert b"too many bytes of unanswered requests" in answer
     await bert.stub.Hello(a_hello())

@@ -23,8 +23,8 @@ from eigenveil_server.front.http2 import (
     InvalidFrame,
 )
 from eigenveil_server.front.quota import ConnectionInfo, ConnectionQuota, GatewayClient, ListenerLimits
-from tests.server.front.test_gateway import connected, heard
-from tests.server.front.test_request_room import said
+from tests.server.front.test_gateway import connected, received
+from tests.server.front.test_request_room import feed
 from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
@@ -94,7 +94,7 @@ class Line:
         return ""
 
 
-def asked(number: int = 1) -> bytes:
+def query_frames(number: int = 1) -> bytes:
     return frame(HEADERS, END_HEADERS, number, b"x") + frame(DATA, END_STREAM, number, b"y")
 
 
@@ -119,7 +119,7 @@ def sent(size: int, number: int = 1, flags: int = 0) -> bytes:
     ],
 )
 def test_a_stream_is_open_until_its_last_frame_has_left(last: bytes) -> None:
-    line = Line().client(asked()).server(answered(), sent(1000))
+    line = Line().client(query_frames()).server(answered(), sent(1000))
     assert len(line.streams) == 1
     assert len(line.server(last).streams) == 0
 
@@ -127,15 +127,15 @@ def test_a_stream_is_open_until_its_last_frame_has_left(last: bytes) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        asked(2),
-        asked(2**31 - 2),
-        asked(0),
-        asked(5) + asked(3),
-        asked(2**31 - 1) + asked(2**31 + 1),  # the bit beyond is reserved, and no larger number is left
+        query_frames(2),
+        query_frames(2**31 - 2),
+        query_frames(0),
+        query_frames(5) + query_frames(3),
+        query_frames(2**31 - 1) + query_frames(2**31 + 1),  # no larger number is left
         window_update(0, 0),
-        asked() + window_update(1, 0),
+        query_frames() + window_update(1, 0),
         window_update(0, 2**31 - 1),
-        asked() + window_update(1, 2**31 - 1),
+        query_frames() + window_update(1, 2**31 - 1),
         frame(8, 0, 0, bytes(3)),
         settings((WINDOW, 2**31)),
         frame(SETTINGS, 0, 0, bytes(7)),
@@ -161,7 +161,7 @@ def test_what_no_client_may_send_does_not_pass(wrong: bytes) -> None:
 )
 def test_a_reply_that_is_not_read_is_overdue(dispatch: bytes, each_half_second: bytes) -> None:
     """The server sends all that the windows allow, as gRPC does."""
-    line = Line().client(dispatch, asked()).server(answered())
+    line = Line().client(dispatch, query_frames()).server(answered())
     reply, waited = 4 * 2**20, 0.0
     while not (why := line.after(0.5)):
         waited += 0.5
@@ -177,8 +177,8 @@ def test_a_reply_that_is_not_read_is_overdue(dispatch: bytes, each_half_second: 
 
 def test_what_leaves_for_a_stream_that_was_taken_back_uses_up_the_connections_window() -> None:
     """gRPC had sent it before it heard; no frame of the client makes room for it again."""
-    line = Line().client(asked()).server(answered()).client(frame(RST_STREAM, 0, 1, bytes(4)))
-    line.server(sent(FIRST_WINDOW)).client(asked(3)).server(answered(3))
+    line = Line().client(query_frames()).server(answered()).client(frame(RST_STREAM, 0, 1, bytes(4)))
+    line.server(sent(FIRST_WINDOW)).client(query_frames(3)).server(answered(3))
     assert line.after(2 * STUCK_SECONDS) == UNREAD
 
 
@@ -192,8 +192,8 @@ def test_a_reply_has_its_own_time_however_long_its_request_took() -> None:
 
 def test_who_waits_for_the_coordinator_is_let_alone() -> None:
     """A long poll, whatever its window; and a watch without events, that grants one."""
-    assert Line().client(settings((WINDOW, 0)), asked()).after(10 * STUCK_SECONDS) == ""
-    assert Line().client(asked()).server(answered(), sent(1000)).after(10 * STUCK_SECONDS) == ""
+    assert Line().client(settings((WINDOW, 0)), query_frames()).after(10 * STUCK_SECONDS) == ""
+    assert Line().client(query_frames()).server(answered(), sent(1000)).after(10 * STUCK_SECONDS) == ""
 
 
 def test_a_request_that_never_ends_is_overdue() -> None:
@@ -249,7 +249,7 @@ def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> N
     assert (here.may_open(eve), here._others) == (True, 11)
 
 
-def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of_several_the_oldest() -> None:
+def test_of_a_clients_connections_the_oldest_of_those_with_the_most_streams_makes_room() -> None:
     here, eve = (
         ConnectionQuota(lambda one, why: one.end(why), LIMITS),
         GatewayClient(name="eve", role=Role.ANALYST),
@@ -265,7 +265,7 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
     assert [one.why for one in callers] == ["", "streams", ""]
 
 
-def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
+def test_a_client_is_remembered_while_an_idle_connection_is_open() -> None:
     """Whoever came next under that name would have all of its limits anew."""
     here = ConnectionQuota(lambda one, why: one.end(why), LIMITS)
     client = here.client_of(None, "::1")
@@ -290,26 +290,26 @@ async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_con
         connection.connection_made(mock.Mock())
         connection.info = ConnectionInfo(peer="", certificate=b"", client=eve)
         connection.begin(mock.Mock())
-        said(connection, PREFACE)
+        feed(connection, PREFACE)
     for number in range(1, 2 * LIMITS.streams_per_client, 2):
-        said(one, call(number, "Hello", GREETING))
-    said(other, call(1, "Hello", GREETING))
+        feed(one, call(number, "Hello", GREETING))
+    feed(other, call(1, "Hello", GREETING))
     assert (one.streams, other.streams) == (LIMITS.streams_per_client, 0)
     other.end()
     await entrance.close()
 
 
-async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
+async def test_a_client_that_does_not_read_gets_goaway_and_has_no_more_than_its_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "STUCK_SECONDS", 1.5)
     monkeypatch.setattr(quota, "MAX_STREAMS_PER_CLIENT", 10)
-    said = PREFACE + settings((WINDOW, 0)) + frame(SETTINGS, ACK, 0)
+    feed = PREFACE + settings((WINDOW, 0)) + frame(SETTINGS, ACK, 0)
     calls = b"".join(call(number, "Hello", GREETING) for number in range(1, 60, 2))
 
     async with serving(made(tmp_path / "c")) as rig:
         eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
-        listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
+        listening = asyncio.create_task(received(await connected(rig, eve, tmp_path, feed + calls), 30.0))
         clients = rig.daemon._main_gateway.quota._clients
         uri, stored = "eigenveil://test-fed/analyst/eve", 0
         while not listening.done():
@@ -329,7 +329,7 @@ async def test_one_even_number_ends_the_connection(rig: Rig, tmp_path: Path, num
 
     eve = await rig.credentials(Role.ANALYST, "eve")
     calls = settings() + opened + call(1, "Hello", GREETING)
-    said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
-    goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
+    feed = await received(await connected(rig, eve, tmp_path, PREFACE + calls))
+    goaway = [payload for kind, _, _, payload in parse(feed) if kind == GOAWAY]
     assert b"a frame is not valid HTTP/2" in goaway[-1]
-    assert HEADERS not in [kind for kind, *_ in parse(said)]
+    assert HEADERS not in [kind for kind, *_ in parse(feed)]

@@ -29,13 +29,11 @@ Loses = Callable[[str, Place], bool]
 
 
 def masked_toml(attempts: int = 2, colluding: int = 1, **wishes: Any) -> str:
-    """A study under secure aggregation."""
     trust = f'trust = "secure-aggregation"\nattempts = {attempts}\ncolluding = {colluding}'
     return study_toml(**{"quorum": 2, **wishes}).replace("delta = 1e-6", f"delta = 1e-6\n{trust}")
 
 
 def card_of(site: str) -> str:
-    """The digest of a site's card."""
     return digest("test-card", site)
 
 
@@ -62,7 +60,7 @@ class MaskedSite:
     async def round_query(self) -> tuple[RoundQuery, Attempt | None]:
         """The next question, with the attempt that it comes with."""
         while True:
-            found = await self.client.stub.NextWork(self.client.wish())
+            found = await self.client.stub.NextWork(self.client.request())
             query = self.client.receive(found)
             if query is not None:
                 return query, self.attempt_of(query, found)
@@ -80,7 +78,6 @@ class MaskedSite:
         return attempt
 
     async def ready(self, round_query: RoundQuery, card: str = "") -> pb.ReadyResponse:
-        """Say that the answer is computed."""
         request = pb.ReadyRequest(
             plan_digest=bytes.fromhex(round_query.plan_digest),
             round=round_query.round,
@@ -93,7 +90,6 @@ class MaskedSite:
         return result
 
     def answer(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
-        """The masked answer, made once."""
         if attempt.digest not in self.sent:
             plan = self.client.plans[round_query.plan_digest]
             if plan.digest not in self._sites:
@@ -106,7 +102,6 @@ class MaskedSite:
         return self.sent[attempt.digest]
 
     async def send(self, round_query: RoundQuery, attempt: Attempt) -> pb.ContributeResponse:
-        """Send it."""
         result = await self.client.stub.Contribute(self.answer(round_query, attempt))
         self._answers(round_query, attempt.number)
         return result
@@ -142,13 +137,11 @@ class MaskedSite:
 
 
 def site_of(rig: Rig, client: Client, loses: Loses = lambda site, place: False) -> MaskedSite:
-    """The site that calls as `client`."""
     rows = records(ROWS, 4, SITES.index(client.name))
     return MaskedSite(client=client, key=rig.daemon.runtime.keys.release_public, rows=rows, loses=loses)
 
 
 async def masked_sites(rig: Rig, loses: Loses = lambda site, place: False) -> dict[str, MaskedSite]:
-    """Sites by name."""
     return {name: site_of(rig, await rig.client(Role.SITE, name), loses) for name in SITES}
 
 

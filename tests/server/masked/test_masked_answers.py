@@ -12,7 +12,6 @@ from eigenveil.identity import Role
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.server.deadlines import pass_without
 from tests.server.masked.sites import MaskedSite, masked_sites, masked_toml
 from tests.server.rig import Client, Rig, made, refusal, serving
 
@@ -41,7 +40,6 @@ async def tried_again(sites: MaskedSites) -> tuple[RoundQuery, Attempt, Attempt]
 
 
 def audited(folder: Path) -> list[tuple[str, str]]:
-    """What the operator was told of answers."""
     connection = sqlite3.connect(folder / "state.db")
     try:
         found = connection.execute("SELECT kind, subject FROM audit WHERE kind LIKE '%answer%'")
@@ -89,7 +87,7 @@ async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
     assert (await refusal(bert.send(round_query, first))).code is Code.CONFLICT
 
 
-async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(rig: Rig) -> None:
+async def test_an_answer_for_another_set_or_for_none_is_refused_and_audited(rig: Rig) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
     await ada.submit(masked_toml())
     round_query, attempt = await fixed(sites)
@@ -112,30 +110,7 @@ async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(rig: Ri
     assert (await bert.send(round_query, attempt)).repeated is False
 
 
-async def test_one_that_is_in_no_set_waits_for_the_next(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carl gets ready while the others' attempt is on, and knows its digest."""
-    pass_without(monkeypatch, lambda site, place: (site, place) == ("carl", (0, 0)))
-    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-    await ada.submit(masked_toml())
-    anna, bert, carl = sites.values()
-    round_query, attempt = await fixed({"anna": anna, "bert": bert})
-    assert attempt.sites == ("anna", "bert")
-    query, none = await carl.round_query()
-    assert (query.digest, none) == (round_query.digest, None)
-    outside = carl.client.contribution(round_query, carl.rows[:1, 0].astype("<i8"), attempt.digest)
-    refused = await refusal(carl.client.stub.Contribute(outside))
-    assert (refused.code, "is not in the set" in str(refused)) == (Code.BAD_CONTRIBUTION, True)
-    await carl.ready(round_query)
-    await anna.send(round_query, attempt)
-    await bert.send(round_query, attempt)
-    following, members = await carl.round_query()
-    assert following.round == 1
-    assert members is not None
-    assert members.sites == ("anna", "bert", "carl")
-
-
 async def announced(client: Client, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
-    """An upload with all its chunks there."""
     opened = await client.open_upload(message)
     await client.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values))
     return opened
@@ -164,9 +139,7 @@ async def test_an_upload_is_for_one_attempt(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_a_member_that_says_it_answers_an_attempt_is_asked_for_the_next(
-    number: int, tmp_path: Path
-) -> None:
+async def test_a_member_that_states_an_earlier_attempt_gets_the_next(number: int, tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         await ada.submit(masked_toml())
@@ -174,7 +147,7 @@ async def test_a_member_that_says_it_answers_an_attempt_is_asked_for_the_next(
         bert = sites["bert"]
         plan = bytes.fromhex(round_query.plan_digest)
         bert.client.answered = [pb.Answered(plan_digest=plan, round=0, attempt=number)]
-        found = await bert.client.stub.NextWork(bert.client.wish())
+        found = await bert.client.stub.NextWork(bert.client.request())
         assert found.HasField("attempt") == (number == 1)
         if number == 1:
             assert bert.attempt_of(round_query, found) == second

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
-
 from eigenveil.accounting.ledger import replay
 from eigenveil.accounting.zcdp import NO_COST, Cost
-from eigenveil.errors import RequestError
 from eigenveil.identity import Role
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.masking import Attempt
-from eigenveil_server.planning.submissions import check_cost_limits
 from eigenveil_server.recovery.accept_loss import cost_of_loss
 from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.rounds.drivers import cost_of_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml
-from tests.server.rig import FEDERATION, SITES, Client, Rig, made, serving
+from tests.server.rig import FEDERATION, SITES, Client, Rig
 from tests.support import changed_query
 
 CARDS = {site: card_of(site) for site in SITES}
@@ -74,21 +67,3 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     cheaper = changed_query(batches[3], micro_rho=1)
     assert cost_of_attempt(cheaper, 4, repository) == charge, "whichever batch is first to need that number"
     assert cost_of_attempt(path[0], 2, repository) == path[0].priced.cost
-
-
-async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:
-    """What is reserved, shown, and held against the operator's limits is all that attempts can cost."""
-    async with serving(made(tmp_path / "c", max_epsilon_per_study=1.0)) as rig:
-        for site in SITES:
-            await rig.credentials(Role.SITE, site)
-        ada = await rig.client(Role.ANALYST, "ada")
-        repository = rig.repository
-        digest = await ada.submit(masked_toml(attempts=4), agreed=False)
-        stored = repository.studies.get(digest)
-        plan = repository.studies.plan_of(stored)
-        assert repository.ledger.ledger.committed() == plan.cost
-        assert stored.micro_rho == plan.cost.micro_rho == 4 * plan.micro_rho
-        assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta == 4 * plan.atto_delta
-        check_cost_limits(plan, rig.config)
-        with pytest.raises(RequestError, match=r"costs epsilon 1 \(add-remove\) at delta"):
-            check_cost_limits(plan, replace(rig.config, max_epsilon_per_study=0.99))

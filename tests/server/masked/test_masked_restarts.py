@@ -106,5 +106,4 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(
 
 
 def loses(site: str, place: tuple[int, int]) -> bool:
-    """Carl says no word of one attempt."""
     return site == "carl" and place == (1, 1)

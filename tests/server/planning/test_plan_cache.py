@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -52,15 +51,7 @@ STATED = {
 }
 
 
-def test_no_statement_is_spelled_out_to_look_for_a_plan() -> None:
-    cache = PlanCache()
-    with mock.patch.object(SiteStatement, "to_dict", side_effect=AssertionError):
-        cache.put(WORDS | {"directory": a_directory()}, planned())
-        with mock.patch.object(SiteStatement, "__eq__", side_effect=AssertionError):
-            assert cache.take(WORDS | {"directory": a_directory()}) is not None
-
-
-def test_a_plan_of_another_directory_is_not_found_and_not_kept() -> None:
+def test_a_plan_of_another_directory_is_not_found_and_not_stored() -> None:
     cache, now, later = PlanCache(), a_directory(), a_directory(max_missing=0.2)
     cache.put(WORDS | {"directory": now}, planned())
     assert cache.take(WORDS | {"directory": later}) is None

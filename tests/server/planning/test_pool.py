@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -28,14 +28,13 @@ SMALL = study_toml()
 LITTLE = 2**28  # bytes of memory
 
 
-async def ask(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
+async def explain(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
     words = {"study_toml": toml, "most_columns": most_columns, "directory": a_directory()}
     words |= {"submission": "draft", "analyst": analyst}
     return await here.ask(analyst, "explained", **words)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, plan: Callable[..., Any], *, serves: bool) -> None:
-    """Let `plan` answer for every planning process."""
     monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
     monkeypatch.setattr(pool.Worker, "idle", [])
     monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
@@ -43,21 +42,21 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, plan: Callable[..., Any], *
     monkeypatch.setattr(pool.Worker, "serves", serves)
 
 
-async def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
+async def test_a_wide_study_delays_no_small_one_and_ends_with_its_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "LINGER_SECONDS", 0.0)
 
     here = PlanningPool(4096)
-    await ask(here, "ada", SMALL)  # its process has started by now
-    wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
+    await explain(here, "ada", SMALL)  # its process has started by now
+    wide = [asyncio.create_task(explain(here, name, SLOW)) for name in ("eve", "mallory")]
     await asyncio.sleep(0.1)
-    assert await ask(here, "ada", SMALL)
+    assert await explain(here, "ada", SMALL)
     assert not any(request.done() for request in wide)
     for request in wide:
         request.cancel()
     await asyncio.gather(*wide, return_exceptions=True)
-    assert await ask(here, "ada", SMALL + "\n" * pool.SMALL_BYTES), "the wide lane is free again"
+    assert await explain(here, "ada", SMALL + "\n" * pool.SMALL_BYTES), "the wide lane is free again"
     here.close()
 
 
@@ -99,27 +98,27 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
     in_this_process(monkeypatch, plan, serves=False)
     small, wide = pool.SMALL_MEMORY, pool.wide_memory(2048)
     here = PlanningPool(2048)
-    assert await ask(here, "ada", str(small)) == "planned"
-    assert await ask(here, "bob", str(wide)) == "planned"
+    assert await explain(here, "ada", str(small)) == "planned"
+    assert await explain(here, "bob", str(wide)) == "planned"
     advice = "choose fewer columns or components"
     with refused(Code.BAD_STUDY, f"over {wide // 2**20} MiB of memory", advice):
-        await ask(here, "eve", str(wide + 1))
-    assert await ask(here, "bob", "1") == "planned"
-    assert await ask(here, "ada", "1") == "planned"
+        await explain(here, "eve", str(wide + 1))
+    assert await explain(here, "bob", "1") == "planned"
+    assert await explain(here, "ada", "1") == "planned"
     now = time.monotonic() + pool.WIDE_AGAIN_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert await ask(here, "eve", "1") == "planned"
+    assert await explain(here, "eve", "1") == "planned"
     here.close()
     assert query == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
 
 
-def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_much_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.Worker, "idle", [])
 
     async def remaining(most: int) -> int:
         monkeypatch.setattr(pool, "IDLE_BYTES", most)
         here = PlanningPool(4096)
-        assert await ask(here, "ada", SMALL)
+        assert await explain(here, "ada", SMALL)
         here.close()
         return len(pool.Worker.idle)
 
@@ -133,7 +132,7 @@ async def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(pool.Worker, "idle", [])
     here = PlanningPool(2048)
     with pytest.raises(RequestError, match="nests tables and arrays more than 16 deep"):
-        await ask(here, "eve", f"{SMALL}\n{deep} = 1")
+        await explain(here, "eve", f"{SMALL}\n{deep} = 1")
     here.close()
     (worker,) = pool.Worker.idle
     assert peak(worker._process.pid) < pool.IDLE_BYTES
@@ -156,50 +155,19 @@ async def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_n
     here, counts = PlanningPool(4096), list[int]()
     here.warm()
     for toml in (SMALL, SMALL + "\n" * pool.SMALL_BYTES, SMALL):
-        assert await ask(here, "ada", toml)
+        assert await explain(here, "ada", toml)
         counts.append(len(started))
     mine = os.getpriority(os.PRIO_PROCESS, 0)
     nice = [os.getpriority(os.PRIO_PROCESS, one._process.pid) for one in started[:2]]
     assert nice == [max(mine, one) for one in (pool.SMALL_NICE, pool.WIDE_NICE)]
     monkeypatch.setattr(pool, "IDLE_BYTES", 2**20)
     for _ in range(2):
-        assert await ask(here, "ada", SMALL)
+        assert await explain(here, "ada", SMALL)
         counts.append(len(started))
     here.close()
     pool._end_idle_workers()
     # One of each lane; then each small one ends its own, and finds the next process ready.
     assert counts == [1, 2, 2, 3, 4]
-
-
-async def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "SMALL_SECONDS", 0.01)
-    monkeypatch.setattr(pool, "WIDE_SECONDS", 0.01)
-    monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
-    here = PlanningPool(4096)
-    with refused(Code.BAD_STUDY, "was stopped"):
-        await ask(here, "eve", SLOW)
-    here.close()
-    monkeypatch.undo()
-    there = PlanningPool(4096)
-    assert await ask(there, "ada", SMALL), "another process plans on"
-    there.close()
-
-
-async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[str] = []
-
-    def plan(self: object, request: dict[str, dict[str, str]]) -> dict[str, str]:
-        time.sleep(0.05)
-        planned.append(request["inputs"]["study_toml"])
-        return {"done": ""}
-
-    in_this_process(monkeypatch, plan, serves=True)
-    here = PlanningPool(4096)
-    names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
-    await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
-    here.close()
-    pool.Worker.idle.clear()
-    assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
 
 
 def test_who_goes_away_ends_no_work_but_their_own() -> None:
@@ -226,7 +194,7 @@ async def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_
     monkeypatch.setattr(pool.Worker, "idle", [])
     monkeypatch.chdir(tmp_path)
     here = PlanningPool(4096)
-    assert await ask(here, "ada", SMALL)
+    assert await explain(here, "ada", SMALL)
     here.close()
     (worker,) = pool.Worker.idle
     assert b"PGPASSWORD" not in Path(f"/proc/{worker._process.pid}/environ").read_bytes()
@@ -243,34 +211,24 @@ async def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(
     idle._process.wait()
 
     here = PlanningPool(4096)
-    assert await ask(here, "ada", SMALL)
+    assert await explain(here, "ada", SMALL)
     here.close()
     pool._end_idle_workers()
 
 
 async def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None:
-    async def scenario() -> tuple[EigenveilError, EigenveilError]:
-        async with serving(made(tmp_path / "c", max_columns=5)) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            query = [study_toml(columns=6), "#" * (pool.MAX_STUDY_BYTES + 1)]
-            wide, long = [
-                await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
-                for toml in query
-            ]
-            return wide, long
-
-    wide, long = await scenario()
+    async with serving(made(tmp_path / "c", max_columns=5)) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        query = [study_toml(columns=6), "#" * (pool.MAX_STUDY_BYTES + 1)]
+        wide, long = [
+            await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml))) for toml in query
+        ]
     assert (wide.code, long.code) == (Code.BAD_STUDY, Code.BAD_STUDY)
     assert "max_columns" in str(wide)
     assert "KiB" in str(long)
 
 
-def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "TASKS", {"broken": {}.pop})
-    assert planner.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning failed: TypeError"}
-
-
-def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_request_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has planned for others is not ended for what they took."""
     request = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
     wishes, timer = iter([request | {"seconds": 3.0}, request | {"seconds": 5.0}, None]), mock.Mock()
@@ -292,24 +250,24 @@ async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_o
     taken = list[str]()
     plain = pool.Worker.ask
 
-    def ask_of(self: pool.Worker, request: dict[str, Any]) -> dict[str, Any] | None:
+    def request_of(self: pool.Worker, request: dict[str, Any]) -> dict[str, Any] | None:
         taken.append(self.lane)
         if len(taken) == 1:
             self.end()
         return plain(self, request)
 
-    monkeypatch.setattr(pool.Worker, "ask", ask_of)
+    monkeypatch.setattr(pool.Worker, "ask", request_of)
 
     here = PlanningPool(4096)
     for _ in range(2):
-        assert await ask(here, "ada", SMALL)
+        assert await explain(here, "ada", SMALL)
     monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
     monkeypatch.setitem(here._small._limits, "seconds", 0.01)
     monkeypatch.setitem(here._wide._limits, "seconds", 0.02)
     with pytest.raises(RequestError, match="was stopped"):
-        await ask(here, "eve", SLOW)
+        await explain(here, "eve", SLOW)
     monkeypatch.setitem(here._wide._limits, "seconds", 60.0)
-    assert await ask(here, "eve", SMALL)
+    assert await explain(here, "eve", SMALL)
     here.close()
     pool._end_idle_workers()
     assert taken == ["small", "wide", "small", "small", "wide", "wide"]

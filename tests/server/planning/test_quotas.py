@@ -101,7 +101,7 @@ async def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_pa
         assert "budget" in end.failure
 
 
-async def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
+async def test_an_approved_study_of_another_version_ends_and_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c", operator_approval_above_epsilon=0.5)

@@ -48,8 +48,7 @@ async def study(rig: Rig, name: str) -> bytes:
         return await ada.release(digest)
 
 
-def told(*arguments: str) -> dict[str, object]:
-    """Run a command that succeeds; its JSON."""
+def command_output(*arguments: str) -> dict[str, object]:
     code, out, err = command(*arguments, "--json")
     assert code == 0, err
     found: dict[str, object] = json.loads(out)
@@ -62,11 +61,11 @@ async def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> 
     async with serving(config) as rig:
         release = await study(rig, "one")
         unused = rig.token(Role.SITE, "dora")
-        found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
+        found = await asyncio.to_thread(command_output, "backup", "--config", toml, "--out", str(out))
         assert found["rows"] == len(rig.repository.ledger.ledger.charged) + 2
     for path in (out, *out.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
-    found = told("restore", "--from", str(out), "--dir", str(new))
+    found = command_output("restore", "--from", str(out), "--dir", str(new))
     assert found["awaited_checkpoints"] == ["anna", "bert", "carl"]
     (check,) = [one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints"]
     assert (check.level, "anna, bert, carl" in check.text) == (Level.WARN, True)
@@ -88,8 +87,8 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
         await rig.sites()
         digest = await (await rig.client(Role.ANALYST, "ada")).submit(study_toml())
         toml = str(tmp_path / "c" / "coordinator.toml")
-        await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
-    told("restore", "--from", str(out), "--dir", str(new), "--without", "carl")
+        await asyncio.to_thread(command_output, "backup", "--config", toml, "--out", str(out))
+    command_output("restore", "--from", str(out), "--dir", str(new), "--without", "carl")
     toml = str(new / "coordinator.toml")
     async with serving(restored(new)) as rig:
         sites = await rig.sites()
@@ -98,10 +97,12 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
         known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
         polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
         await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
-        assert told("checkpoints", "--config", toml)["awaited_checkpoints"] == ["bert"]
+        assert command_output("checkpoints", "--config", toml)["awaited_checkpoints"] == ["bert"]
         await asyncio.sleep(1.2)  # more than twice the pause between two looks
         assert not polls.done(), "no round, and no study is said to have ended"
-        assert told("checkpoints", "--config", toml, "--without", "bert")["awaited_checkpoints"] == []
+        assert (
+            command_output("checkpoints", "--config", toml, "--without", "bert")["awaited_checkpoints"] == []
+        )
         found = await polls
         assert found.HasField("query")
         assert not found.ended
@@ -109,14 +110,14 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """A backup of a coordinator without sites."""
     made(tmp_path / "c")
-    told("backup", "--config", str(tmp_path / "c" / "coordinator.toml"), "--out", str(tmp_path / "b"))
+    command_output(
+        "backup", "--config", str(tmp_path / "c" / "coordinator.toml"), "--out", str(tmp_path / "b")
+    )
     return tmp_path / "b"
 
 
 def replaced(folder: Path, old: str, new: str) -> None:
-    """Change the manifest of a backup."""
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace(old, new))
 
@@ -156,7 +157,7 @@ def test_what_is_no_whole_backup_is_refused(tmp_path: Path, backup: Path, spoil:
 def test_who_is_gone_must_have_been_a_site(tmp_path: Path, backup: Path) -> None:
     new = str(tmp_path / "new")
     assert command("restore", "--from", str(backup), "--dir", new, "--without", "nobody")[0] == 8
-    told("restore", "--from", str(backup), "--dir", new)
+    command_output("restore", "--from", str(backup), "--dir", new)
     toml = str(tmp_path / "new" / "coordinator.toml")
     assert command("checkpoints", "--config", toml, "--without", "nobody")[0] == 8
 

@@ -49,14 +49,12 @@ async def released(rig: Rig, study: str = STUDY) -> pb.SignedCheckpoint:
 
 
 def put_back(config: Config, copy: Path) -> None:
-    """The database is `copy` again, by hand."""
     for path in config.files.folder.glob("state.db*"):
         path.unlink()
     shutil.copy(copy, config.files.database)
 
 
 def spent(config: Config) -> Cost:
-    """What the ledger on disk has spent."""
     with closing(open_store(config.store)) as store:
         rows = store.reader.rows("SELECT micro_rho, atto_delta FROM ledger WHERE kind = 'charge'")
         return sum((Cost(micro_rho=r[0], atto_delta=int(r[1])) for r in rows), Cost(micro_rho=0))
@@ -74,7 +72,7 @@ async def behind(config: Config, study: str = STUDY) -> pb.SignedCheckpoint:
     return later
 
 
-async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
+async def greet(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
     anna = await rig.client(Role.SITE, "anna")
     await anna.stub.Hello(hello(checkpoint))
     return anna
@@ -89,8 +87,8 @@ async def test_sites_are_given_the_head_with_their_work(rig: Rig, ada: Client) -
     await ada.submit(STUDY)
     found = await anna.stub.NextWork(pb.NextWorkRequest())
     checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
-    (price,) = rig.rows("SELECT micro_rho FROM ledger")
-    assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
+    (cost,) = rig.rows("SELECT micro_rho FROM ledger")
+    assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=cost["micro_rho"]))
     cached = bytes.fromhex(checkpoint.digest)
     again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=cached))
     assert again.HasField("query")
@@ -102,7 +100,7 @@ async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_
     config = made(tmp_path / "c", noise=NoiseRule.GAUSSIAN)
     later = await behind(config)
     async with serving(config) as rig:
-        assert "accept-loss" in str(await refusal(greeted(rig, later)))
+        assert "accept-loss" in str(await refusal(greet(rig, later)))
     for _ in range(2):
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
@@ -117,7 +115,7 @@ async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_
     with refused(Code.CONFLICT, "no loss"):
         accept_loss(config)
     async with serving(config) as rig:
-        anna = await greeted(rig, later)  # known by now
+        anna = await greet(rig, later)  # known by now
         cached = bytes.fromhex(accepted.checkpoint.digest)
         result = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=cached))
         assert (result.HasField("checkpoint"), result.ledger_diverged) == (True, True)
@@ -138,33 +136,19 @@ async def test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any(
 
     later = await behind(config, study)
     async with serving(config) as rig:
-        await refusal(greeted(rig, later))
+        await refusal(greet(rig, later))
     assert not accept_loss(config).checkpoint.gaussian
     result = report(replace(config, noise=NoiseRule.GAUSSIAN))["budget"]
     assert not result["exact"]
     assert result["micro_rho"] == config.budget.mixed.micro_rho
 
 
-async def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(
-    tmp_path: Path,
-) -> None:
-    config = made(tmp_path / "c")
-
-    later = await behind(config)
-    async with serving(config) as rig:
-        with mock.patch("tempfile.mkstemp", side_effect=OSError("read-only")):
-            assert "accept-loss" in str(await refusal(greeted(rig, later)))
-    assert not config.files.marker.exists()
-
-
 def examined(config: Config) -> str:
-    """What `doctor` says about checkpoints."""
     checks = coordinator_checks(config.files.folder / "coordinator.toml")
     return next(check.line() for check in checks if check.about == "checkpoints")
 
 
 def public_key(config: Config) -> bytes:
-    """What verifies the checkpoints of this coordinator."""
     return load_keys(config.files).release_public
 
 
@@ -180,11 +164,11 @@ async def test_a_newer_database_ends_the_refusal(tmp_path: Path) -> None:
     shutil.copy(config.files.database, late)
     put_back(config, early)
     async with serving(config) as rig:
-        await refusal(greeted(rig, later))
+        await refusal(greet(rig, later))
     assert config.files.marker.exists()
     put_back(config, late)
     async with serving(config) as rig:
-        await greeted(rig, later)
+        await greet(rig, later)
     assert not config.files.marker.exists()
 
 
@@ -193,7 +177,7 @@ async def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp
 
     later = await behind(config)
     async with serving(config) as rig:
-        await refusal(greeted(rig, later))
+        await refusal(greet(rig, later))
     low_quality = Config(federation=config.federation, state=config.state, budget_epsilon=0.01)
     with pytest.raises(RequestError, match="restore a newer backup, or raise budget_epsilon") as problem:
         accept_loss(low_quality)
@@ -202,19 +186,19 @@ async def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp
         Daemon(config, fatal=no_fatal)
 
 
-async def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
+async def test_a_checkpoint_with_another_signature_stops_nothing(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         keys = rig.daemon.runtime.keys
         strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
         forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
-        assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
+        assert (await refusal(greet(rig, forged))).code is Code.IDENTITY
         other = pb.SignedCheckpoint(
             checkpoint_json=strange, signature=keys.release.sign(CHECKPOINT_SIGNED + strange)
         )
-        problem = await refusal(greeted(rig, other))
+        problem = await refusal(greet(rig, other))
         assert isinstance(problem, PeerError)
         assert problem.code is Code.PROTOCOL
-        await greeted(rig, None)
+        await greet(rig, None)
     assert not Files(tmp_path / "c").marker.exists()
 
 
@@ -225,10 +209,10 @@ def grown(ledger: Ledger, entries: list[LedgerEntry], random: Random, count: int
     """Add `count` rounds of studies to a ledger."""
     for number in range(count):
         study = f"{random.getrandbits(200):064x}"
-        price = Cost(micro_rho=random.randrange(50), atto_delta=random.randrange(3))
+        cost = Cost(micro_rho=random.randrange(50), atto_delta=random.randrange(3))
         for step in (
-            partial(ledger.reserve, study, price),
-            partial(ledger.charge, study, number, "q", price),
+            partial(ledger.reserve, study, cost),
+            partial(ledger.charge, study, number, "q", cost),
             partial(ledger.settle, study),
         ):
             entry = step(at=0)
@@ -278,7 +262,7 @@ def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them(seed: int) -> None:
+def test_rounds_that_no_site_has_seen_charged_are_lost_with_their_reservation(seed: int) -> None:
     """A site that answered the last round, and whose coordinator was put back before the site's next call."""
     random = Random(seed)
     common: list[LedgerEntry] = []
@@ -291,8 +275,8 @@ def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_f
         ledger.apply(entry)
         there.append(entry)
 
-    price = Cost(micro_rho=30, atto_delta=3)
-    append(ledger.reserve(study, price, at=0))
+    cost = Cost(micro_rho=30, atto_delta=3)
+    append(ledger.reserve(study, cost, at=0))
     for round in range(random.randrange(3)):
         append(ledger.charge(study, round, "q", Cost(micro_rho=10, atto_delta=1), at=0))
     seen = checkpoint(there)
@@ -300,21 +284,21 @@ def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_f
     owed = ledger.spent - ledger_of(common).spent
     charged = cost_of_loss(seen, common, ())
     assert owed.fits(charged)
-    assert charged.fits(price)
+    assert charged.fits(cost)
     append(ledger.settle(study, at=0))
     assert cost_of_loss(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), (
         "it was charged with the first"
     )
 
 
-def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside() -> None:
+def test_after_every_row_a_checkpoint_states_what_is_spent_and_reserved() -> None:
     random, entries = Random(1), list[LedgerEntry]()
     grown(ledger_of(entries), entries, random, 4)
     ledger = ledger_of(entries)
-    price = Cost(micro_rho=30, atto_delta=3)
+    cost = Cost(micro_rho=30, atto_delta=3)
     for study in ("aa", "bb"):
         for step in (
-            partial(ledger.reserve, study, price),
+            partial(ledger.reserve, study, cost),
             partial(ledger.charge, study, 0, "q", Cost(micro_rho=10, atto_delta=1)),
             partial(ledger.attempt, study, 1, "q", Cost(micro_rho=5)),
             partial(ledger.settle, "aa"),

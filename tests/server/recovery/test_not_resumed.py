@@ -17,7 +17,6 @@ from tests.server.rig import made, serving, study_toml
 
 
 def statement(config: Config, text: str) -> None:
-    """Change the database beside whoever serves it."""
     connection = sqlite3.connect(config.files.database)
     with connection:
         connection.executescript(text)

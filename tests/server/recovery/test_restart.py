@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.accounting.ledger import replay
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -19,7 +19,6 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.daemon import Daemon
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
@@ -92,12 +91,9 @@ def dying(*_: object, **__: object) -> None:
 
 
 class CountingNoise(OsNoise):
-    """Counts draws."""
-
     draws = 0
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """As the operating system's."""
         self.draws += 1
         return super().draw(spec)
 
@@ -182,20 +178,6 @@ async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
     assert noise.draws <= 3
 
 
-async def test_declines_survive_a_restart(tmp_path: Path) -> None:
-    config = made(tmp_path / "c", long_poll_seconds=0.3)
-    async with serving(config) as rig:
-        stored = await enrolled_at(rig)
-        anna = rig.connect(stored["anna"])
-        plan = bytes.fromhex(await rig.connect(stored["ada"]).submit(study_toml(quorum=1)))
-        query = await anna.query()
-        reason = pb.DECLINE_REASON_FAILURE
-        await anna.stub.Decline(pb.DeclineRequest(plan_digest=plan, round=0, reason=reason))
-    async with serving(config) as rig:
-        assert (await rig.connect(stored["bert"]).query()).digest == query.digest
-        assert await rig.connect(stored["anna"]).work() is None
-
-
 def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
     with store.writer.transaction() as change:
@@ -220,23 +202,6 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
     connection.close()
-
-
-def test_a_coordinator_whose_database_is_gone_does_not_start_anew(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
-    config.files.database.unlink()
-    with pytest.raises(RequestError, match="there is no federation"):
-        Daemon(config)
-
-
-async def test_a_budget_below_what_is_reserved_is_refused_at_the_start(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
-
-    async with serving(config) as rig:
-        await rig.sites()
-        await (await rig.client(Role.ANALYST, "ada")).submit(study_toml(epsilon=5.0))
-    with pytest.raises(RequestError, match="budget"):
-        Daemon(replace(config, budget_epsilon=2.0))
 
 
 async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.reporting.verify import load_release
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import sites as rpc_sites
@@ -23,8 +21,6 @@ from tests.server.rig import (
     HOUR,
     Client,
     Rig,
-    Sites,
-    answering,
     made,
     refusal,
     serving,
@@ -61,7 +57,7 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
     async with serving(config) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
         await rig.credentials(Role.SITE, "dora")
-        first, second = stated(("c0",)), stated(("c1",), asks=True)
+        first, second = stated(("c0",)), stated(("c1",), manual=True)
         await state(sites["anna"], first)
         await state(sites["bert"], second)
         rows = await listed(ada)
@@ -128,7 +124,7 @@ async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_pat
             result = (Code.BAD_STUDY, "anna does not offer 'c3'")
             assert (refused.code, str(refused)) == result
         await ada.submit(study_toml(columns=3), "three")
-        await state(sites["bert"], stated(asks=True))
+        await state(sites["bert"], stated(manual=True))
         slow = study_toml(columns=3, name="slow")
         assert "at bert a person decides" in str(await refusal(ada.submit(slow, "slow")))
         await ada.submit(study_toml(columns=3, name="slow", deadline_seconds=3600.0), "slow")
@@ -178,22 +174,3 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         assert (code, 'name = "clinical"' in out) == (0, True)
         assert "version 2  clinical" in command("dictionary", "history", *where)[1]
         assert published(out.replace("version = 2", "version = 1"), 3)[0] == 0
-
-
-async def test_a_release_says_which_rules_each_site_had_stated(ada: Client, sites: Sites) -> None:
-    """As of the submission, and verified like the rest of it; what was offered matters no more."""
-
-    shown = await state(sites["anna"], stated(COLUMNS))
-    await state(sites["bert"], stated(asks=True))
-    digest = await ada.submit(study_toml())
-    await state(sites["anna"], stated(COLUMNS[:1], asks=True), shown)
-    async with answering(sites):
-        await ada.events(digest)
-    document = load_release(await ada.release(digest)).document
-    rules = stated().thresholds
-    message: dict[str, Any] = {
-        "anna": {"approval": "auto", "thresholds": rules},
-        "bert": {"approval": "manual", "thresholds": rules},
-        "carl": None,
-    }
-    assert document["sites"] == message

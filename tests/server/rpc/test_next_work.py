@@ -14,7 +14,6 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import WITH_NEXT_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import NO_CONSENT
-from eigenveil_server.studies import contributions
 from tests.server.rig import Client, refusal, study_toml
 from tests.server.studies.test_contributions import FULL, first_round
 
@@ -26,7 +25,7 @@ def along(
 ) -> pb.ContributeRequest:
     """An answer to the first round, and what the site would ask next."""
     message = site.contribution(round_query, FULL)
-    message.next.CopyFrom(request or site.wish())
+    message.next.CopyFrom(request or site.request())
     return message
 
 
@@ -50,28 +49,8 @@ async def test_the_reply_to_an_answer_is_the_next_question_and_comes_no_sooner(t
             assert (taken.repeated, round_query and round_query.round) == (False, 1)
 
 
-async def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_told(tmp_path: Path) -> None:
-    """The first call was taken back while it waited, the second after the release."""
-
-    async with first_round(tmp_path / "c") as (rig, sites, _, query):
-        anna, studies = sites["anna"], rig.repository.studies
-        message = along(anna, query)
-        first = anna.stub.Contribute(message)
-        while not studies.answers(query.plan_digest, 0).macs:
-            await asyncio.sleep(0.01)
-        first.cancel()
-        second = asyncio.ensure_future(anna.stub.Contribute(message))
-        for name in ("bert", "carl"):
-            await sites[name].contribute(query, FULL)
-        for taken in (await second, await anna.stub.Contribute(message)):
-            round_query = anna.receive(taken.next)
-            assert (taken.repeated, round_query and round_query.round) == (True, 1)
-
-
 @pytest.mark.parametrize("wrong", ["answer", "request", "size"])
-async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
-    tmp_path: Path, wrong: str
-) -> None:
+async def test_a_request_beside_a_refused_answer_has_no_effect(tmp_path: Path, wrong: str) -> None:
     async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
         anna = sites["anna"]
         other = await analyst.submit(study_toml(name="other"), "two", agreed=False)
@@ -80,7 +59,7 @@ async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
         message = along(anna, query, request)
         if wrong == "answer":
             message.values = bytes(8)
-        elif wrong == "wish":
+        elif wrong == "request":
             message.next.awaiting_approval.append(plan)
         else:
             message.values = bytes(WITH_NEXT_BYTES + 8)
@@ -90,23 +69,6 @@ async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
         assert consent.consent_of_site("anna") == NO_CONSENT
         assert not rig.repository.studies.answers(query.plan_digest, 0).macs
         assert not (await anna.contribute(query, FULL)).repeated
-
-
-async def test_what_is_said_counts_once_the_answer_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contributions, "GATHER_SECONDS", 2 * SOON)
-
-    async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
-        anna, studies = sites["anna"], rig.repository.studies
-        plan = bytes.fromhex(await analyst.submit(study_toml(name="other"), "two", agreed=False))
-        request = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
-        call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, request)))
-        consent = rig.daemon.engine._runs[plan.hex()].consent
-        while consent.consent_of_site("anna") == NO_CONSENT:
-            await asyncio.sleep(0.01)
-        assert studies.answers(query.plan_digest, 0).macs.keys() == {"anna"}
-        call.cancel()
 
 
 async def test_who_is_shut_out_while_it_waits_gets_no_question(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.server.rig import Client, Rig, Sites, answering, refusal, study_toml
 from tests.support import DIGEST
 
 
-async def test_whoever_may_fetches_each_released_round_as_it_was_sealed(
+async def test_each_released_round_is_fetched_as_it_was_sealed(
     rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "RELEASE_PART_BYTES", 24)
@@ -50,14 +50,9 @@ def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(
     """[R21] A plan is accepted where its questions fit a message beside it, and it has some bytes."""
     values, joined, pieces = bytes(range(256)) * 5 * 2**12, b"", 0
     long = Release(
-        round=0,
-        query=DIGEST,
-        values=from_bytes(values, (len(values) // 8,)),
-        sigma=1.0,
-        micro_rho=1,
-        atto_delta=0,
-        present=(),
-    )
+        round=0, query=DIGEST, values=from_bytes(values, (len(values) // 8,)), sigma=1.0, micro_rho=1,
+        atto_delta=0, present=(),
+    )  # fmt: skip
     sealed = SealedRelease(release=long, signed_round=SignedRound(signed_json=b"{}", signature=b""))
     gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(round_query)))
     question = pb.Query(gradient=gradient).SerializeToString()

@@ -6,15 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning.submissions import Submission, SubmissionPlanner
 from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
 from tests.support import signed_by_analyst, signed_request
 
@@ -45,7 +42,7 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
     assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
 
 
-async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(rig: Rig) -> None:
+async def test_sites_get_and_the_study_stores_the_signature_of_the_analyst(rig: Rig) -> None:
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     request = await signed_request(ada.stub, study_toml(), "s")
     answer = await ada.stub.SubmitStudy(request)
@@ -69,25 +66,6 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(rig
     assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
     other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")
     assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT
-
-
-async def test_a_study_is_explained_also_while_the_same_one_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was not there yet when it was looked for, and it is reserved when its cost is checked."""
-    looks, look = list[bool](), SubmissionPlanner._is_submitted
-
-    async def early(self: SubmissionPlanner, submission: Submission, plan: Plan) -> bool:
-        looks.append(await look(self, submission, plan))
-        return looks[-1] and len(looks) != 2
-
-    monkeypatch.setattr(SubmissionPlanner, "_is_submitted", early)
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digests = [await ada.submit(study_toml(), "s") for _ in range(2)]
-        assert digests[0] == digests[1]
-        assert looks == [False, True, True]
 
 
 async def test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may(tmp_path: Path) -> None:

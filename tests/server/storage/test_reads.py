@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, closing
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_common.storage.database import Connection, Database, ReaderPool, Row
+from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
 from eigenveil_server.config import Config
@@ -29,14 +29,14 @@ class Far:
     def __init__(self, near: Database) -> None:
         self._near = near
         self.watched = False
-        self.held = ""
+        self.delayed = ""
         self.waiting, self.go = threading.Event(), threading.Event()
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         if self.watched and asyncio._get_running_loop() is not None:
             raise AssertionError(f"read on the event loop: {statement}")
         found = self._near.rows(statement, parameters)
-        if self.held and self.held in statement:  # the answer is on its way
+        if self.delayed and self.delayed in statement:  # the answer is on its way
             self.waiting.set()
             assert self.go.wait(60)
         return found
@@ -88,22 +88,7 @@ async def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_l
         assert (await refusal(cancelled)).code is Code.CONFLICT
 
 
-async def test_while_one_caller_waits_for_the_database_the_others_are_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        far.held = "FROM studies s LEFT JOIN"
-        listing = asyncio.ensure_future(ada.stub.ListStudies(pb.ListStudiesRequest()))
-        assert await asyncio.to_thread(far.waiting.wait, 60)
-        for site in sites.values():
-            await site.stub.Hello(a_hello())
-        assert not listing.done()
-        far.go.set()
-        assert not (await listing).studies
-
-
-async def test_whoever_asks_who_may_call_hears_of_a_denial_that_came_before(
+async def test_a_look_at_enrolments_sees_every_earlier_denial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that came while the database was being read for another caller."""
@@ -111,35 +96,13 @@ async def test_whoever_asks_who_may_call_hears_of_a_denial_that_came_before(
     async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
         sites = await rig.sites()
         await sites["bert"].stub.Hello(a_hello())
-        far.held = "MAX(id)"
+        far.delayed = "MAX(id)"
         first = asyncio.ensure_future(sites["bert"].stub.Hello(a_hello()))
         assert await asyncio.to_thread(far.waiting.wait, 60)
-        far.held = ""
+        far.delayed = ""
         rig.daemon.registry.deny(Role.SITE, "anna")
         second = asyncio.ensure_future(refusal(sites["anna"].stub.Hello(a_hello())))
         await asyncio.sleep(0.1)
         far.go.set()
         assert (await second).code is Code.IDENTITY
         await first
-
-
-def test_readers_open_no_more_connections_than_are_needed_at_once(tmp_path: Path) -> None:
-    with closing(existing_store(made(tmp_path / "c"))) as store:
-        opened: list[Far] = []
-
-        def connect() -> Database:
-            opened.append(Far(store.writer))
-            return opened[-1]
-
-        readers = ReaderPool(connect, 2)
-        for _ in range(5):
-            readers.rows("SELECT 1")
-        assert len(opened) == 1
-        opened[0].held = "SELECT 2"
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(readers.rows, "SELECT 2")
-            assert opened[0].waiting.wait(60)
-            readers.rows("SELECT 1")
-            opened[0].go.set()
-            waiting.result()
-        assert len(opened) == 2

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
@@ -49,26 +46,7 @@ def words(messages: Iterable[pb.StudyEvent | pb.StudyRow]) -> dict[str, tuple[st
     return {one.site: (one.status, one.text) for message in messages for one in message.consent}
 
 
-async def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eigenveil_server.studies.consent.LOOK_SECONDS", 1e6)  # only by being woken
-
-    async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
-        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
-        carl = sites.pop("carl")
-        async with answering(sites):
-            digest = await ada.submit(study_toml(quorum=2), agreed=False)
-            while not carl.known:
-                await carl.work()
-            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting_approval=carl.known)
-            await carl.stub.NextWork(waiting)
-            rig.daemon.registry.deny(Role.SITE, "carl")
-            while rig.repository.studies.rounds(digest) == 0:
-                await asyncio.sleep(0.05)
-
-
-async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp_path: Path) -> None:
+async def test_a_person_s_reason_reaches_the_analyst_and_the_site_gets_no_query(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.1)
 
     async with serving(config) as rig:

@@ -81,17 +81,6 @@ async def test_the_same_answer_again_is_fine_and_another_one_is_refused_and_audi
         assert [row["subject"] for row in rows] == ["site/anna"]
 
 
-async def test_an_answer_may_be_repeated_after_its_round_but_not_changed(tmp_path: Path) -> None:
-    async with first_round(tmp_path / "c") as (_, sites, _, query):
-        for site in sites.values():
-            await site.contribute(query, FULL)
-        later = await sites["anna"].query()
-        assert later.round == 1
-        assert (await sites["anna"].contribute(query, FULL)).repeated
-        refused = await refusal(sites["anna"].contribute(query, frozen([1])))
-        assert "differently before" in str(refused)
-
-
 async def test_sites_that_are_not_invited_see_and_send_nothing(tmp_path: Path) -> None:
     toml = study_toml(sites=("anna", "bert"))
     async with serving(made(tmp_path / "c", long_poll_seconds=0.2)) as rig:
@@ -109,17 +98,6 @@ async def test_sites_that_are_not_invited_see_and_send_nothing(tmp_path: Path) -
         ):
             refused = await refusal(call)
             assert (refused.code, "does not invite" in str(refused)) == (Code.NOT_FOUND, True)
-
-
-async def test_a_round_is_offered_again_while_its_answer_has_not_come(tmp_path: Path) -> None:
-    async with first_round(tmp_path / "c") as (_, sites, _, query):
-        anna = sites["anna"]
-        anna.answered.append(pb.Answered(plan_digest=bytes.fromhex(query.plan_digest), round=query.round))
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        again = await anna.query()
-        assert again.digest == query.digest
-        assert 0.9 < loop.time() - start < 4
 
 
 def decline(round_query: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:

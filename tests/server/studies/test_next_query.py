@@ -21,14 +21,13 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.drivers import check_same_query
 from eigenveil_server.rounds.sealing import round_statement
 from eigenveil_server.storage.sealed import add_release
-from eigenveil_server.studies import contributions
 from tests.server.masked.sites import attempts_of, charges_of, masked_toml, serving_sites, site_of
 from tests.server.rig import Client, Rig, Sites, answering, made, serving, study_toml
 from tests.server.studies.test_one_sync import books
 from tests.support import changed_query
 
 
-class Held:
+class Gated:
     """The first passage of a failpoint, whose thread waits there for `go`."""
 
     def __init__(self, name: str) -> None:
@@ -40,11 +39,9 @@ class Held:
         assert self._go.wait(100)
 
     async def here(self) -> None:
-        """Wait until it is reached."""
         assert await asyncio.to_thread(self._here.wait, 100)
 
     def go(self) -> None:
-        """Let it pass."""
         self._go.set()
 
 
@@ -55,7 +52,7 @@ def _disarmed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["central", "masked"])
-async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since(
+async def test_what_the_algorithm_is_fed_is_charged_and_stored_before_its_next_query(
     masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[list[int], list[int], list[int]]] = []
@@ -76,25 +73,6 @@ async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_
     assert last.state == pb.STUDY_STATE_RELEASED
     assert len(seen) >= 5
     assert seen == [(list(range(round + 1)),) * 3 for round in range(len(seen))]
-
-
-async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
-    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sites hear that their answers are in, and watchers of the release, and of no question after it."""
-    for limit in ("GATHER_SECONDS", "RELEASE_WAIT_SECONDS"):
-        monkeypatch.setattr(contributions, limit, 60.0)  # answers are stored with the release
-    step = Held("round-followed")
-    digest = await ada.submit(study_toml())
-    round_query = {name: await site.query() for name, site in sites.items()}
-    await asyncio.gather(*(site.contribute(round_query[name], frozen([60])) for name, site in sites.items()))
-    await step.here()
-    assert books(rig, digest) == ([0], [0], [0])
-    last = rig.repository.studies.events(digest, 0)[-1]
-    assert (last.round, last.round_state) == (0, "released")
-    assert last.spent_micro_rho == round_query["anna"].priced.micro_rho
-    step.go()
-    assert (await sites["anna"].query()).round == 1
 
 
 async def test_a_stored_release_is_as_long_whatever_was_drawn(rig: Rig, ada: Client, sites: Sites) -> None:
@@ -130,7 +108,7 @@ async def test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled
     rig: Rig, ada: Client, sites: Sites
 ) -> None:
     """[P33] Nor one that nobody heard of is paid."""
-    step = Held("round-followed")
+    step = Gated("round-followed")
     async with serving_sites({name: site_of(rig, client) for name, client in sites.items()}):
         digest = await ada.submit(masked_toml())
         await step.here()  # its first release is stored and fed; no further question is open

@@ -27,8 +27,6 @@ ROUNDS = 7
 
 
 class Here:
-    """A planning process that is this one."""
-
     serves = True
 
     def __init__(self, lane: str) -> None:
@@ -46,7 +44,6 @@ class Here:
 
 
 def _passed(message: Any) -> Any:
-    """A message, written and read."""
     stream = BytesIO()
     planner.write(stream, message)
     stream.seek(0)
@@ -55,7 +52,6 @@ def _passed(message: Any) -> Any:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often what was done since."""
     counts: Counter[str] = Counter()
 
     def count(home: object, name: str) -> None:

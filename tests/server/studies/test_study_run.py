@@ -38,15 +38,12 @@ OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))
 
 
 class Ones(OsNoise):
-    """Counts draws of ones."""
-
     private = False
 
     def __init__(self) -> None:
         self.draws = 0
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Shape: (spec.length,)."""
         self.draws += 1
         return frozen([1] * spec.length)
 
@@ -70,28 +67,6 @@ def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
         with pytest.raises(InternalError):
             ahead.draw(SPEC)
     assert source.draws <= 4
-
-
-async def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> None:
-    database = SqliteDatabase(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
-    batches: list[int] = []
-
-    class Counting(GroupCommit):
-        def _commit(self, changes: list[Any]) -> None:
-            batches.append(len(changes))
-            super()._commit(changes)
-
-    writer = Counting(database)
-
-    def insert(i: int) -> Any:
-        return lambda change: change.execute("INSERT INTO t VALUES (?)", (i,))
-
-    await asyncio.gather(*(writer.write(insert(i)) for i in range(20)))
-    writer.close()
-    assert [row["i"] for row in database.rows("SELECT i FROM t ORDER BY i")] == list(range(20))
-    assert sum(batches) == 20
-    assert len(batches) <= 2
-    database.close()
 
 
 def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
@@ -131,12 +106,11 @@ def add_answer(box: Round, site: str, mac: bytes) -> bool:
 
 
 def declines(box: Round, site: str, reason: str) -> None:
-    """Decline, durably."""
     box.decline(site, reason)
     box.stored([site])
 
 
-def test_a_round_is_ready_when_nobody_is_awaited() -> None:
+def test_a_round_is_ready_when_no_site_is_awaited() -> None:
     box = inbox(quorum=2)
     add_answer(box, "a", b"m")
     add_answer(box, "b", b"m")
@@ -191,7 +165,7 @@ async def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to
         box.total()
 
 
-async def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
+async def test_a_wait_for_storage_reports_its_failure_and_ends_at_its_timeout() -> None:
     box = inbox()
     await box.add_answer("a", b"m", frozen([1]), _run_inline)
     await box.freeze()

@@ -60,12 +60,10 @@ class Hall:
         return self.uploads.open(wanted)
 
     def puts(self, upload: Upload, index: int) -> None:
-        """One chunk comes now."""
         upload.put(index, bytes([index]) * CHUNK)
         upload.moved_at = self.now
 
     def open(self) -> Iterator[str]:
-        """Whose uploads take memory."""
         return (one.site for one in self.uploads._by_id.values() if one.memory_bytes)
 
 
@@ -92,15 +90,7 @@ def test_small_answers_come_side_by_side_and_a_large_one_alone() -> None:
     assert list(hall.open()) == ["b"]
 
 
-def test_any_number_of_answers_come_in_one_after_the_other() -> None:
-    hall = Hall(most=2)
-    for site in "abcd":
-        done(hall, taken(hall, site, 1))
-    taken(hall, "e", 1), taken(hall, "f", 1)
-    assert hall.queries("g", 1) is None
-
-
-def test_whoever_asked_first_is_next_and_nobody_overtakes() -> None:
+def test_slots_are_given_in_the_order_of_requests() -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
     assert [hall.queries(site, size) for site, size in (("b", 9), ("c", 1), ("b", 9))] == [None, None, None]
@@ -112,7 +102,7 @@ def test_whoever_asked_first_is_next_and_nobody_overtakes() -> None:
     taken(hall, "c", 1)
 
 
-def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_request_of_a_site_takes_no_second_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
     monkeypatch.setattr(uploads, "SLOT_WAIT_SECONDS", 60.0)
@@ -133,7 +123,7 @@ def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch
     assert not len(hall.turns)
 
 
-def test_whoever_waits_and_goes_away_keeps_nobody_waiting_and_may_come_back_in_its_turn() -> None:
+def test_a_site_that_leaves_the_queue_blocks_none_and_may_come_back_in_its_turn() -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
     assert [hall.queries(site, 4) for site in "bcd"] == [None, None, None]
@@ -155,7 +145,7 @@ def test_whoever_waits_and_goes_away_keeps_nobody_waiting_and_may_come_back_in_i
     taken(hall, "f", 4)
 
 
-def test_a_stalled_upload_makes_room_for_others_and_for_nobody_else() -> None:
+def test_a_stalled_upload_makes_room_for_other_sites_only() -> None:
     hall = Hall()
     stalled = taken(hall, "a", 4)
     hall.puts(stalled, 0)
@@ -168,7 +158,7 @@ def test_a_stalled_upload_makes_room_for_others_and_for_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("chunks", [4, 400])
-def test_a_place_is_not_held_by_sending_as_little_as_possible_now_and_then(chunks: int) -> None:
+def test_a_slot_is_lost_by_sending_too_little(chunks: int) -> None:
     hall = Hall()
     hostile = taken(hall, "a", chunks)
     for index in range(chunks):
@@ -181,7 +171,7 @@ def test_a_place_is_not_held_by_sending_as_little_as_possible_now_and_then(chunk
     assert hall.now <= 2 * GRACE_SECONDS
 
 
-def test_whoever_keeps_the_pace_or_is_in_nobodys_way_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_at_pace_or_without_competitors_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "LEAST_RATE", CHUNK)  # one a second
     hall = Hall()
     steady, idle = taken(hall, "a", 100), Hall()
@@ -239,7 +229,7 @@ def test_one_that_is_being_decided_on_is_not_taken_for_stalled() -> None:
     assert list(hall.open()) == ["a"]
 
 
-def test_nothing_is_kept_of_a_round_that_is_over() -> None:
+def test_nothing_is_stored_of_a_round_that_is_over() -> None:
     hall = Hall()
     taken(hall, "a", 4)
     assert hall.queries("b", 4) is None

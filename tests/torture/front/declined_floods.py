@@ -38,7 +38,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.config import Config
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION
 from tests.client.site.support import write_records
-from tests.integration.living import config_of, enrolled
+from tests.integration.running_site import config_of, enrolled
 from tests.server.rig import Credentials, Rig, study_toml
 from tests.support import signed_by_analyst
 from tests.torture.front import denial

@@ -36,7 +36,7 @@ from eigenveil_server.pki.authority import Authority, fingerprint, new_key, pem
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import audit
 from tests.client.site.support import Coordinator
-from tests.integration.living import enrolled
+from tests.integration.running_site import enrolled
 from tests.server.process import process
 from tests.server.rig import FEDERATION, Credentials, Rig, made, refusal, serving
 from tests.support import a_hello

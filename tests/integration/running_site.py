@@ -25,7 +25,7 @@ from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from tests.client.site.support import write_records
-from tests.server.rig import FEDERATION, Rig
+from tests.server.rig import Rig
 
 SITE = "anna"
 DAY = 24 * 3600.0
@@ -33,24 +33,19 @@ COLUMNS = ("c0", "c1", "c2", "c3")
 
 
 class Lines(logging.Handler):
-    """What was logged."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line."""
         self.seen.append(record.getMessage())
 
     def count(self, name: str) -> int:
-        """How many lines begin so."""
         return sum(line.startswith(name) for line in self.seen)
 
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[Lines]:
-    """Every line of both ends."""
     lines, logger = Lines(), logging.getLogger("eigenveil")
     level = logger.level
     logger.addHandler(lines)
@@ -70,7 +65,7 @@ def invited(
         "token": rig.token(role, name, **options),
         "role": role.value,
         "name": name,
-        "federation": FEDERATION,
+        "federation": rig.config.federation,
         "coordinator": f"127.0.0.1:{rig.ports.port}",
         "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
         "authorities": authorities or rig.list_json,
@@ -107,7 +102,7 @@ def config_of(identity: Path, **rules: Any) -> SiteConfig:
 
 
 @asynccontextmanager
-async def living(
+async def running_site(
     identity: Path, offers: tuple[str, ...] = (), approval: Approval = Approval.AUTO, **rules: Any
 ) -> AsyncIterator[SiteDaemon]:
     """The daemon of the site whose identity is in this folder."""
