@@ -1,7 +1,5 @@
-"""Tables of a federation's sites and columns, and study files of chosen columns or variants.
-
-Text of other parties is shown as plain text, so it cannot contain markup of a terminal or a table.
-"""
+"""Tables of a federation's sites and columns, and study files of chosen columns or variants. Text of other
+parties is shown as plain text, so it cannot contain markup of a terminal or a table."""
 
 from __future__ import annotations
 
@@ -107,11 +105,8 @@ def show_columns(value: dict[str, Any]) -> None:
 
 
 def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a study file, and return its content as plain values.
-
-    The coordinator is not called if both sites and a dictionary are named.
-
-    Raises RequestError: the study is invalid, or the federation lacks a site or a column."""
+    """Write a study file, and return its content as plain values. The coordinator is not called if both sites
+    and a dictionary are named."""
     columns, sites = _names(options["columns"]), _names(options["sites"] or "")
     named = options["named"] or FEDERATION
     view = None
@@ -146,11 +141,8 @@ ABOUT = """\
 def write_genotype_study(
     out: Path, profile: Path | None, file: Path, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write a study of the variants of `file`, and return its content as plain values.
-
-    The coordinator is not called if sites are named.
-
-    Raises RequestError: the study or the file is invalid."""
+    """Write a study of the variants of `file`, and return its content as plain values. The coordinator is not
+    called if sites are named."""
     found = variants(file)
     sites = _names(options["sites"] or "")
     view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())

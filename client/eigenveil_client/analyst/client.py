@@ -52,11 +52,9 @@ Response = TypeVar("Response")
 
 
 class Analyst:
-    """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`.
-
-    The connection is made at the first call. Every method raises the coordinator's own error, or an
-    EigenveilError of code `unreachable`.
-    """
+    """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`. The connection
+    is made at the first call. Every method raises the coordinator's own error, or an EigenveilError of code
+    `unreachable`."""
 
     def __init__(self, identity: StoredIdentity) -> None:
         self._identity = identity
@@ -134,10 +132,8 @@ class Analyst:
         return await self.sign(proposal)
 
     async def submission_id(self, study: Study) -> str:
-        """Return the submission id of a study.
-
-        That is the id of a valid signature of this study which the coordinator does not list, as that
-        submission may still run; else a new one."""
+        """Return the submission id of a study. That is the id of a valid signature of this study which the
+        coordinator does not list, as that submission may still run; else a new one."""
         digest = study_digest(study)
         signed = signed_submissions(self._identity.folder, time.time())
         open_ids = [one.submission for one in signed if one.study == digest]
@@ -147,9 +143,8 @@ class Analyst:
     async def propose(
         self, text: str, submission: str, *, days: int = DEFAULT_DAYS, dictionary: str = ""
     ) -> Proposal:
-        """Return the coordinator's plan of this study, after checks, to be signed for `days`.
-
-        `dictionary`: as in `Proposal`. Raises as `submit`."""
+        """Return the coordinator's plan of this study, after checks, to be signed for `days`. `dictionary`:
+        as in `Proposal`. Raises as `submit`."""
         study, mine = parse_study(text), self._identity.identity
         request = pb.ExplainStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
@@ -161,9 +156,8 @@ class Analyst:
         return Proposal(toml=text, plan=plan, key=key, expires=expires, dictionary=dictionary)
 
     async def sign(self, proposal: Proposal) -> tuple[Plan, list[str]]:
-        """Sign a proposal, store its submission beside the key, and submit it.
-
-        Returns the plan and warnings. Raises as `submit`."""
+        """Sign a proposal, store its submission beside the key, and submit it. Returns the plan and warnings.
+        Raises as `submit`."""
         request = pb.SubmitStudyRequest(
             study_toml=proposal.toml,
             submission=proposal.plan.submission,
@@ -203,11 +197,8 @@ class Analyst:
         return found
 
     async def find(self, wanted: str) -> pb.StudyRow:
-        """Return the study whose digest starts with `wanted` (6 characters or more), or whose name it is.
-
-        A name may have the number by which lists distinguish studies of one name.
-
-        Raises RequestError: code `not-found`, no study or several match."""
+        """Return the study whose digest starts with `wanted` (6 characters or more), or whose name it is. A
+        name may have the number by which lists distinguish studies of one name."""
         rows, long = await self.studies(), len(wanted) >= SHORTEST_PREFIX
         found = [row for row in rows if long and row.plan_digest.hex().startswith(wanted.lower())]
         found = found or [row for row in rows if row.name == wanted]
@@ -220,9 +211,7 @@ class Analyst:
         raise RequestError(Code.NOT_FOUND, why if found else none)
 
     async def federation(self) -> FederationView:
-        """Return the sites of the federation, their statements, and its dictionary, which is cached.
-
-        Raises PeerError: the answer is not signed, older than an earlier one, or cannot be shown."""
+        """Return the sites of the federation, their statements, and its dictionary, which is cached."""
         sent = await self._call(lambda stub: stub.GetDictionary, pb.GetDictionaryRequest())
         dictionary = accept_dictionary(self._identity, sent)
         sites: list[ListedSite] = []
@@ -247,9 +236,7 @@ class Analyst:
         await self._call(lambda stub: stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
 
     async def release(self, plan_digest: bytes) -> bytes:
-        """Return the release.json of a study, after a check of this federation's signature and the plan.
-
-        Raises RequestError: it is not available yet, or not signed by the federation."""
+        """Return the release.json of a study, after a check of this federation's signature and the plan."""
         data, total = b"", 1
         while len(data) < total:  # a wide covariance exceeds one message [R12]
             request = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))

@@ -33,9 +33,7 @@ GREY = "dim"  # values within the noise
 
 
 def read_moments(release: Path, key: str | None, profile: Path | None) -> Moments:
-    """Return the moments of a release on disk, after a check of its signature if a key is available.
-
-    Raises RequestError: it is not a release, not intact, not signed by that key, or has no moments."""
+    """Return the moments of a release on disk, after a check of its signature if a key is available."""
     data = read(release)
     document, why = _unsigned(data), "has no signature"
     if document is not None and key is not None:
@@ -59,9 +57,7 @@ def _unsigned(data: bytes) -> dict[str, Any] | None:
 
 
 def read_rows(path: Path, names: Sequence[str]) -> FloatArray:
-    """Return these columns of a CSV file with a header. Shape: (n, m).
-
-    Raises RequestError: code `bad-argument`: a column is missing, or a value is not a number."""
+    """Return these columns of a CSV file with a header. Shape: (n, m)."""
     table = csv.DictReader(io.StringIO(read(path).decode("utf-8-sig")))
     missing = [name for name in names if name not in (table.fieldnames or ())]
     if missing:

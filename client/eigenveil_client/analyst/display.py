@@ -48,9 +48,8 @@ def state_name(state: int) -> str:
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Return a time that the coordinator sent, in Unix milliseconds.
-
-    Raises PeerError: code `protocol`, it is not a valid time."""
+    """Return a time that the coordinator sent, in Unix milliseconds. Raises PeerError: code `protocol`, it is
+    not a valid time."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError) as problem:

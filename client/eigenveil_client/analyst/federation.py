@@ -27,9 +27,8 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSite:
-    """Enrolled site, its statement (None: nothing stated), and the hour of its last contact.
-
-    `seen` is None without a contact since the coordinator's start."""
+    """Enrolled site, its statement (None: nothing stated), and the hour of its last contact. `seen` is None
+    without a contact since the coordinator's start."""
 
     name: str
     statement: SiteStatement | None
@@ -75,10 +74,7 @@ class FederationView:
 
 
 def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
-    """Return the sites in the rows of an answer, all after the name `after`.
-
-    Raises PeerError: code `protocol`, rows are invalid, not in order, or have statements that cannot be
-    shown."""
+    """Return the sites in the rows of an answer, all after the name `after`."""
     found = []
     for row in rows:
         if NAME.fullmatch(row.name) is None or row.name <= after:
@@ -123,9 +119,7 @@ def shipped() -> Dictionary:
 
 
 def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionary:
-    """Return the dictionary that a study file in `folder` calls `named`.
-
-    Raises RequestError: no dictionary has that name, or it cannot be read."""
+    """Return the dictionary that a study file in `folder` calls `named`."""
     if named == FEDERATION:
         found = stored_dictionary(load_profile(profile))
         if found is None:
@@ -144,14 +138,12 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
 
 
 def read_study(path: Path, profile: Path | None = None) -> StudyDraft:
-    """Return the study in a file, with units and bounds from its dictionary. Raises as `resolve_study`."""
+    """Return the study in a file, with units and bounds from its dictionary."""
     return resolve_study(draft_from_toml(read_text(path)), path.parent, profile)
 
 
 def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
-    """Return the draft of a study file of `folder` with units and bounds from its dictionary.
-
-    Raises RequestError: the dictionary cannot be read, or lacks a column."""
+    """Return the draft of a study file of `folder` with units and bounds from its dictionary."""
     if draft.is_complete:
         return draft
     named = draft.dictionary or FEDERATION

@@ -1,8 +1,6 @@
-"""An analyst's profile: the folder of the identity, its settings, and the key that signs studies.
-
-The coordinator issues certificates, but cannot issue this key: the staff of a site compare the key's
-fingerprint with its owner by telephone.
-"""
+"""An analyst's profile: the folder of the identity, its settings, and the key that signs studies. The
+coordinator issues certificates, but cannot issue this key: the staff of a site compare the key's fingerprint
+with its owner by telephone."""
 
 from __future__ import annotations
 
@@ -37,12 +35,7 @@ def default_profile() -> Path:
 
 
 def load_profile(profile: Path | None) -> StoredIdentity:
-    """Return the analyst's identity, with the proxy from its profile.toml.
-
-    Raises:
-        RequestError: not enrolled, or the identity is a site's, which its daemon alone uses.
-        PeerError: the certificate has expired.
-    """
+    """Return the analyst's identity, with the proxy from its profile.toml."""
     folder = profile or default_profile()
     stored = identity.load_identity(folder)
     if stored.identity.role is Role.SITE:
@@ -52,10 +45,7 @@ def load_profile(profile: Path | None) -> StoredIdentity:
 
 def proxy_rule(folder: Path) -> ProxyRule:
     """Return the proxy settings in profile.toml, which is optional and has no other keys.
-
-    deploy/config/profile.example.toml explains them.
-
-    Raises RequestError: code `bad-config`."""
+    deploy/config/profile.example.toml explains them."""
     path = folder / "profile.toml"
     return config.load(path, ProxyRule) if path_exists(path) else DIRECT
 
@@ -106,14 +96,8 @@ class SigningKey:
 
     @classmethod
     def make(cls, folder: Path) -> SigningKey:
-        """Create a key, durable on return, and return it; an existing one stays.
-
-        Only enrolment and `eigenveil key` create one, so that the loss of a key is noticed.
-
-        Raises:
-            RequestError: code `bad-config`, as `read`, or root uses another user's folder.
-            InternalError: code `storage`.
-        """
+        """Create a key, durable on return, and return it; an existing one stays. Only enrolment and
+        `eigenveil key` create one, so that the loss of a key is noticed."""
         _file(folder).make(lambda: {SIGNING: Ed25519PrivateKey.generate().private_bytes_raw()})
         return cls.read(folder)
 
@@ -123,9 +107,8 @@ class SigningKey:
         return SignedAnalystKeyCard.of(self.key_card, self.signing.sign)
 
     def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
-        """Return the analyst's signed authorization of this plan, until the Unix time `expires`.
-
-        Raises RequestError: code `authorization`, the plan names another analyst."""
+        """Return the analyst's signed authorization of this plan, until the Unix time `expires`. Raises
+        RequestError: code `authorization`, the plan names another analyst."""
         return authorize(plan, self.signed, expires, self.signing.sign)
 
 

@@ -1,8 +1,6 @@
-"""Proposals: a study and the coordinator's plan of it, and the ids of signed submissions [R31].
-
-Ids are stored until their signatures expire: a study under a second id could run beside the first, whatever
-the coordinator answered.
-"""
+"""Proposals: a study and the coordinator's plan of it, and the ids of signed submissions [R31]. Ids are
+stored until their signatures expire: a study under a second id could run beside the first, whatever the
+coordinator answered."""
 
 from __future__ import annotations
 
@@ -37,12 +35,8 @@ class SignedSubmission:
 
 
 def signed_submissions(folder: Path, now: float) -> tuple[SignedSubmission, ...]:
-    """Return the submissions in an identity's `folder` that are valid at the Unix time `now`, oldest first.
-
-    Raises:
-        RequestError: code `bad-config`, the file is damaged, a link, or readable by others.
-        InternalError: code `storage`.
-    """
+    """Return the submissions in an identity's `folder` that are valid at the Unix time `now`, oldest
+    first."""
     path = folder / SUBMISSIONS_FILE
     if not path_exists(path):
         return ()
@@ -56,12 +50,8 @@ def signed_submissions(folder: Path, now: float) -> tuple[SignedSubmission, ...]
 
 
 def store_submission(folder: Path, signed: SignedSubmission, now: float) -> None:
-    """Add a submission, durable on return, and drop expired ones; of a repeated one the later expiry counts.
-
-    Raises:
-        RequestError: as `signed_submissions`, or root uses another user's folder.
-        InternalError: code `storage`.
-    """
+    """Add a submission, durable on return, and drop expired ones; of a repeated one the later expiry
+    counts."""
     check_owner(folder)
     with locked(folder):
         stored = {(one.submission, one.study): one for one in signed_submissions(folder, now)}
@@ -92,7 +82,6 @@ SKEW_SECONDS = 3_600  # by which clocks may differ: no clock should see too long
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """The checked `plan` of the study in `toml`, to be signed with `key` until the Unix time `expires`.
-
     `dictionary`: the source of the bounds that the study file does not state."""
 
     toml: str
@@ -107,9 +96,8 @@ class Proposal:
 
     @property
     def summary(self) -> str:
-        """Every value of the study that a signature binds, as text.
-
-        Columns are first, so that the rest is next to the prompt."""
+        """Every value of the study that a signature binds, as text. Columns are first, so that the rest is
+        next to the prompt."""
         study, plan = self.plan.study, self.plan
         chosen = " (chosen by auto)" if study.algorithm is Algorithm.AUTO else ""
         bounds = f"bounds not in the file: of {self.dictionary}\n  " if self.dictionary else ""
@@ -194,9 +182,7 @@ def expiry(now: float, days: int) -> int:
 
 
 def check_days(days: int) -> None:
-    """Raise an error if a signature cannot be valid for this many days.
-
-    Raises RequestError: code `bad-argument`."""
+    """Raise an error if a signature cannot be valid for this many days."""
     if not 1 <= days <= MOST_DAYS:
         why = f"a signature is valid for 1 to {MOST_DAYS} days, not {days} (expires_days)"
         raise RequestError(Code.BAD_ARGUMENT, why)

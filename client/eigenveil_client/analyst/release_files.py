@@ -38,9 +38,7 @@ class WrittenRelease(NamedTuple):
 
 
 def read_key(text: str) -> bytes:
-    """Return a raw Ed25519 public key from 64 hexadecimal digits, or from a file such as authorities.json.
-
-    Raises RequestError: it is neither, or a private key."""
+    """Return a raw Ed25519 public key from 64 hexadecimal digits, or from a file such as authorities.json."""
     given = text.strip()
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
@@ -62,12 +60,7 @@ _bad_argument = partial(RequestError, Code.BAD_ARGUMENT)
 
 
 def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Create `folder`, and raise an error if it holds a release whose document is not `ours`.
-
-    Raises:
-        InternalError: code `storage`, the folder cannot be written.
-        RequestError: code `conflict`, another release would be replaced.
-    """
+    """Create `folder`, and raise an error if it holds a release whose document is not `ours`."""
     make_folder(folder)
     release = folder / RELEASE
     for path in (release, folder / REPORT):
@@ -85,9 +78,7 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
 
 
 def write_result(data: bytes, folder: Path) -> WrittenRelease:
-    """Write an intact release.json and its report.html into `folder`, and replace those of the same study.
-
-    Raises InternalError, RequestError: as `check_folder`."""
+    """Write an intact release.json and its report.html into `folder`, and replace those of the same study."""
     # imported here, as drawing takes a second to import
     from eigenveil.reporting.report import render
 
@@ -101,9 +92,7 @@ def write_result(data: bytes, folder: Path) -> WrittenRelease:
 
 
 def check_signer(release: SignedRelease, key: str | None, profile: Path | None) -> bool:
-    """Return False if neither a key is stated nor the profile is of the release's federation.
-
-    Raises RequestError: that key has not signed the release; or as `read_key` and `profile_key`."""
+    """Return False if neither a key is stated nor the profile is of the release's federation."""
     trusted = profile_key(profile, release.document["plan"]["federation"]) if key is None else read_key(key)
     if trusted is not None:
         verify_release(release, trusted)
@@ -126,9 +115,8 @@ def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
 
 
 def trust_statement(document: Mapping[str, Any]) -> str:
-    """Return the parties that saw a site's totals, by the plan.
-
-    A differing text in the document, which the coordinator wrote, is noted."""
+    """Return the parties that saw a site's totals, by the plan. A differing text in the document, which the
+    coordinator wrote, is noted."""
     try:
         statement = document_trust_text(document)
     except EigenveilError as problem:
@@ -139,9 +127,7 @@ def trust_statement(document: Mapping[str, Any]) -> str:
 
 
 def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple[dict[str, Any], str]:
-    """Return the analyst of a release as plain values and as a sentence.
-
-    Raises as `release_analyst` and `signed_by_current_key`."""
+    """Return the analyst of a release as plain values and as a sentence."""
     asker = release_analyst(document)
     current = signed_by_current_key(asker, document["plan"]["federation"], profile)
     sentence = f"Requested by {asker.text}.{CURRENT_KEY[current]}"
@@ -159,10 +145,8 @@ CURRENT_KEY = {  # sentences on `signed_by_current_key`, to follow the one about
 
 
 def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path | None) -> bool | None:
-    """Return True if a release in the name of this profile was signed by its present key.
-
-    None if it is in another name, its signature was not checked, or the profile has no key. Raises as
-    `SigningKey.read`."""
+    """Return True if a release in the name of this profile was signed by its present key. None if it is in
+    another name, its signature was not checked, or the profile has no key. Raises as `SigningKey.read`."""
     folder = profile or default_profile()
     owner = folder_identity(folder)
     if owner is None or owner.role is not Role.ANALYST or not asker.checked:
@@ -173,9 +157,7 @@ def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path 
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:
-    """Return the release key that the profile trusts; None if the default profile is not of `federation`.
-
-    Raises RequestError: the named profile is not of `federation`, or is damaged."""
+    """Return the release key that the profile trusts; None if the default profile is not of `federation`."""
     folder = profile or default_profile()
     owner = folder_identity(folder)
     if owner is not None and owner.federation == federation:

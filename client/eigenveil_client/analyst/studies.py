@@ -53,18 +53,14 @@ def predicted_error_text(result: Mapping[str, Any]) -> str:
 
 
 def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
-    """Return the study in a file, checked against the federation, and print its overrides. It is not sent.
-
-    Raises RequestError: it is refused, or the federation lacks its sites or columns."""
+    """Return the study in a file, checked against the federation, and print its overrides. It is not sent."""
     study = federation.study(file)
     print_overrides(study.resolved)
     return study
 
 
 def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:
-    """Ask for confirmation if a study has, or will have, a result and would be charged again.
-
-    Raises RequestError: code `conflict`, it was not confirmed."""
+    """Ask for confirmation if a study has, or will have, a result and would be charged again."""
     same = study.same(submission)
     if same is None:
         return
@@ -86,9 +82,7 @@ def check_can_sign(*, yes: bool, as_json: bool) -> None:
 
 
 def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None]:
-    """Return a function that prints a summary, adds it to `summaries`, and asks to sign unless `yes`.
-
-    Raises RequestError: code `conflict`, the answer is no."""
+    """Return a function that prints a summary, adds it to `summaries`, and asks to sign unless `yes`."""
 
     def show_summary(summary: str) -> None:
         summaries.append(summary)
@@ -100,9 +94,7 @@ def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None
 
 
 def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:
-    """Watch a study; return True after its release, and False if the user stopped watching.
-
-    Raises RequestError: it ended without a release."""
+    """Watch a study; return True after its release, and False if the user stopped watching."""
     with Display(console, f"{run.name} ({run.short})", quiet=quiet or events) as display:
         try:
             for message in run.messages():

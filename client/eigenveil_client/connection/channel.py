@@ -1,7 +1,5 @@
-"""Calls to the coordinator, with error codes and retries with backoff.
-
-Every unary call of the protocol is idempotent, so a call whose reply was lost is retried.
-"""
+"""Calls to the coordinator, with error codes and retries with backoff. Every unary call of the protocol is
+idempotent, so a call whose reply was lost is retried."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ async def negotiate_version(
     seconds: float = CALL_SECONDS,
     extra: pb.HelloRequest | None = None,
 ) -> pb.HelloResponse:
-    """Make the first call of a connection: agree on a protocol version, and send the fields of `extra`.
-
-    Raises EigenveilError: code `version`, no common version; or as `call`."""
+    """Make the first call of a connection: agree on a protocol version, and send the fields of `extra`."""
     request = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
     if extra is not None:
         request.MergeFrom(extra)
@@ -54,11 +50,8 @@ async def call(
     seconds: float = CALL_SECONDS,
     attempts: int = ATTEMPTS,
 ) -> Response:
-    """Make an idempotent call, and retry it while the coordinator is unreachable.
-
-    `seconds` is the time limit of one attempt.
-
-    Raises EigenveilError: the coordinator's own error, or code `unreachable` after the last attempt."""
+    """Make an idempotent call, and retry it while the coordinator is unreachable. `seconds` is the time limit
+    of one attempt."""
     for attempt in range(attempts):
         try:
             return await method(request, timeout=seconds)
@@ -73,9 +66,7 @@ async def call(
 async def fetch_round(
     get_round: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
 ) -> pb.SealedRound:
-    """Return the signed release of a round, fetched in as many calls as its size needs. [R21]
-
-    Raises EigenveilError: as `get_round`; or code `protocol`, the size differs from the announced one."""
+    """Return the signed release of a round, fetched in as many calls as its size needs. [R21]"""
     release, values, total = pb.SealedRound(), bytearray(), 1
     while len(values) < total:
         request = pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values))
@@ -91,9 +82,7 @@ async def fetch_round(
 
 
 def backoff_seconds(attempt: int) -> float:
-    """Return the seconds to wait after attempt `attempt`: exponential, bounded, full jitter.
-
-    The jitter comes from the operating system: a seedable generator may not be imported here.
-    """
+    """Return the seconds to wait after attempt `attempt`: exponential, bounded, full jitter. The jitter comes
+    from the operating system: a seedable generator may not be imported here."""
     ceiling = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(attempt, 30))
     return ceiling * int.from_bytes(os.urandom(4), "little") / 2**32

@@ -42,9 +42,7 @@ Progress = Callable[[int, int], None]  # called with (finished tasks, all tasks)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """Address of a scheduler, and the certificate files of the connection to it.
-
-    Raises RequestError: code `bad-config`."""
+    """Address of a scheduler, and the certificate files of the connection to it."""
 
     scheduler: str = ""
     scheduler_ca: Path | None = None
@@ -214,11 +212,8 @@ def _open_client(address: ClusterAddress) -> Client:
 
 
 def _check_tls(scheduler: str, context: SSLContext) -> None:
-    """Make one TLS handshake before the Dask client is created.
-
-    A Dask client whose handshake fails because the server sends plain text first never closes its socket.
-
-    Raises OSError: no answer within `CONNECT_SECONDS`, or no certificate of this cluster."""
+    """Make one TLS handshake before the Dask client is created. A Dask client whose handshake fails because
+    the server sends plain text first never closes its socket."""
     split, deadline = urlsplit(scheduler), time.monotonic() + CONNECT_SECONDS
     while True:
         try:

@@ -1,7 +1,5 @@
-"""Checks of the connection to the coordinator, step by step: `eigenveil doctor`.
-
-A step runs only if the step before it passed. Only the greeting is sent, and no study is touched.
-"""
+"""Checks of the connection to the coordinator, step by step: `eigenveil doctor`. A step runs only if the step
+before it passed. Only the greeting is sent, and no study is touched."""
 
 from __future__ import annotations
 
@@ -56,9 +54,8 @@ class Route:
 def check_files(
     folder: Path, *extra_secrets: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()
 ) -> Check:
-    """Check that other users can read no key of the identity and no file of `extra_secrets`.
-
-    Also check that they can change nothing in the identity's folder, in `folders` or in `settings`."""
+    """Check that other users can read no key of the identity and no file of `extra_secrets`. Also check that
+    they can change nothing in the identity's folder, in `folders` or in `settings`."""
     secrets, changed = [folder / KEY, *extra_secrets], [*trusted_entries(folder), *settings]
     return examine("permissions", partial(permissions, secrets, [folder, *folders], changed))
 
@@ -67,9 +64,7 @@ def identity_and_network(
     folder: Path, rule: Callable[[], ProxyRule], accept: Accept = lambda stored: stored
 ) -> list[Check]:
     """Check the certificate, then the network path to the coordinator, as far as the set-up is complete.
-
-    `accept` raises if the identity belongs to another party.
-    """
+    `accept` raises if the identity belongs to another party."""
     stored, identity_check = _check_identity(folder, accept)
     checks = [identity_check]
     if stored is not None:

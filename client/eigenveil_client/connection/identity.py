@@ -1,7 +1,5 @@
 """Identity of this machine in a federation: a private key that never leaves, a certificate, and authorities.
-
-`identity_files` lists the files.
-"""
+`identity_files` lists the files."""
 
 from __future__ import annotations
 
@@ -153,12 +151,7 @@ def enrol(
 
 
 def load_identity(folder: Path) -> StoredIdentity:
-    """Return the identity in `folder`.
-
-    Raises:
-        RequestError: not enrolled, a file is damaged, or other users can read the key or change a file.
-        PeerError: code `identity`, the certificate has expired or is not for this key or name.
-    """
+    """Return the identity in `folder`."""
     identity = folder_identity(folder)
     if identity is None:
         todo = "enrol with a join file from the coordinator"
@@ -188,9 +181,7 @@ def load_identity(folder: Path) -> StoredIdentity:
 
 
 def folder_identity(folder: Path) -> Identity | None:
-    """Return the identity that owns the folder, also with an expired certificate; None before enrolment.
-
-    Raises RequestError: the file is damaged."""
+    """Return the identity that owns the folder, also with an expired certificate; None before enrolment."""
     if not path_exists(folder / files.ABOUT):
         return None
     try:
@@ -214,9 +205,7 @@ def key_comparison_text(key_print: str) -> str:
 
 
 def read_join(path: Path) -> JoinFile:
-    """Return a join file, which only its owner may be able to read.
-
-    Raises RequestError: it cannot be read or is not a join file."""
+    """Return a join file, which only its owner may be able to read."""
     try:
         data = parse_json(read_secret(path))
         join = JoinFile(**data)

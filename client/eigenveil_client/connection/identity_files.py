@@ -58,10 +58,7 @@ def damaged(folder: Path) -> RequestError:
 
 def pending_key(folder: Path, purpose: str) -> ec.EllipticCurvePrivateKey:
     """Return the key to be certified next, stored on disk: the pending key of this purpose, or a new one.
-
-    `purpose` is `RENEWAL` or the digest of a token.
-
-    Raises RequestError: a file is damaged. InternalError: code `storage`."""
+    `purpose` is `RENEWAL` or the digest of a token."""
     path, line = folder / PENDING, f"for {purpose}\n".encode()
     pending = read_secret(path) if path.exists() else b""
     if pending.startswith(line):
@@ -88,9 +85,7 @@ def request_for(key: ec.EllipticCurvePrivateKey) -> bytes:
 def verified_certificate(
     certificate_pem: bytes, authorities: AuthorityList, identity: Identity, key: ec.EllipticCurvePrivateKey
 ) -> x509.Certificate:
-    """Return the issued certificate, if it is for this identity and signed by one of the authorities.
-
-    Raises PeerError: code `identity`."""
+    """Return the issued certificate, if it is for this identity and signed by one of the authorities."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate_pem)
     except UNREADABLE as problem:
@@ -110,9 +105,7 @@ def check_matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCu
 
 
 def store_key_pair(folder: Path, key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate) -> None:
-    """Store a certificate and its key as the ones in force.
-
-    Raises InternalError: code `storage`; what was in force before still is."""
+    """Store a certificate and its key as the ones in force."""
     failpoint("identity-replacing")
     write_secret(folder / KEY, _to_pem(key) + leaf.public_bytes(serialization.Encoding.PEM))
     failpoint("identity-replaced")
@@ -151,9 +144,7 @@ def stored_authorities(folder: Path) -> AuthorityList:
 
 
 def follow_authorities(current: AuthorityList, sent: Sequence[pb.SignedAuthorities]) -> AuthorityList:
-    """Return the last of the lists sent, each of which must follow the one before.
-
-    Raises PeerError: one does not follow; it is logged, and none is accepted."""
+    """Return the last of the lists sent, each of which must follow the one before."""
     try:
         return update_authorities(current, lists_from_proto(sent), datetime.now(UTC))
     except PeerError as problem:
@@ -164,9 +155,7 @@ def follow_authorities(current: AuthorityList, sent: Sequence[pb.SignedAuthoriti
 def accept_authorities(
     folder: Path, shown: AuthorityList, sent: Sequence[pb.SignedAuthorities]
 ) -> AuthorityList:
-    """Return the list in force after the lists that were sent for `shown`; it is durable.
-
-    Raises PeerError: as `follow_authorities`. InternalError: code `storage`."""
+    """Return the list in force after the lists that were sent for `shown`; it is durable."""
     with locked(folder / AUTHORITIES_LOCK):
         current = stored_authorities(folder)
         if not sent or current != shown:  # another process was faster
@@ -178,9 +167,7 @@ def accept_authorities(
 
 
 def reset_authorities(folder: Path, authorities: AuthorityList) -> None:
-    """Put the list of a join file in force, and log the change. Only here may the version decrease.
-
-    Raises InternalError: code `storage`; what was in force before still is."""
+    """Put the list of a join file in force, and log the change. Only here may the version decrease."""
     with locked(folder / AUTHORITIES_LOCK):
         try:
             before = stored_authorities(folder)

@@ -1,8 +1,6 @@
-"""Private keys of a party in its identity's folder, and export of an identity for a browser.
-
-Keys are made once and on this machine. They are independent of certificates and outlive them, because other
-people have compared their fingerprints.
-"""
+"""Private keys of a party in its identity's folder, and export of an identity for a browser. Keys are made
+once and on this machine. They are independent of certificates and outlive them, because other people have
+compared their fingerprints."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ from eigenveil_common.files import (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFile:
     """The file `name` in the folder of the identity `owner`, with the raw private keys called `keys`.
-
-    `recovery` says what to do if no copy is left: a clause that names a command.
-    """
+    `recovery` says what to do if no copy is left: a clause that names a command."""
 
     folder: Path
     name: str
@@ -52,12 +48,7 @@ class KeyFile:
         return self.path.is_symlink() or path_exists(self.path)
 
     def make(self, generate: Callable[[], Mapping[str, bytes]]) -> None:
-        """Write the raw keys that `generate` draws, durable on return; an existing file stays.
-
-        Raises:
-            RequestError: code `bad-config`, root runs this in another user's folder.
-            InternalError: code `storage`.
-        """
+        """Write the raw keys that `generate` draws, durable on return; an existing file stays."""
         check_owner(self.folder)
         with locked(self.folder):  # only one of two parallel commands writes
             if not self.made:
@@ -67,10 +58,7 @@ class KeyFile:
                 write_secret(self.path, json.dumps(written, indent=2).encode())
 
     def read(self) -> Mapping[str, bytes]:
-        """Return the raw private keys, by name.
-
-        Raises RequestError: code `bad-config`, the file is a link, damaged, another party's, or others can
-        read it."""
+        """Return the raw private keys, by name."""
         if self.path.is_symlink():
             why = f"{self.path} is a link, but a private key must be a file: put the file itself there"
             raise RequestError(Code.BAD_CONFIG, why)
@@ -105,14 +93,8 @@ COPY_WARNING = (
 
 
 def export_pkcs12(profile: Path, out: Path, authorities: Path | None, password: str) -> None:
-    """Write key, certificate and authorities as one PKCS #12 file (RFC 7292), and the authorities as PEM.
-
-    A browser must trust the authorities before it accepts the coordinator's certificate.
-
-    Raises:
-        RequestError: not enrolled, a file exists already, or the password is too short.
-        PeerError: the certificate has expired. InternalError: code `storage`.
-    """
+    """Write key, certificate and authorities as one PKCS #12 file (RFC 7292), and the authorities as PEM. A
+    browser must trust the authorities before it accepts the coordinator's certificate."""
     if len(password) < MIN_PASSWORD_LENGTH:
         why = f"the password must have at least {MIN_PASSWORD_LENGTH} characters"
         raise RequestError(Code.BAD_ARGUMENT, why)

@@ -1,8 +1,6 @@
-"""HTTP proxy to the coordinator: its configuration, and the tunnel through it.
-
-The tunnel is `CONNECT host:port`. TLS with the coordinator runs inside it, so the proxy sees names, sizes and
-times only. A proxy from the process's environment is used only with `proxy = "environment"`.
-"""
+"""HTTP proxy to the coordinator: its configuration, and the tunnel through it. The tunnel is `CONNECT
+host:port`. TLS with the coordinator runs inside it, so the proxy sees names, sizes and times only. A proxy
+from the process's environment is used only with `proxy = "environment"`."""
 
 from __future__ import annotations
 
@@ -40,10 +38,8 @@ class Proxy:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def options(self, coordinator: str) -> tuple[tuple[str, str], ...]:
-        """Return the options that connect a gRPC channel through this proxy to `coordinator`.
-
-        gRPC's own `grpc.http_proxy` is not used: `no_proxy` of the environment would override it.
-        """
+        """Return the options that connect a gRPC channel through this proxy to `coordinator`. gRPC's own
+        `grpc.http_proxy` is not used: `no_proxy` of the environment would override it."""
         host, _ = split_address(coordinator)
         headers = f"Proxy-Authorization: {self.authorization}" if self.authorization else ""
         return (
@@ -57,9 +53,7 @@ class Proxy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRule:
     """Keys of a configuration: `proxy` is empty (direct connection), `environment`, or http://host:port.
-    `proxy_credentials` is a file with one line, user:password, that only its owner may read.
-
-    Raises RequestError: code `bad-config`, on construction."""
+    `proxy_credentials` is a file with one line, user:password, that only its owner may read."""
 
     proxy: str = ""
     proxy_credentials: Path | None = None
@@ -71,9 +65,7 @@ class ProxyRule:
         ensure(both, "proxy_credentials is set, but proxy is not; set both or neither")
 
     def proxy_for(self, coordinator: str) -> Proxy | None:
-        """Return the proxy to use for `coordinator`, or None.
-
-        Raises RequestError: the environment's proxy or the credentials cannot be used."""
+        """Return the proxy to use for `coordinator`, or None."""
         url = _environment_proxy(coordinator) if self.proxy == ENVIRONMENT else self.proxy
         if not url:
             return None
@@ -125,9 +117,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
-    """Return a new TCP connection that ends at `coordinator`.
-
-    Raises PeerError: code `unreachable`, naming the proxy and its status line if it is the cause."""
+    """Return a new TCP connection that ends at `coordinator`."""
     host, port = split_address(coordinator) if proxy is None else (proxy.host, proxy.port)
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES)

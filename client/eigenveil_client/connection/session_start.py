@@ -39,18 +39,14 @@ T = TypeVar("T")
 
 class Generation:
     """Chained values of a site's greetings, so that only one of two copies of its folder is served [R18].
-
     Each greeting sends the value announced before, and announces the value of the next greeting. The file is
-    in the identity's folder; its values are secret, like the key beside it.
-    """
+    in the identity's folder; its values are secret, like the key beside it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "generation.json"
 
     def announce(self) -> tuple[bytes, bytes]:
-        """Return the current and the announced value; they are on disk, and unchanged until `confirm`.
-
-        Raises RequestError: the file is damaged. InternalError: code `storage`."""
+        """Return the current and the announced value; they are on disk, and unchanged until `confirm`."""
         current, upcoming = self._read()
         if not upcoming:
             upcoming = os.urandom(GENERATION_BYTES)
@@ -115,13 +111,7 @@ async def greet_coordinator(
 
 
 async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
-    """Get the next certificate, for a new key, and put it in force; False if another process does so.
-
-    Raises:
-        EigenveilError: the coordinator's own error, code `unreachable`, or an invalid answer. Nothing has
-            changed then, and the next attempt uses the same key.
-        InternalError: code `storage`.
-    """
+    """Get the next certificate, for a new key, and put it in force; False if another process does so."""
     lock = try_lock(stored.folder / "renewal.lock")  # the system releases it at exit
     if lock is None:
         return False
@@ -175,11 +165,8 @@ DICTIONARY_LOCK = "dictionary.lock"
 
 
 def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
-    """Return the dictionary that was fetched last.
-
-    None if there is none, or if it belongs to another federation or release key than the trusted ones.
-
-    Raises InternalError: code `storage`."""
+    """Return the dictionary that was fetched last. None if there is none, or if it belongs to another
+    federation or release key than the trusted ones."""
     if not path_exists(stored.folder / DICTIONARY_FILE):
         return None
     try:

@@ -31,9 +31,8 @@ NAME_LENGTH = 100
 
 
 async def handshake(address: str, context: ssl.SSLContext, proxy: Proxy | None) -> x509.Certificate:
-    """Return the certificate presented at `address`; the connection ends with the handshake.
-
-    Raises PeerError: code `unreachable`. ssl.SSLError, OSError: the handshake failed."""
+    """Return the certificate presented at `address`; the connection ends with the handshake. Raises
+    PeerError: code `unreachable`. ssl.SSLError, OSError: the handshake failed."""
     host, _ = split_address(address)
     _, writer = await connect(address, proxy)
     try:
@@ -69,10 +68,8 @@ async def handshake_error(address: str, ca_pem: bytes, proxy: Proxy | None, fail
 
 
 async def _peek_certificate(address: str, proxy: Proxy | None) -> x509.Certificate | None:
-    """Return any certificate presented at `address`, or None.
-
-    It is not trusted: no data and no certificate of ours are sent.
-    """
+    """Return any certificate presented at `address`, or None. It is not trusted: no data and no certificate
+    of ours are sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -166,9 +163,7 @@ async def verified_channel(
 
 
 def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
-    """Check that a certificate is for servers, without wildcard, and of the coordinator of `federation`.
-
-    Raises PeerError: code `identity`."""
+    """Check that a certificate is for servers, without wildcard, and of the coordinator of `federation`."""
     identity, usages = parse_identity(only_uri(leaf)), list[x509.ObjectIdentifier]()
     with suppress(*UNREADABLE):
         usages += leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -189,9 +184,7 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
 
 
 def only_uri(certificate: x509.Certificate) -> str:
-    """Return the only URI among a certificate's subject alternative names.
-
-    Raises PeerError: code `identity`, none or several."""
+    """Return the only URI among a certificate's subject alternative names."""
     uris: list[str] = []
     with suppress(*UNREADABLE):
         uris += _alternative_names(certificate).get_values_for_type(x509.UniformResourceIdentifier)
@@ -201,9 +194,7 @@ def only_uri(certificate: x509.Certificate) -> str:
 
 
 def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
-    """Return a TLS 1.3 context that trusts `ca_pem` only and presents `client`.
-
-    Raises RequestError: the stored files cannot be used."""
+    """Return a TLS 1.3 context that trusts `ca_pem` only and presents `client`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # An authority is trusted itself, also if another root has signed it [R19].
@@ -222,9 +213,7 @@ def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
 async def verified_leaf(
     address: str, ca_pem: bytes, client: Path | None, proxy: Proxy | None
 ) -> x509.Certificate:
-    """Return the certificate, verified by the federation's CA, from one TLS 1.3 handshake.
-
-    Raises PeerError: code `unreachable`; or `identity`, naming the actual issuer."""
+    """Return the certificate, verified by the federation's CA, from one TLS 1.3 handshake."""
     context = tls_context(ca_pem, client)
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):

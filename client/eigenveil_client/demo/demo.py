@@ -177,9 +177,8 @@ def _set_up(
 def _write_results(
     layout: DemoLayout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
 ) -> float | None:
-    """Write release.json and report.html; return the sine to the exact answer.
-
-    None if no components were released. The records are public, so the exact answer may be used."""
+    """Write release.json and report.html; return the sine to the exact answer. None if no components were
+    released. The records are public, so the exact answer may be used."""
     from eigenveil.reporting.report import Projection, render
     from eigenveil_client.local.benchmark import exact_components
 

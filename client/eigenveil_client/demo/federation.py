@@ -33,9 +33,7 @@ class DemoLedgers(NamedTuple):
 
 
 class DemoFederation:
-    """A coordinator and its sites on loopback, with budgets and policies that allow `study`.
-
-    Raises RequestError: the study cannot be planned."""
+    """A coordinator and its sites on loopback, with budgets and policies that allow `study`."""
 
     def __init__(self, layout: DemoLayout, study: Study, processes: Processes) -> None:
         plan = make_plan(study, federation=NAME, submission=NAME)
@@ -97,10 +95,8 @@ class DemoFederation:
         self._processes.ready(site_jobs)
 
     def _confirm_analyst(self) -> None:
-        """Import the analyst's key card at every site and confirm its fingerprint.
-
-        In practice people compare it by telephone; here one program acts for all parties.
-        """
+        """Import the analyst's key card at every site and confirm its fingerprint. In practice people compare
+        it by telephone; here one program acts for all parties."""
         key_card = self._layout.key_card(ANALYST, "analyst")
         export = self._analyst_task("key-export", "key", "export", "--out", key_card)
         (exported,) = self._processes.finish([export])
@@ -111,10 +107,8 @@ class DemoFederation:
         )
 
     def _exchange_key_cards(self) -> None:
-        """Import the other sites' key cards at every site and confirm them.
-
-        In practice people compare the fingerprints by telephone; here one program acts for all sites.
-        """
+        """Import the other sites' key cards at every site and confirm them. In practice people compare the
+        fingerprints by telephone; here one program acts for all sites."""
         key_cards = {name: self._layout.key_card(name, "peer") for name in self._sites}
         exports = [
             self._site_task(name, "peers", "export", "--out", card, words=2)

@@ -62,11 +62,7 @@ class DemoLayout:
 
 @contextmanager
 def open_demo_folder(root: Path) -> Iterator[DemoLayout]:
-    """Lock and yield an empty demonstration folder.
-
-    Only files of an earlier demonstration are replaced.
-
-    Raises RequestError: code `conflict`, the folder holds other files, or a demonstration runs in it."""
+    """Lock and yield an empty demonstration folder. Only files of an earlier demonstration are replaced."""
     root = root.absolute()
     marker = root / MARKER
     if not path_exists(marker) and is_occupied(root):

@@ -1,8 +1,6 @@
-"""Program that executes a command which ends when its parent process ends.
-
-`preexec_fn` of `subprocess` is no alternative: a process that uses gRPC has threads, and its children died of
-signal 6 or 11 between fork and exec.
-"""
+"""Program that executes a command which ends when its parent process ends. `preexec_fn` of `subprocess` is no
+alternative: a process that uses gRPC has threads, and its children died of signal 6 or 11 between fork and
+exec."""
 
 import ctypes
 import os

@@ -75,11 +75,9 @@ def command_line(program: str) -> list[str]:
 
 
 class Processes:
-    """All processes of one demonstration. `stop` ends them.
-
-    Each daemon has a process. Other commands of one program share a process, a shell. Use from the main
-    thread only: a child ends with the thread that started it.
-    """
+    """All processes of one demonstration. `stop` ends them. Each daemon has a process. Other commands of one
+    program share a process, a shell. Use from the main thread only: a child ends with the thread that started
+    it."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -140,9 +138,8 @@ class Processes:
         return Task(name=name, shell=job, number=number, out=out, log=log)
 
     def finish(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
-        """Wait until the commands succeed; return the JSON object that each printed last.
-
-        Raises EigenveilError: the command's own error, with its log."""
+        """Wait until the commands succeed; return the JSON object that each printed last. Raises
+        EigenveilError: the command's own error, with its log."""
         deadline = time.monotonic() + COMMAND_SECONDS
         for task in tasks:
             _wait_until(lambda one: _code(one) is not None, task, "did not end", deadline)
@@ -151,9 +148,7 @@ class Processes:
         return [_last_object(task) for task in tasks]
 
     def ready(self, jobs: Sequence[Job]) -> None:
-        """Wait until each daemon has printed that it serves.
-
-        Raises EigenveilError: a daemon ended, or took too long."""
+        """Wait until each daemon has printed that it serves."""
         deadline = time.monotonic() + COMMAND_SECONDS
         for job in jobs:
             _wait_until(lambda one: b"\n" in one.out.read_bytes(), job, "did not serve", deadline)
@@ -235,10 +230,8 @@ EXTRAS = "analyst,coordinator,site"  # the demonstration needs all roles
 
 
 def main(module: str, preloaded: str, logs: str) -> None:
-    """Run the command of each line [name, arguments] of standard input, and answer with its exit code.
-
-    The output of the command is in `logs`, as `name`.out and `name`.log.
-    """
+    """Run the command of each line [name, arguments] of standard input, and answer with its exit code. The
+    output of the command is in `logs`, as `name`.out and `name`.log."""
     command = _load_command(module, preloaded)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         for line in sys.stdin:

@@ -1,7 +1,5 @@
-"""Algorithms that a comparison runs, each as a separate study, and their total cost.
-
-Custom algorithm from a Python file; errors name the line.
-"""
+"""Algorithms that a comparison runs, each as a separate study, and their total cost. Custom algorithm from a
+Python file; errors name the line."""
 
 from __future__ import annotations
 
@@ -44,11 +42,8 @@ class AlgorithmSelection:
 def select_algorithms(
     study: Study, names: str | None, *, private: bool = False, own: CustomAlgorithm | None = None
 ) -> AlgorithmSelection:
-    """Return the algorithms of a comma-separated list, or all; those that do not apply separately.
-
-    `private`: only algorithms that may run on confidential records.
-
-    Raises RequestError: an unknown name, or no algorithm to run."""
+    """Return the algorithms of a comma-separated list, or all; those that do not apply separately. `private`:
+    only algorithms that may run on confidential records."""
     references = () if private else (Algorithm.OJA,)
     known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, *references)}
     requested = list(known) if names is None else [name.strip() for name in names.split(",")]
@@ -103,11 +98,8 @@ HELP = "write `def my_algorithm(plan)` with a `yield` in it, as docs/own-algorit
 
 
 def load(argument: str) -> CustomAlgorithm:
-    """Return the only algorithm in FILE, or the one called NAME in FILE:NAME.
-
-    The file is executed: it is the user's own file. Names that begin with _ are helpers.
-
-    Raises RequestError: code `bad-argument`: the file cannot be read or run, or has none or several."""
+    """Return the only algorithm in FILE, or the one called NAME in FILE:NAME. The file is executed: it is the
+    user's own file. Names that begin with _ are helpers."""
     file, _, name = argument.rpartition(":")
     if not file or Path(argument).exists():
         file, name = argument, ""

@@ -1,7 +1,5 @@
-"""Exact PCA for simulations and demonstrations, on records that the user may see. Not private.
-
-Comparison by simulation, on records that the user may see, with the exact answer.
-"""
+"""Exact PCA for simulations and demonstrations, on records that the user may see. Not private. Comparison by
+simulation, on records that the user may see, with the exact answer."""
 
 from __future__ import annotations
 
@@ -28,10 +26,8 @@ from eigenveil_common.concurrency import CORES
 
 
 def analysis_rows(rows: GridRows, study: Study) -> FloatArray:
-    """Return the records as the study analyses them.
-
-    Centred if it centres, and divided by each column's standard deviation if it standardises.
-    Shape: (n, d) -> (n, d)."""
+    """Return the records as the study analyses them. Centred if it centres, and divided by each column's
+    standard deviation if it standardises. Shape: (n, d) -> (n, d)."""
     x: FloatArray = rows / study.grid_steps
     if study.centring and len(x):
         x = x - x.mean(axis=0)

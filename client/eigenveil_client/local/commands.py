@@ -1,7 +1,5 @@
-"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`, which need no federation.
-
-`eigenveil compare`: all algorithms that apply to a study, on a file or in the federation.
-"""
+"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`, which need no federation. `eigenveil
+compare`: all algorithms that apply to a study, on a file or in the federation."""
 
 from __future__ import annotations
 

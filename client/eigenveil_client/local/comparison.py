@@ -1,8 +1,6 @@
-"""Comparison of algorithms on a file or in the federation, its progress and its output.
-
-In the federation each algorithm is one study; all are approved together, and each is watched to its end.
-Progress on standard error is a bar on a terminal, otherwise one line for each algorithm.
-"""
+"""Comparison of algorithms on a file or in the federation, its progress and its output. In the federation
+each algorithm is one study; all are approved together, and each is watched to its end. Progress on standard
+error is a bar on a terminal, otherwise one line for each algorithm."""
 
 from __future__ import annotations
 
@@ -74,9 +72,8 @@ class FederatedComparison:
 
 
 def consent(study: Study, chosen: AlgorithmSelection, *, yes: bool, as_json: bool) -> None:
-    """Print the total cost, and require the user's approval.
-
-    Raises RequestError: no approval is possible with --json. click.Abort: not approved."""
+    """Print the total cost, and require the user's approval. Raises RequestError: no approval is possible
+    with --json. click.Abort: not approved."""
     cost = cost_text(study, [one.algorithm for one in chosen.runnable])
     if yes:
         return
@@ -86,10 +83,8 @@ def consent(study: Study, chosen: AlgorithmSelection, *, yes: bool, as_json: boo
 
 
 def run_study(comparison: FederatedComparison, prediction: Prediction) -> ComparisonRow:
-    """Submit one study, watch it to its end and fetch its release.
-
-    A refusal or an unreachable coordinator gives a row too, so that earlier results are not lost.
-    """
+    """Submit one study, watch it to its end and fetch its release. A refusal or an unreachable coordinator
+    gives a row too, so that earlier results are not lost."""
     study = one_study(comparison.study, prediction.algorithm)
     empty_row = ComparisonRow(
         algorithm=prediction.algorithm.value,
@@ -150,10 +145,8 @@ def _released_row(of: FederatedComparison, row: ComparisonRow, release: SignedRe
 def add_reference_distances(
     comparison: FederatedComparison, rows: Sequence[ComparisonRow]
 ) -> list[ComparisonRow]:
-    """Return rows with the sine of each release to a reference.
-
-    The reference is the algorithm that `auto` chooses, or else the one with the least stated error.
-    """
+    """Return rows with the sine of each release to a reference. The reference is the algorithm that `auto`
+    chooses, or else the one with the least stated error."""
     reference_name = choose(comparison.study).value
     if reference_name not in comparison.found:
         known = [row for row in rows if row.algorithm in comparison.found]

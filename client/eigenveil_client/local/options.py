@@ -1,7 +1,5 @@
-"""Option type of `--epsilon 0.25:8`: a range of epsilons.
-
-`--plot FILE`: pictures of plans, simulations and comparisons, as PNG, SVG or PDF.
-"""
+"""Option type of `--epsilon 0.25:8`: a range of epsilons. `--plot FILE`: pictures of plans, simulations and
+comparisons, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -67,12 +65,7 @@ plot_option = click.option(
 
 
 def check_picture(path: Path | None, *inputs: Path) -> None:
-    """Check that a picture can be drawn and written to `path`, before a long computation.
-
-    Raises:
-        InternalError: code `storage`, it cannot be written.
-        RequestError: unknown ending, it would replace one of `inputs`, or matplotlib is not installed.
-    """
+    """Check that a picture can be drawn and written to `path`, before a long computation."""
     if path is None:
         return
     if path.suffix.lower() not in SAVE_OPTIONS:

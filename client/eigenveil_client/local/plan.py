@@ -1,7 +1,5 @@
-"""Predictions of one study at several epsilons, as a table and as a picture.
-
-`eigenveil plan`: predicted cost and error of each algorithm for a study, from public numbers.
-"""
+"""Predictions of one study at several epsilons, as a table and as a picture. `eigenveil plan`: predicted cost
+and error of each algorithm for a study, from public numbers."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def sweep_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def draw_sweep(path: Path, found: Sequence[EpsilonPrediction], study_epsilon: float, title: str) -> None:
-    """Draw the predicted error against epsilon.
-
-    Raises InternalError: code `storage`, it cannot be written."""
+    """Draw the predicted error against epsilon."""
     from eigenveil.reporting.figures.components import error_curve
 
     def paint(figure: Figure) -> None:
@@ -77,9 +73,7 @@ MEANING = (
 
 
 def read_assumed_spectrum(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
-    """Return the assumed spectrum of the records.
-
-    Raises RequestError: both a sample and a spectrum, or one that cannot be read."""
+    """Return the assumed spectrum of the records."""
     d, k = study.dimension, study.components
     if sample is not None and spectrum is not None:
         raise RequestError(Code.BAD_ARGUMENT, "give --sample or --spectrum, not both")
@@ -130,10 +124,7 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
 def predict_sweep(
     study: Study, assumed_spectrum: AssumedSpectrum, epsilons: Sequence[float] | None, plot: Path | None
 ) -> dict[str, Any]:
-    """Return the predictions at several epsilons and the path of their picture, if requested.
-
-    Raises RequestError: no prediction is possible at any epsilon. InternalError: the picture cannot be
-    written."""
+    """Return the predictions at several epsilons and the path of their picture, if requested."""
     if epsilons is None and plot is None:
         return {}
     requested = set(epsilons_around(study.epsilon) if epsilons is None else epsilons)

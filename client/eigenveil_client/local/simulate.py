@@ -1,8 +1,6 @@
-"""`eigenveil simulate`: a study on one file, split over simulated sites, in this process.
-
-Simulated sites on a Dask cluster. Each worker stores the records of a share of the sites and adds up their
-contributions. The release equals that of a single process.
-"""
+"""`eigenveil simulate`: a study on one file, split over simulated sites, in this process. Simulated sites on
+a Dask cluster. Each worker stores the records of a share of the sites and adds up their contributions. The
+release equals that of a single process."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ def privacy_overrides(trust: str | None, colluding: int | None, attempts: int | 
 
 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
-    """Return the records of each site in the columns' units, divided by their content.
-
-    Raises RequestError: the split cannot be read."""
+    """Return the records of each site in the columns' units, divided by their content."""
     names = study.federation.sites
     places = site_places(rows, dict(zip(names, _weights(split, len(names)), strict=True)), unit(study))
     step = steps(study) * unit(study)
@@ -108,9 +104,8 @@ def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
 
 
 def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]:
-    """Return the sites that fail in each attempt at each round (from 0).
-
-    Parsed from ROUND:SITE (first attempt) or ROUND.ATTEMPT:SITE (both from 1)."""
+    """Return the sites that fail in each attempt at each round (from 0). Parsed from ROUND:SITE (first
+    attempt) or ROUND.ATTEMPT:SITE (both from 1)."""
     out: dict[int, list[list[str]]] = {}
     numbers = f"with a round from 1, an attempt from 1 to {MAX_ATTEMPTS}"
     form = "--lost", f"ROUND:SITE or ROUND.ATTEMPT:SITE, {numbers}"
@@ -122,9 +117,7 @@ def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]
 def _failures(
     given: Sequence[str], study: Study, pattern: re.Pattern[str], option: str, form: str
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the round and the attempt, both from 0, and the site of each text.
-
-    Raises RequestError: invalid form, or an unknown site."""
+    """Yield the round and the attempt, both from 0, and the site of each text."""
     for item in given:
         matched = pattern.fullmatch(item)
         if matched is None or matched["site"] not in study.federation.sites:

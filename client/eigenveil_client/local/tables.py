@@ -1,8 +1,6 @@
-"""Tables and pictures of a comparison and of a release: rows, CSV file, short texts, figures.
-
-Short texts are of sines, sizes, times and trust models. The picture of a comparison has one line for each
-algorithm, the least error on top. All pictures of a release are in one figure.
-"""
+"""Tables and pictures of a comparison and of a release: rows, CSV file, short texts, figures. Short texts are
+of sines, sizes, times and trust models. The picture of a comparison has one line for each algorithm, the
+least error on top. All pictures of a release are in one figure."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ WIDTH = 12.0  # inches
 
 
 def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
-    """Draw variances and loadings, and arrows and correlations if the release has them.
-
-    Raises InternalError: code `storage`, it cannot be written."""
+    """Draw variances and loadings, and arrows and correlations if the release has them."""
     subject = ReleaseFigureData.of(document)
     panels: list[Callable[[Axes], None]] = [
         lambda axes: scree(axes, subject),
@@ -204,9 +200,7 @@ def rows_with_error(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
 
 def draw_comparison(path: Path, rows: Sequence[ComparisonRow], title: str) -> None:
-    """Draw the measured errors with the range over the repeats, and the errors stated by the releases.
-
-    Raises InternalError: code `storage`, it cannot be written."""
+    """Draw the measured errors with the range over the repeats, and the errors stated by the releases."""
     known = rows_with_error(rows)
 
     def paint(figure: Figure) -> None:

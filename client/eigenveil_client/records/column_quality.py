@@ -1,7 +1,5 @@
-"""Quality counts and profiles of columns over persons, for the site's own staff and rules.
-
-Profiles are never sent.
-"""
+"""Quality counts and profiles of columns over persons, for the site's own staff and rules. Profiles are never
+sent."""
 
 from __future__ import annotations
 
@@ -164,9 +162,7 @@ class ColumnProfile:
 def profile(
     reading: Reading, rules: Rules, columns: Mapping[str, Bounds | None], person: str | None
 ) -> Iterator[ColumnProfile]:
-    """Yield a profile of each of `columns`, which maps names to bounds, if there are any.
-
-    Raises BadRecords: the records as a whole cannot be read."""
+    """Yield a profile of each of `columns`, which maps names to bounds, if there are any."""
     names, table, at_once = list(columns), reading.table, AT_ONCE
     if isinstance(table, GenotypeTable):
         at_once = max(at_once, CELLS // max(1, table.persons))

@@ -79,12 +79,7 @@ def _library() -> Any:
 
 
 def plink_matrix(path: Path) -> PlinkMatrix:
-    """Open a .bed with its .bim and .fam.
-
-    Raises:
-        BadRecords: one of the three cannot be read, or they are inconsistent.
-        RequestError: code `bad-config`, the library is not installed.
-    """
+    """Open a .bed with its .bim and .fam."""
     _library()  # a site without the library should not start
     bim, fam = map(path.with_suffix, LISTS)
     people = list(read_fields(fam, FAM))
@@ -190,12 +185,7 @@ def _counted(calls: Any, allele: IntArray, known: IntArray) -> Counts:
 
 
 def zarr_matrix(path: Path) -> ZarrMatrix:
-    """Open a group of genotypes in a folder.
-
-    Raises:
-        BadRecords: it cannot be read, or has another layout.
-        RequestError: code `bad-config`, the library is not installed.
-    """
+    """Open a group of genotypes in a folder."""
     with require_extra("genotypes"):  # only sites with genotypes have this library
         import zarr
     try:
@@ -223,9 +213,8 @@ def zarr_matrix(path: Path) -> ZarrMatrix:
 
 
 def _check_sizes(path: Path, arrays: Sequence[Any]) -> None:
-    """Raise an error if chunks or lists are too large, before they are read.
-
-    A group may state any shape, and the library reserves memory for it."""
+    """Raise an error if chunks or lists are too large, before they are read. A group may state any shape, and
+    the library reserves memory for it."""
     lists = (math.prod(one.shape) * one.dtype.itemsize for one in arrays[1:])
     chunks = (math.prod(one.chunks) * one.dtype.itemsize for one in arrays)
     if max(chunks, default=0) > MOST_CHUNK or max(lists, default=0) > MOST_LIST:
@@ -263,18 +252,16 @@ NO_ALLELE = {"0", ".", ""}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantList:
-    """The columns that a study can use, one a variant, and the number of variants left out.
-
-    Those left out read alike on both strands (A/T, C/G), or have one allele alone."""
+    """The columns that a study can use, one a variant, and the number of variants left out. Those left out
+    read alike on both strands (A/T, C/G), or have one allele alone."""
 
     columns: tuple[str, ...]
     left_out: int
 
 
 def list_variants(path: Path) -> VariantList:
-    """List the variants of a .bim by their A1 allele, or those of a VCF-Zarr group by their first alternate.
-
-    Raises BadRecords: the file cannot be read, or a variant's name is there twice."""
+    """List the variants of a .bim by their A1 allele, or those of a VCF-Zarr group by their first
+    alternate."""
     found = _variants(path)
     usable = [
         (name, counted)

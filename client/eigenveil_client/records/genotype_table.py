@@ -1,8 +1,7 @@
-"""Genotypes as a source of records: persons as rows, and a column `rs123_A` for each allele of each variant.
-
-The column counts the allele A of the variant rs123 in a person. The files of two sites may count different
-alleles of a variant. So every allele has a column, and a study names one: no sign depends on a site's file.
-"""
+"""Genotypes as a source of records: persons as rows, and a column `rs123_A` for each allele of each
+variant. The column counts the allele A of the variant rs123 in a person. The files of two sites may count
+different alleles of a variant. So every allele has a column, and a study names one: no sign depends on a
+site's file."""
 
 from __future__ import annotations
 
@@ -43,11 +42,9 @@ class Alleles:
 
 
 class GenotypeMatrix(Protocol):
-    """Genotypes of some persons in a file.
-
-    `names`: of the persons, by the kind of name. `headers`: the names of the columns, `alleles`: those that
-    they count, in the same order. `at_once`: the number of persons in a chunk of the file, as reading other
-    numbers is slower."""
+    """Genotypes of some persons in a file. `names`: of the persons, by the kind of name. `headers`: the names
+    of the columns, `alleles`: those that they count, in the same order. `at_once`: the number of persons in a
+    chunk of the file, as reading other numbers is slower."""
 
     @property
     def persons(self) -> int: ...
@@ -61,9 +58,8 @@ class GenotypeMatrix(Protocol):
     def at_once(self) -> int: ...
 
     def counts(self, here: slice, columns: Alleles) -> Counts:
-        """Return the counts of alleles in persons, or MISSING. Shape: (columns, persons).
-
-        Raises Exception: any error of the library; it is not shown, as it may quote a genotype."""
+        """Return the counts of alleles in persons, or MISSING. Shape: (columns, persons). Raises Exception:
+        any error of the library; it is not shown, as it may quote a genotype."""
 
     def digest(self) -> bytes:
         """Return the digest of the file and of the lists beside it."""
@@ -127,9 +123,8 @@ class GenotypeTable:
             yield pa.record_batch([arrays[header] for header in headers], names=headers)
 
     def blocks(self, headers: Sequence[str]) -> Iterator[GenotypeBlock]:
-        """Yield blocks of these columns of allele counts, in this order.
-
-        The memory of a block is bounded at any number of persons and columns."""
+        """Yield blocks of these columns of allele counts, in this order. The memory of a block is bounded at
+        any number of persons and columns."""
         matrix, names = self._matrix, self._matrix.names
         indices = {header: index for index, header in enumerate(matrix.headers)}
         columns = matrix.alleles.only(np.array([indices[header] for header in headers], dtype=np.int64))

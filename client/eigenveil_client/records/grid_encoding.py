@@ -59,9 +59,8 @@ def grid_encoder(
 
 
 class FloatGridEncoder:
-    """Encoder of any columns, with a float for every cell of a block.
-
-    `quality`: the counts of each column over the persons of the blocks so far."""
+    """Encoder of any columns, with a float for every cell of a block. `quality`: the counts of each column
+    over the persons of the blocks so far."""
 
     def __init__(
         self,

@@ -39,12 +39,9 @@ RowSink = Callable[[GridRows], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSummary:
-    """Numbers and digest of a source, which no choice of a study changes.
-
-    `persons`: counted in the whole file, before a missing value drops any. `file`: the digest of the whole
-    source, and of the rules if there are any. `quality`: the counts of each column of the study over all
-    persons, in the study's order.
-    """
+    """Numbers and digest of a source, which no choice of a study changes. `persons`: counted in the whole
+    file, before a missing value drops any. `file`: the digest of the whole source, and of the rules if there
+    are any. `quality`: the counts of each column of the study over all persons, in the study's order."""
 
     persons: int
     file: bytes

@@ -57,12 +57,7 @@ class Scratch:
     encrypt: bool = True
 
     def file(self) -> ScratchFile:
-        """Create an empty file.
-
-        Raises:
-            BadRecords: it cannot be created.
-            InternalError: code `storage`, its folder cannot be created.
-        """
+        """Create an empty file."""
         if self.folder is not None:
             make_folder(self.folder, mode=0o700)
         with _disk():

@@ -24,9 +24,8 @@ PROGRAM = "eigenveil_client.records.isolated.program"
 
 
 class ForkServer:
-    """Starts readers and reports their exit status.
-
-    Its process is started at the first request, and again whenever it has ended."""
+    """Starts readers and reports their exit status. Its process is started at the first request, and again
+    whenever it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,9 +44,8 @@ class ForkServer:
         raise BadRecords("cannot start a reader of the records. Check the free memory", about="reader")
 
     def exit_status(self, pid: int) -> int | None:
-        """Return the exit code of a killed reader (negative: a signal).
-
-        RUNNING, if the kernel does not end it within `ENDING_SECONDS`; None, if the server has ended too."""
+        """Return the exit code of a killed reader (negative: a signal). RUNNING, if the kernel does not end
+        it within `ENDING_SECONDS`; None, if the server has ended too."""
         deadline, pause = time.monotonic() + ENDING_SECONDS, LEAST_PAUSE
         try:
             while (status := self._send(_bytes(pid), [])) == RUNNING:

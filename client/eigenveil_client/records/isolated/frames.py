@@ -86,7 +86,6 @@ def receive(
     connection: socket.socket, deadline: float, layout: RowLayout | None
 ) -> tuple[FrameKind, Any, int]:
     """Return the next frame, before the monotonic time `deadline`, and its size. Its rows have `layout`.
-
     Raises ReaderFailure: the frame is invalid, or did not arrive."""
     kind, rows, size = HEAD.unpack(_received(connection, HEAD.size, deadline))
     if kind == FrameKind.ROWS:

@@ -1,7 +1,5 @@
-"""Reader processes as their callers use them: one isolated process a request, and an error if it fails.
-
-A reader is not trusted: its messages are bounded and checked, and its crash is an error of the records.
-"""
+"""Reader processes as their callers use them: one isolated process a request, and an error if it fails. A
+reader is not trusted: its messages are bounded and checked, and its crash is an error of the records."""
 
 from __future__ import annotations
 

@@ -70,9 +70,8 @@ def _fork_reader(control: socket.socket, descriptor: int) -> int:
 
 
 def _exit_status(pid: int, running: set[int], abandoned: set[int]) -> int:
-    """Return the exit status of a reader, or RUNNING: a stuck one must not block the others.
-
-    A negative id abandons the reader, which ends when it can."""
+    """Return the exit status of a reader, or RUNNING: a stuck one must not block the others. A negative id
+    abandons the reader, which ends when it can."""
     if pid < 0:
         running.discard(-pid)
         abandoned.add(-pid)

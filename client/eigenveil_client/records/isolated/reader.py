@@ -1,7 +1,5 @@
-"""Functions that read records: each call runs in an isolated process and checks its messages.
-
-Beyond these checks the process is not trusted.
-"""
+"""Functions that read records: each call runs in an isolated process and checks its messages. Beyond these
+checks the process is not trusted."""
 
 from __future__ import annotations
 
@@ -164,9 +162,8 @@ def columns(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tup
 
 
 def files(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tuple[Path, ...]:
-    """Return the files that hold records: the Parquet files of a folder, or the stated file.
-
-    The .bim and .fam beside a .bed hold none. Raises as `stream`."""
+    """Return the files that hold records: the Parquet files of a folder, or the stated file. The .bim and
+    .fam beside a .bed hold none. Raises as `stream`."""
     found = _listed(config, limits)[1]
     return config.files[:1] if found is None else found
 

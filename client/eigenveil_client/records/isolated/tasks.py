@@ -39,9 +39,8 @@ def read_records(
     tolerant: bool,
     scratch: Scratch,
 ) -> dict[str, Any]:
-    """Read the records of a study with `records.stream`.
-
-    Items are columns with bad cells, which are reported if `tolerant`, and otherwise an error."""
+    """Read the records of a study with `records.stream`. Items are columns with bad cells, which are reported
+    if `tolerant`, and otherwise an error."""
     cells, first = Counter[str | None](), dict[str | None, Unreadable]()
 
     def collect(bad: Unreadable) -> None:
@@ -123,11 +122,9 @@ def _send_names(names: Sequence[str], config: RecordsConfig, item: Item) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRequest:
-    """Request to a reader process.
-
-    `begins`: the folder for relative paths. `memory`: a limit in bytes. `seconds`: of processor time.
-    `folders`: those to write in, the last for temporary files. `environment`: settings of libpq for a
-    database."""
+    """Request to a reader process. `begins`: the folder for relative paths. `memory`: a limit in bytes.
+    `seconds`: of processor time. `folders`: those to write in, the last for temporary files. `environment`:
+    settings of libpq for a database."""
 
     config: RecordsConfig
     task: Task

@@ -41,9 +41,8 @@ WIDE = np.uint64(DIGIT)
 
 
 class ExactSums:
-    """Sums of fewer than 2^30 terms each, and their numbers of terms.
-
-    Memory holds the digits at places that some term has reached."""
+    """Sums of fewer than 2^30 terms each, and their numbers of terms. Memory holds the digits at places that
+    some term has reached."""
 
     def __init__(self) -> None:
         self._first = ONE
@@ -93,9 +92,8 @@ Kind = TypeVar("Kind", np.float64, np.bool_)
 
 
 class FirstRowGather:
-    """Gatherer of the cell in a person's first row in the file, also if it is missing.
-
-    `take` returns the persons since the last call."""
+    """Gatherer of the cell in a person's first row in the file, also if it is missing. `take` returns the
+    persons since the last call."""
 
     columns = 1
 
@@ -112,9 +110,8 @@ class FirstRowGather:
 
 
 class FoldGather:
-    """Gatherer that folds all rows of a person, and skips rows without a value.
-
-    A person without any value is missing, and unreadable if one of their cells was."""
+    """Gatherer that folds all rows of a person, and skips rows without a value. A person without any value is
+    missing, and unreadable if one of their cells was."""
 
     def __init__(self, fold: Fold, columns: int = 1) -> None:
         self._fold = fold

@@ -1,7 +1,6 @@
 """Parsers of a study's columns: cells as numbers or dates, from the columns of the records and by a rule.
-
-Each value is a function of its cell alone. Dates are microseconds since 1970, in UTC where a zone is stated.
-"""
+Each value is a function of its cell alone. Dates are microseconds since 1970, in UTC where a zone is
+stated."""
 
 from __future__ import annotations
 
@@ -110,9 +109,8 @@ def _parse_words(words: pa.Array, rule: ColumnRule, marks: Dialect) -> pa.Array:
 
 
 def _without_marks(words: pa.Array, marks: Dialect) -> pa.Array:
-    """Return numbers with these marks as Arrow reads them; null for text of another form.
-
-    A mark of thousands stands before three digits. The decimal mark of another country is not accepted."""
+    """Return numbers with these marks as Arrow reads them; null for text of another form. A mark of thousands
+    stands before three digits. The decimal mark of another country is not accepted."""
     if (marks.decimal, marks.thousands) == (".", ""):
         return words
     decimal, group = re.escape(marks.decimal), re.escape(marks.thousands)
@@ -172,9 +170,8 @@ Columns = Mapping[str, pa.Array]  # of a batch, by header
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnParser:
-    """Parser of a column by its `rule`, from the column `header` of the records.
-
-    `since` and `by`: columns of dates. `level`: the number of a level, of a column with levels."""
+    """Parser of a column by its `rule`, from the column `header` of the records. `since` and `by`: columns of
+    dates. `level`: the number of a level, of a column with levels."""
 
     rule: ColumnRule
     header: str
@@ -188,9 +185,7 @@ class ColumnParser:
         return tuple(header for header in (self.header, self.since, self.by) if header is not None)
 
     def cells_and_dates(self, columns: Columns, dialect: Dialect) -> tuple[ColumnCells, ...]:
-        """Return a number for each row of a batch, and its date if the rule chooses rows by date.
-
-        Raises BadRecords: the rule does not fit a column's type."""
+        """Return a number for each row of a batch, and its date if the rule chooses rows by date."""
         cells = self._cells(columns, dialect)
         return (cells,) if self.by is None else (cells, dates(self.by, columns[self.by], self.rule))
 
@@ -212,9 +207,7 @@ class ColumnParser:
 
 
 def column_parser(headers: Headers, rules: Rules, name: str, unit: str | None) -> ColumnParser:
-    """Return the parser of the column `name`, in `unit` if that is given, of records with these headers.
-
-    Raises BadRecords: a column is missing or repeated, or has another unit."""
+    """Return the parser of the column `name`, in `unit` if that is given, of records with these headers."""
     rule, level = _rule(rules, name)
     if rule.units and unit not in (None, rule.units[1]):
         units = f"{rule.units[1]!r} by site.toml and in {unit!r} in the study"
@@ -247,7 +240,6 @@ def _rule(rules: Rules, name: str) -> tuple[ColumnRule, int | None]:
 
 def _word_values(header: str, column: pa.Array, rule: ColumnRule, level: int | None) -> ColumnCells:
     """Return a number for each word: 1 if it is counted or of this level, 0 if of another, or as in `values`.
-
     A word that is no declared level is missing, in all indicators; one without a number in `values` is
     unreadable."""
     cells, found = text(header, column)

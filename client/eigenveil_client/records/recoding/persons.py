@@ -1,8 +1,6 @@
 """Persons of rows, numbered in the order of their first rows, and their rows that do not fit into memory.
-
 Such rows are spilled to a file in partitions. The partition of a row is a hash of its person's name, so a
-partition holds all spilled rows of a person, in their order.
-"""
+partition holds all spilled rows of a person, in their order."""
 
 from __future__ import annotations
 
@@ -37,18 +35,16 @@ class RowPersons:
 
 
 def named(words: pa.Array) -> pa.Array:
-    """Return the name of the person of each row, null for words that mean "missing".
-
-    Otherwise all rows with such a word would be one person's."""
+    """Return the name of the person of each row, null for words that mean "missing". Otherwise all rows with
+    such a word would be one person's."""
     known = words.dictionary_encode()
     unnamed = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
     return pc.if_else(unnamed, pa.scalar(None, pa.string()), known.dictionary).take(known.indices)
 
 
 class Persons:
-    """Persons so far; memory grows with their number, not with their rows.
-
-    Once there are `most`, new persons of later batches are `SPILLED`."""
+    """Persons so far; memory grows with their number, not with their rows. Once there are `most`, new persons
+    of later batches are `SPILLED`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -117,9 +113,8 @@ class NamedRows:
 
 
 class SpilledRows:
-    """Spilled rows of `width` columns, in partitions; each row has a person.
-
-    `level`: the number of earlier spills of these rows; each level distributes persons by another hash."""
+    """Spilled rows of `width` columns, in partitions; each row has a person. `level`: the number of earlier
+    spills of these rows; each level distributes persons by another hash."""
 
     def __init__(self, scratch: Scratch, width: int, level: int) -> None:
         self._file, self._width, self._level = scratch.file(), width, level
@@ -194,9 +189,8 @@ def _unpacked(data: bytes, rows: int, width: int) -> NamedRows:
 
 
 def partition_of(names: pa.Array, level: int) -> IntArray:
-    """Return the partition of each name: a hash with another public key at each level.
-
-    It is the same after a restart. Shape: (rows,) -> (rows,) in [0, PARTITIONS)."""
+    """Return the partition of each name: a hash with another public key at each level. It is the same after a
+    restart. Shape: (rows,) -> (rows,) in [0, PARTITIONS)."""
     ends, text = _text(names)
     lengths = np.diff(ends)
     key = hashlib.shake_256(b"eigenveil/aside/%d" % level).digest(8 * int(lengths.max(initial=1)))

@@ -1,7 +1,5 @@
-"""Rules of a site for columns: the `[column.NAME]` tables of site.toml, and conversions between units.
-
-A conversion is a factor and an offset, exact until they become floats.
-"""
+"""Rules of a site for columns: the `[column.NAME]` tables of site.toml, and conversions between units. A
+conversion is a factor and an offset, exact until they become floats."""
 
 from __future__ import annotations
 
@@ -52,12 +50,8 @@ TOO_HIGH = re.compile(
 
 @cache
 def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float, float]:
-    """Return the factor and the offset from a number in `given` to one in `wanted`.
-
-    `molar_mass` in g/mol converts between an amount of substance and its mass.
-
-    Raises RequestError: code `bad-config`: a unit is unknown, there is no conversion, or pint is not
-    installed."""
+    """Return the factor and the offset from a number in `given` to one in `wanted`. `molar_mass` in g/mol
+    converts between an amount of substance and its mass."""
     ensure(bool(given.strip() and wanted.strip()), "units: state both")
     zero, one = (_convert(Fraction(number), given, wanted, molar_mass) for number in (0, 1))
     return float(one - zero), float(zero)
@@ -112,10 +106,9 @@ FROM = "from"  # a keyword of Python, so the field has another name
 
 
 class Rows(Enum):
-    """Reduction of a person's rows to one number. Rows without a value are skipped.
-
-    `first` and `last` are by a date; of several rows of that date the least value is the first, the largest
-    the last. `count` is the number of rows whose cell is not missing."""
+    """Reduction of a person's rows to one number. Rows without a value are skipped. `first` and `last` are by
+    a date; of several rows of that date the least value is the first, the largest the last. `count` is the
+    number of rows whose cell is not missing."""
 
     FIRST = "first"
     LAST = "last"
@@ -138,12 +131,9 @@ DATED = (Rows.FIRST, Rows.LAST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """Rule from the cells of `source` (default: `name`) to one number a record.
-
-    Fields are keys of site.toml (`source` is `from`); deploy/config/site.example.toml explains them. A column
-    without a rule is `ColumnRule(name=...)`: the number in the person's first row in the file.
-
-    Raises RequestError: code `bad-config`: a value is invalid, or two exclude each other."""
+    """Rule from the cells of `source` (default: `name`) to one number a record. Fields are keys of site.toml
+    (`source` is `from`); deploy/config/site.example.toml explains them. A column without a rule is
+    `ColumnRule(name=...)`: the number in the person's first row in the file."""
 
     name: str
     source: str = ""
@@ -255,9 +245,7 @@ def _defaults() -> tuple[attrgetter[Any], tuple[Any, ...]]:
 
 
 def rules(table: Any) -> Rules:
-    """Parse the rules in the tables `[column.NAME]`.
-
-    Raises RequestError: code `bad-config`, naming the column and the key."""
+    """Parse the rules in the tables `[column.NAME]`."""
     tables = isinstance(table, Mapping) and all(isinstance(one, Mapping) for one in table.values())
     wanted = "column must be tables [column.NAME]. The columns that studies may use are columns = [...]"
     ensure(tables, wanted)

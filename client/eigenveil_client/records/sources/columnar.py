@@ -108,9 +108,8 @@ def _without_text(column: pa.Array) -> pa.Array:
 
 
 def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield row groups one by one. A group of at most `size` rows is read in pieces of some columns.
-
-    Reading a column takes memory that is freed when it was read."""
+    """Yield row groups one by one. A group of at most `size` rows is read in pieces of some columns. Reading
+    a column takes memory that is freed when it was read."""
     for group in range(file.num_row_groups):
         if file.metadata.row_group(group).num_rows > size:
             for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=headers):
@@ -124,9 +123,7 @@ def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[
 
 
 def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
-    """Open a Parquet file, or a folder of them in the order of their names.
-
-    Raises BadRecords: a file cannot be read, or its columns differ from those of the first."""
+    """Open a Parquet file, or a folder of them in the order of their names."""
     paths = tuple(_members(path)) if path.is_dir() else (path,)
     if not paths:
         raise BadRecords(f"{path} holds no .parquet file. Put the records there, or name another folder")

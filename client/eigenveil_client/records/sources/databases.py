@@ -1,8 +1,6 @@
-"""Views by a SELECT that PostgreSQL or SQLite runs, which only reads.
-
-PostgreSQL streams Arrow batches; libpq finds the password in a pgpass file, a service file or its
-environment. A cell of SQLite may have another type than its column, so all its cells are read as text.
-"""
+"""Views by a SELECT that PostgreSQL or SQLite runs, which only reads. PostgreSQL streams Arrow batches; libpq
+finds the password in a pgpass file, a service file or its environment. A cell of SQLite may have another type
+than its column, so all its cells are read as text."""
 
 from __future__ import annotations
 
@@ -201,10 +199,9 @@ def _distrust(connection: sqlite3.Connection) -> None:
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise an error if the pages of a file are inconsistent, as damage could hide records.
-
-    An index may use a collation of another program. Any collation serves here: no order is checked, and
-    `schema` has prepared the SELECT without it."""
+    """Raise an error if the pages of a file are inconsistent, as damage could hide records. An index may use
+    a collation of another program. Any collation serves here: no order is checked, and `schema` has prepared
+    the SELECT without it."""
     for _ in range(MOST_COLLATIONS):
         found = _quick_check(connection)
         if found is None:

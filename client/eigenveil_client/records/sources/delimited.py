@@ -35,9 +35,8 @@ FREE, MOST_TIMES = 2**28, 200  # bytes that any file may unpack to, and a factor
 
 
 def opened(path: Path, encoding: str) -> BinaryIO:
-    """Open a text file as bytes of UTF-8; a .gz is unpacked.
-
-    Each byte that is invalid in `encoding` becomes U+FFFD. Text in UTF-8 is passed on unchecked."""
+    """Open a text file as bytes of UTF-8; a .gz is unpacked. Each byte that is invalid in `encoding` becomes
+    U+FFFD. Text in UTF-8 is passed on unchecked."""
     if codecs.lookup(encoding).name == "utf-8":
         return _unpacked(path)
     return io.BufferedReader(ByteStream(_recoded(path, encoding)), CHUNK)
@@ -117,10 +116,9 @@ BLOCK_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scan:
-    """Result of a pass over the lines of a file before it is read.
-
-    `filled`: the number of nonempty lines. `longest`: the bytes of the longest. `broken`: the number of
-    broken lines. `first`, `quote`: the numbers (from 1) of the first broken line and the first open quote."""
+    """Result of a pass over the lines of a file before it is read. `filled`: the number of nonempty lines.
+    `longest`: the bytes of the longest. `broken`: the number of broken lines. `first`, `quote`: the numbers
+    (from 1) of the first broken line and the first open quote."""
 
     filled: int = 0
     longest: int = 0
@@ -131,7 +129,6 @@ class _Scan:
 
 def _line(separator: str, cells: str) -> re.Pattern[str]:
     """Return a pattern of a line of cells as Arrow reads them. `cells`: the number of cells after the first.
-
     A quote opens a cell only at its beginning, two quotes within are one, and text after the closing quote
     belongs to the cell."""
     mark = re.escape(separator)
@@ -141,11 +138,9 @@ def _line(separator: str, cells: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
-    """Delimited text with one header line and one record a line; every cell is text.
-
-    A cell must not span lines: an open quote would swallow the records behind it, and a text with line breaks
-    could pass for several records. Such a file is refused.
-    """
+    """Delimited text with one header line and one record a line; every cell is text. A cell must not span
+    lines: an open quote would swallow the records behind it, and a text with line breaks could pass for
+    several records. Such a file is refused."""
 
     path: Path
     dialect: Dialect
@@ -254,9 +249,7 @@ class CsvTable:
 
 
 def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
-    """Return the names in the first line.
-
-    Raises BadRecords: the line has no names, or the file cannot be read."""
+    """Return the names in the first line."""
     try:
         # text is decoded in blocks, and bytes of later records must not matter
         file = opened(path, dialect.encoding)

@@ -30,9 +30,8 @@ WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcelTable:
-    """Sheet whose first nonempty row names the columns; every other nonempty row is a record.
-
-    A sheet has at most 2^20 rows, and is in memory as a whole while it is read."""
+    """Sheet whose first nonempty row names the columns; every other nonempty row is a record. A sheet has at
+    most 2^20 rows, and is in memory as a whole while it is read."""
 
     path: Path
     sheet: str
@@ -75,9 +74,8 @@ def _filled(sheet: CalamineSheet) -> Iterator[tuple[int, Sequence[Any]]]:
 
 
 def _check_packed(path: Path) -> None:
-    """Raise an error if a workbook unpacks to too much, or a sheet states more cells than it has bytes.
-
-    This is checked before any cell is read."""
+    """Raise an error if a workbook unpacks to too much, or a sheet states more cells than it has bytes. This
+    is checked before any cell is read."""
     if not zipfile.is_zipfile(path):  # an .xls is not a zip file
         return
     try:

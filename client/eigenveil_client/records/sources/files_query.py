@@ -1,8 +1,6 @@
 """Views by a SELECT of the site over files, which are its table `records`, run by DuckDB on this machine.
-
 DuckDB is locked before it receives the statement: no other file, no network, no extension. Beyond a fixed
-memory it writes to a temporary folder, which is removed after the query.
-"""
+memory it writes to a temporary folder, which is removed after the query."""
 
 from __future__ import annotations
 

@@ -43,9 +43,8 @@ NULL = np.int64(-1)
 
 
 class RowsDigest:
-    """SHA-256 of the names and types of the columns, and of each column.
-
-    A column is the lengths of its cells' texts, -1 for a null, and the concatenated texts."""
+    """SHA-256 of the names and types of the columns, and of each column. A column is the lengths of its
+    cells' texts, -1 for a null, and the concatenated texts."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._begun = hashlib.sha256(schema.to_string().encode())
@@ -86,7 +85,6 @@ def _bytes(cells: pa.Array) -> memoryview:
 
 class SelectQuery(Protocol):
     """SELECT with the `schema` of its result, without computing a record, and its `rows`, sorted by value.
-
     `leave_out` is called with the number of broken lines."""
 
     def schema(self) -> pa.Schema: ...
@@ -208,12 +206,7 @@ ENDINGS = (*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *Z
 
 
 def open_source(config: RecordsConfig) -> Source:
-    """Open the records of a site.
-
-    Raises:
-        BadRecords: the ending is unknown, or the source cannot be read.
-        RequestError: code `bad-config`, a library is not installed.
-    """
+    """Open the records of a site."""
     query: SelectQuery
     if config.source is None:
         seconds = config.timeout_seconds

@@ -1,8 +1,6 @@
-"""Batches of rows: their sizes, blocks of one-byte integers, and Python values as cells of text.
-
-Wide tables need no more memory than narrow ones. A cell of a one-byte block has one of 257 kinds. A Python
-value becomes text by its own type, as one record's cell must not affect the others of its column.
-"""
+"""Batches of rows: their sizes, blocks of one-byte integers, and Python values as cells of text. Wide tables
+need no more memory than narrow ones. A cell of a one-byte block has one of 257 kinds. A Python value becomes
+text by its own type, as one record's cell must not affect the others of its column."""
 
 from __future__ import annotations
 

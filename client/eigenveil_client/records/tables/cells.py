@@ -1,7 +1,5 @@
-"""Cells of a batch as numbers, text or words with a meaning to the site, and reports of unreadable ones.
-
-The result for a cell depends on that cell alone. Messages name columns and lines, never a value.
-"""
+"""Cells of a batch as numbers, text or words with a meaning to the site, and reports of unreadable ones. The
+result for a cell depends on that cell alone. Messages name columns and lines, never a value."""
 
 from __future__ import annotations
 
@@ -27,10 +25,9 @@ NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.ty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Unreadable cells of one column in one batch, which count as missing.
-
-    `cells`: their number. `first`: the row of the first in the file, from 0. `what`: the fault. Without a
-    column: lines of the file that are left out."""
+    """Unreadable cells of one column in one batch, which count as missing. `cells`: their number. `first`:
+    the row of the first in the file, from 0. `what`: the fault. Without a column: lines of the file that are
+    left out."""
 
     column: str | None
     cells: int
@@ -80,9 +77,8 @@ class Reading:
         return report and (lambda lines: report(Unreadable(column=None, cells=lines, first=0, what=what)))
 
     def report(self, faults: Iterable[Fault], start: int) -> None:
-        """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords.
-
-        A cell that several columns use is reported once."""
+        """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords. A cell
+        that several columns use is reported once."""
         bad: dict[tuple[str, str], NDArray[np.bool_]] = {}
         for fault in faults:
             about = fault.header, fault.what
@@ -162,9 +158,7 @@ def number(code: str) -> float | None:
 
 
 def check_codes(key: str, codes: tuple[str, ...]) -> None:
-    """Raise an error if two codes match one cell, or a code has blanks around it.
-
-    Raises RequestError: code `bad-config`."""
+    """Raise an error if two codes match one cell, or a code has blanks around it."""
     same = [code if number(code) is None else number(code) for code in codes]
     ensure(len(set(same)) == len(same), f"{key}: a code is repeated. Remove one")
     for code in codes:

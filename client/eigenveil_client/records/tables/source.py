@@ -27,9 +27,7 @@ THOUSANDS = ("", ".", ",", " ", "'", "_", "\u00a0", "\u202f")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Dialect of a text; `decimal` and `thousands` are the marks in a number ("" for none).
-
-    Raises RequestError: code `bad-config`."""
+    """Dialect of a text; `decimal` and `thousands` are the marks in a number ("" for none)."""
 
     separator: str = ","
     decimal: str = "."
@@ -124,11 +122,8 @@ LeaveOut = Callable[[int], None]  # called with the number of lines of a file th
 
 
 class BadRecords(RequestError):
-    """Invalid records, code `bad-data`.
-
-    `about` is a column or a fixed word; the message may name lines, which a daemon's log must not. `kind` is
-    the class of an unexpected error, else empty.
-    """
+    """Invalid records, code `bad-data`. `about` is a column or a fixed word; the message may name lines,
+    which a daemon's log must not. `kind` is the class of an unexpected error, else empty."""
 
     def __init__(self, message: str, *, about: str = "file", kind: str = "") -> None:
         super().__init__(Code.BAD_DATA, message)
@@ -148,17 +143,14 @@ class Source(Protocol):
         """The form of numbers in cells of text."""
 
     def schema(self) -> pa.Schema:
-        """Return its columns and their types, without computing a record. Raises as `batches`."""
+        """Return its columns and their types, without computing a record."""
 
     def digest(self) -> bytes:
         """Return the digest of the whole source, which changes with any record. Raises as `batches`."""
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches of these columns, in this order, with the rows in their order.
-
-        A line without the number of cells of the header is an error, or left out if `leave_out` is given.
-
-        Raises BadRecords: it cannot be read."""
+        """Yield batches of these columns, in this order, with the rows in their order. A line without the
+        number of cells of the header is an error, or left out if `leave_out` is given."""
 
     def location(self, row: int, *, whole: bool = True) -> str:
         """Return the location of row `row` (from 0), such as "line 7"; not `whole`: of a line left out."""
@@ -187,9 +179,7 @@ class Headers:
                 self._named.setdefault(name, []).append(header)
 
     def find(self, name: str, unit: str | None = None) -> str:
-        """Return the header of the column `name`, in `unit` if that is given.
-
-        Raises BadRecords: it is missing or repeated, or its unit in brackets differs."""
+        """Return the header of the column `name`, in `unit` if that is given."""
         fits = self._named.get(name, [])
         if not fits:
             hint = " (is the file separated by commas?)" if self._number == 1 else ""
@@ -204,9 +194,7 @@ class Headers:
 
 
 def digest(*paths: Path, extra: bytes = b"") -> bytes:
-    """Return the SHA-256 of a file, or of the digests of several files and of `extra`.
-
-    Raises BadRecords: a file cannot be read."""
+    """Return the SHA-256 of a file, or of the digests of several files and of `extra`."""
     found = []
     for path in paths:
         try:
