@@ -1,8 +1,6 @@
-"""`eigenveil`: the commands of an analyst, and those that need no federation.
-
-Modules of commands hold arguments and options only. A command imports what it needs when it runs, so that
-help and usage errors do not load numpy, gRPC and Arrow.
-"""
+"""`eigenveil`: the commands of an analyst, and those that need no federation. Modules of commands hold
+arguments and options only. A command imports what it needs when it runs, so that help and usage errors do not
+load numpy, gRPC and Arrow."""
 
 from __future__ import annotations
 
