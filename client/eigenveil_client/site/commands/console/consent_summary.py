@@ -47,8 +47,8 @@ class BudgetShare:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConsentSummary:
     """A received plan, as `explanation` by `explain_plan`. `meanings` of columns are by name and unit.
-    `odds` bound an inference from this study about one person, and `right_ever` the correct guesses of 100, rounded up,
-    from everything that the budget allows."""
+    `odds` bound an inference from this study about one person, and `right_ever` the correct guesses of 100,
+    rounded up, from everything that the budget allows."""
 
     config: SiteConfig
     seen: ReceivedPlan
