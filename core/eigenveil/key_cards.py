@@ -111,6 +111,7 @@ class SiteKeyCard(KeyCard):
             self.need(False, "its agreement key would give all sites the same secret")
 
 
+AnyCard = TypeVar("AnyCard", bound=KeyCard)
 Card = TypeVar("Card", bound=KeyCard, covariant=True)
 
 
