@@ -215,12 +215,12 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(point: str, passage: int = 1) -> Iterator[None]:
-    """The process ends when this thread passes a failpoint so many times."""
+def killed_at(point: str, passage: int = 1, *, any_thread: bool = False) -> Iterator[None]:
+    """The process ends when this thread passes a failpoint so many times; or `any_thread`."""
     passages, here = count(1), get_ident()
 
     def kill() -> None:
-        if get_ident() == here and next(passages) == passage:
+        if (any_thread or get_ident() == here) and next(passages) == passage:
             raise Killed
 
     with at_failpoint(point, kill), pytest.raises(Killed):

@@ -60,7 +60,7 @@ async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pau
 async def test_a_crash_around_ready_costs_nothing_and_ready_is_resent(peers: Peers, point: str) -> None:
     coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
     async with peers.stage.serving(coordinator):
-        with closing(peers.stage.store()) as store, killed_at(point):
+        with closing(peers.stage.store()) as store, killed_at(point, any_thread=True):
             await asyncio.wait_for(peers.stage.make_daemon(store).run(), 100)
         del coordinator.work[:-2]
         async with peers.stage.daemon() as store:
