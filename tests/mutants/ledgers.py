@@ -93,7 +93,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n            change.execute(statements)",
        "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
-       "tests/client/site/test_config.py"),
+       "tests/client/site/test_config.py"
+       "::test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted"),
     of("P5", "study/algorithm.py", 'adaptive-cov", AlgorithmProperties(',
        'adaptive-cov", AlgorithmProperties(gaussian=True, ',
        f"{TEST_COSTS}::test_a_guarantee_claims_what_its_costs_add_up_to"),
@@ -102,7 +103,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
        "tests/core/accounting/test_gaussian.py"),
     of("P5", "accounting/budget.py", "micro_rho=zcdp", "micro_rho=gaussian",
-       "tests/client/site/test_config.py"),
+       "tests/client/site/test_config.py"
+       "::test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted"),
     of("P5", "reporting/explain.py", "**2 * cost", " * cost",
        f"{TEST_COSTS}::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
