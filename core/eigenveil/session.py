@@ -21,7 +21,7 @@ from eigenveil.queries import released_length
 
 class Session:
     """Session of one plan: `pending` is the next query or None, `feed` takes its release, then `result`.
-    `way` assumes the decision that the first releases lead to, for a rehearsal."""
+    `first_stage` assumes the decision that the first releases lead to, for a rehearsal."""
 
     def __init__(self, plan: Plan, first_stage: FirstStage | None = None) -> None:
         self.plan = plan

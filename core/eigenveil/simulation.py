@@ -114,10 +114,10 @@ class MemoryJournal:
 class Simulation:
     """Result of a simulated study.
 
-    `plan` has run, `asked` are its queries and `releases` their releases, round by round. `estimate` is the
+    `plan` has run, `queries` are its queries and `releases` their releases, round by round. `estimate` is the
     algorithm's result in grid units scaled to [-1, 1], and `result` is it in the study's units. `document` is
     the content of release.json, unsigned. Under secure aggregation, `attempts` has the number of attempts of
-    each round, and `seen` the views of the `colluding` sites, if any.
+    each round, and `coalition_views` the views of the `colluding` sites, if any.
 
     >>> import numpy as np
     >>> from eigenveil import Column, Federation, Study, simulate

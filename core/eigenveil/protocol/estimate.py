@@ -62,7 +62,7 @@ class MatrixNoise(PlainResult):
     - The centre differs from the mean by about `centre`, squared.
     - Clipping retained about `retained_share` of the records' squared norm; the matrix was divided by it.
     - `divisors`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
-    Raises ValueError: a number is negative or not finite, or `kept` is 0.
+    Raises ValueError: a number is negative or not finite, or `retained_share` is not above 0 and at most 1.
     """
 
     distribution: NoiseDistribution
@@ -112,8 +112,8 @@ class Estimate:
 
     `declined` is the reason why nothing is released; components then have shape (0, d). Algorithms that
     choose the dimension may return fewer components than the study allows. `noise` is the error model of
-    `covariance`, or None if it is not a plain noised matrix. `way` is the decision that the first releases
-    led to, with its reason; None if there was none.
+    `covariance`, or None if it is not a plain noised matrix. `decision` is what the first releases led to,
+    with its reason; None if there was none.
     """
 
     components: FloatArray

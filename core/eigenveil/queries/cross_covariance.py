@@ -56,11 +56,11 @@ class CrossSpec:
 
     With y = z U, the row along p nearly orthonormal directions of norm DIRECTION_LIMIT, leading ones first:
     leading part a_i = scales_i y_i / 2**shift; rest b = rint(z - c U^T / 2**OUTER_BITS), integers, where
-    c_j = rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - kept_j for the
-    spare ones. So b has no part along the leading directions, kept_j / WEIGHT of z along spare direction j,
-    and all of z outside of them.
+    c_j = rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - retained_j for
+    the spare ones. So b has no part along the leading directions, retained_j / WEIGHT of z along spare
+    direction j, and all of z outside of them.
 
-    Shape: centre (d,), directions U (d, p), scales (k,), kept (p - k,).
+    Shape: centre (d,), directions U (d, p), scales (k,), retained (p - k,).
     """
 
     centre: IntArray
@@ -79,7 +79,7 @@ class CrossSpec:
             and self.directions.shape[1] == self.scales.size + self.retained.size <= d
             and self.scales.ndim == self.retained.ndim == 1
             and self.scales.size >= 1,
-            "directions must be a d-by-p matrix, one column per entry of scales and kept, 1 <= k <= p <= d",
+            "directions must be a d-by-p matrix, a column per entry of scales and retained, 1 <= k <= p <= d",
         )
         reach = ceil_sqrt(row_norm_limit(d) ** 2 * MAX_SQUARED_SINGULAR_VALUE)  # limit of y by Cauchy-Schwarz
         require(reach * WEIGHT < EXACT, f"{d} columns are too many for exact products")
@@ -90,7 +90,7 @@ class CrossSpec:
         )
         require(
             bool((self.retained >= 0).all()) and within_limit(self.retained, WEIGHT),
-            f"kept must be 0 to {WEIGHT}",
+            f"retained must be 0 to {WEIGHT}",
         )
         require(
             within_limit(self.directions, DIRECTION_LIMIT)

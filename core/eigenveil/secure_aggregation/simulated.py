@@ -71,8 +71,9 @@ class MaskedRounds:
     """Attempts at the rounds of a study: their members, unavailable sites and sums.
 
     Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
-    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method `hold` gives
-    the sum of the last attempt. `seen` are the views of the coordinator and the `colluding` sites.
+    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method
+    `sum_factory` gives the sum of the last attempt. `coalition_views` are the views of the coordinator and
+    the `colluding` sites.
     """
 
     def __init__(

@@ -192,7 +192,7 @@ def candidate_spans(rows: GridRows, pool: Pool) -> list[SpanCandidate]:
 
 
 def sampled_records(rows: GridRows, pool: Pool) -> GridRows:
-    """Return at most `pool.most` records: the first ones by a hash of their values, whatever their order."""
+    """Return the first `pool.max_records` records by a hash of their values, whatever their order."""
     if len(rows) <= pool.max_records:
         return rows
     first = np.argsort(assign_batches(rows, HASH_RANGE, pool.key), kind="stable")[: pool.max_records]

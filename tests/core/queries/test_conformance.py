@@ -117,6 +117,13 @@ def test_a_number_beyond_every_limit_is_refused(name: str) -> None:
                 changed(query, path, absurd)
 
 
+@pytest.mark.parametrize(("name", "path"), [("cross-norms", "spec.retained"), ("preimage", "voting_sites")])
+def test_a_refusal_names_the_field_of_the_query(name: str, path: str) -> None:
+    absurd = frozen(np.full_like(numbers(QUERIES[name])[path], 2**62))
+    with pytest.raises(RequestError, match=path.rpartition(".")[2]):
+        changed(QUERIES[name], path, absurd)
+
+
 @each_query
 def test_every_number_counts_in_the_digest(name: str) -> None:
     s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)

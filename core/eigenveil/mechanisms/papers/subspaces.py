@@ -57,7 +57,7 @@ def count_votes(total: IntArray) -> tuple[IntArray, IntArray]:
 def release_most_voted(
     priced: PricedQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
-    """Release the fingerprint with the largest noised count; zeros if that is below threshold or `least`.
+    """Release the fingerprint with the largest noised count; zeros below threshold or `min_votes`.
 
     Noise is drawn for every slot, so that the running time reveals nothing.
 

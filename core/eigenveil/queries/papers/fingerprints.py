@@ -94,8 +94,8 @@ class Cells(DealtRecords):
 class Pool(DealtRecords):
     """Records of one site, and every span of `rank` of them.
 
-    At most `most` records: the first by the hash that deals subsamples. `cut` is True if the site may have
-    more; then one more record may displace another.
+    At most `max_records` records: the first by the hash that deals subsamples. `truncated` is True if the
+    site may have more; then one more record may displace another.
     """
 
     max_records: int
@@ -114,11 +114,11 @@ class Pool(DealtRecords):
 class Preimage:
     """Preimage of a released fingerprint: a reduced row echelon form, or the coordinates of a cell.
 
-    `holders` are the indices, among the study's sites, of those with counted votes. If one of them does not
-    answer, nothing is released: otherwise the release could reveal that only that site has the preimage.
+    `voting_sites` are the indices, among the study's sites, of those with counted votes. If one of them does
+    not answer, nothing is released: otherwise the release could reveal that only that site has the preimage.
     Exactly one of `subsamples`, `cells` and `pool` is set: the source of the earlier query.
 
-    Shape: fingerprint (4,), holders (m,); answer and release (1 + size,): 1 and the values, or zeros.
+    Shape: fingerprint (4,), voting_sites (m,); answer and release (1 + size,): 1 and the values, or zeros.
     """
 
     kind: ClassVar[QueryKind] = "preimage"
@@ -138,7 +138,8 @@ class Preimage:
         require(self.fingerprint.shape == (FINGERPRINT_WORDS,), "a fingerprint has four words")
         rising = self.voting_sites.ndim == 1 and bool((np.diff(self.voting_sites, prepend=-1) > 0).all())
         require(
-            rising and bool((self.voting_sites < MAX_SITES).all()), "holders must be indices of sites, rising"
+            rising and bool((self.voting_sites < MAX_SITES).all()),
+            "voting_sites must be indices of sites, rising",
         )
         given = [source for source in (self.subsamples, self.cells, self.pool) if source is not None]
         require(len(given) == 1, "give exactly one of subsamples, cells and pool")

@@ -109,7 +109,7 @@ class SpanVotes(FingerprintVotes):
 class CellVotes(FingerprintVotes):
     """Votes of the subsamples for their cells. Shape: answer (4 subsamples,).
 
-    `least`: the least noised votes of the winner, besides the threshold of privacy.
+    `min_votes`: the least noised votes of the winner, besides the threshold of privacy.
     """
 
     kind: ClassVar[QueryKind] = "cell_votes"
