@@ -1,4 +1,4 @@
-"""What people who watch cost a round: rounds a second without and with 50 live pages open, turn by turn.
+"""Cost of watching people to a round: rounds a second without and with 50 live pages open, in turns.
 
 One real federation on loopback, each party in a process of its own: a coordinator with a console, three
 sites, and one process in which five analysts hold ten live pages each. Studies follow each other, every

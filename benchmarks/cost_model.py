@@ -1,4 +1,4 @@
-"""What a study of any size would cost, by the laws of `benchmarks.growth`, and the limits of the code.
+"""Cost of a study of any size, by the laws of `benchmarks.growth`, and the limits of the code.
 
 `python -m benchmarks.cost_model --records 1e9 --columns 20 --components 4 --sites 1000` prints what each step
 of such a study would take, and how near it comes to each limit; without sizes, the laws.
@@ -63,7 +63,7 @@ class Wanted:
         )
 
     def rehearsal(self) -> Rehearsal:
-        """What would be asked, of which kinds and how often: found with few columns and one site."""
+        """Questions of the study, and the largest message, found with few columns and one site."""
         columns = min(self.columns, REHEARSED)
         few = replace(
             self, columns=columns, components=min(self.components, columns), sites=1,
@@ -113,7 +113,7 @@ def step(laws: Laws, what: str, at: Setting, **more: Any) -> Row:
 
 
 def bill(wanted: Wanted, laws: Laws) -> Iterator[Row]:
-    """What every step would take."""
+    """Cost of every step."""
     asked, d, k = wanted.rehearsal().questions, wanted.columns, wanted.components
     at = Setting(
         what="", records=wanted.each, columns=d, components=k, numbers=d * k, sites=wanted.sites,
@@ -191,7 +191,7 @@ def limits(wanted: Wanted) -> Iterator[Limit]:
 
 
 def numbers(wanted: Wanted, rehearsal: Rehearsal) -> int:
-    """What a site sends in a whole study: each answer of the rehearsal grown as its kind does."""
+    """Numbers from a site in a study: each answer of the rehearsal scaled as its kind grows."""
     total, few = 0, rehearsal.columns
     for query in rehearsal.questions:
         if isinstance(query, Gram):
@@ -221,7 +221,7 @@ def bill_table(wanted: Wanted, laws: Laws) -> Iterator[str]:
 
 
 def limits_table(studies: Sequence[Wanted]) -> Iterator[str]:
-    """How much of each limit studies use, side by side."""
+    """Each study's use of each limit, side by side."""
     heads = (
         f"{one.records:.0e} × {one.columns}, {one.algorithm.value}, {one.sites} sites" for one in studies
     )

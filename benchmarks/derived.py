@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of `Moments` hold the exact answer, on the real tables.
+"""Share of 95 % intervals of `Moments` that hold the exact answer, on the real tables.
 
 `python -m benchmarks.derived [--runs 40] [--out docs/derived/coverage.csv]`. Every question is asked of as
 many releases of one table, which differ by their noise alone, and held against numpy on the same records: so
@@ -88,7 +88,7 @@ class Coverage:
 
 
 def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> list[Question]:
-    """What is asked of a table, with numpy's answers. Shape: rows (n, d) in their units, scale (d,)."""
+    """Questions to a table, with numpy's answers. Shape: rows (n, d) in their units, scale (d,)."""
     generator = np.random.default_rng(5)
     varied = np.flatnonzero(rows.std(axis=0) > VARIED * scale)
     out = []
@@ -167,8 +167,7 @@ def releases(study: Study, rows: FloatArray, runs: int) -> Iterable[Moments]:
 
 
 def measured(answers: Iterable[Iterable[tuple[str, IntervalEstimate, FloatArray]]]) -> dict[str, Coverage]:
-    """How many intervals hold the exact answer, by kind of question. Each run gives kinds, answers, and the
-    exact ones."""
+    """Coverage of the intervals, by kind of question. Each run gives kinds, answers, and the exact ones."""
     shares: dict[str, list[float]] = {}
     lengths: dict[str, list[float]] = {}
     numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How long the disk takes for a transaction like a round's, of as many writers, in the product's mode."""
+"""Time of the disk for a transaction like a round's, of as many writers, in the product's mode."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What `grpc.aio` alone costs: a round's bytes there and back over mutual TLS, one server and its clients,
-each a process of its own. The keys and certificates are a federation's.
+"""Cost of `grpc.aio` alone: a round's bytes there and back over mutual TLS, one server and its clients, each
+a process of its own. The keys and certificates are a federation's.
 
 `python -m benchmarks.echo serve COORDINATOR DOWN` prints its port; `... call COORDINATOR KEY PORT UP` prints
 the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem.

@@ -1,4 +1,4 @@
-"""What a round costs beyond its two syncs: three site processes, mutual TLS, ledgers durable on both sides.
+"""Cost of a round beyond its two syncs: three site processes, mutual TLS, ledgers durable on both sides.
 
 A dp-pca study of 1,000 columns runs on loopback. A round lasts from its opening to that of the next, by the
 coordinator's own records; a site's arithmetic is the same gradient answered in this process. In the same

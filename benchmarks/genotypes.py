@@ -1,4 +1,4 @@
-"""What dp-pca sees of population structure: simulated genotypes, the exact components beside the released.
+"""Population structure under dp-pca: simulated genotypes, the exact components beside the released.
 
 Genotypes follow Balding and Nichols: a variant's frequency in the ancestors is between 0.05 and 0.95, each
 population's drifts from it as FST says, and a person has two draws of it. Variants are independent, as after

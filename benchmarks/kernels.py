@@ -123,7 +123,7 @@ def gram_ask(radius: int) -> Gram:
 
 
 def cases() -> list[Case]:
-    """What is measured, each beside float64 records as numpy's product wants them."""
+    """Measured kernels, each beside float64 records as numpy's product wants them."""
     site, w = Site(records()), gradient_ask(False).spec.directions.astype(np.float64)
     x = site.rows[0 : len(site)].astype(np.float64)
     x -= centre(COLUMNS)

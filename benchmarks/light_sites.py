@@ -46,7 +46,7 @@ LIMITS = TransferLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What an enrolled caller holds, and where it dials."""
+    """Key of an enrolled caller, and address to dial."""
 
     name: str
     key: bytes
@@ -165,7 +165,7 @@ class LightSite:
     async def _reply(
         self, stub: rpc.CoordinatorAsyncStub, found: pb.NextWorkResponse
     ) -> pb.NextWorkResponse | None:
-        """What came with the answer, where that leaves room for it."""
+        """Send the answer; return the work that comes with it."""
         message = self._answer(found)
         return await send(
             stub,

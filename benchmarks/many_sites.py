@@ -1,4 +1,4 @@
-"""What a round costs with 3 to 500 sites: one real coordinator process behind its front door with mutual TLS,
+"""Cost of a round with 3 to 500 sites: one real coordinator process behind its front door with mutual TLS,
 and that many light sites (`benchmarks.light_sites`) in this process.
 
 `python -m benchmarks.many_sites [--columns D] [--trust TRUST] [--database URL] [SITES ...]` prints, for each
@@ -80,7 +80,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a study asks; by default gradient rounds, at which a site computes little and the coordinator
+    """Form of a study; by default gradient rounds, at which a site computes little and the coordinator
     adds."""
 
     columns: int = 20

@@ -110,7 +110,7 @@ class Hospital:
                     copy.write_row((person, concept, day, value or None))
 
     def positions(self, folder: Path, url: str) -> dict[str, RecordsConfig]:
-        """Where they lie, once the database is there, and how one row a person is made of them."""
+        """Settings of each source, once the database is there, to make one row a person."""
         one = "person_id"
         local = Dialect(separator=";", decimal=",", encoding="latin-1")
         return {

@@ -86,7 +86,7 @@ class Answered:
 
 
 def answered(path: Path, columns: int, key: bytes | None, cold: bool) -> list[Answered]:
-    """What each query takes."""
+    """Cost of each query."""
     found = []
     with path.open("rb", buffering=0) as raw, ThreadPoolExecutor(CORES) as threads, single_blas_thread():
         site = Site(GridFile(ScratchFile(raw, key=key), columns, np.int16), workers=CORES)

@@ -1,4 +1,4 @@
-"""What studies that have ended cost those that run: a round, a start, a list, memory, with and without them.
+"""Cost of ended studies to running ones: a round, a start, a list, memory, with and without them.
 
 `python -m benchmarks.past_studies [--studies N] [--rounds R] [--database URL --other URL]` writes N studies
 of R rounds into one of two federations, by the coordinator's own writes, and runs studies in both by turns.

@@ -148,7 +148,7 @@ def measure(case: Case, algorithms: list[Algorithm], repeats: int, seed: int) ->
 
 
 def rivals(predictions: tuple[Prediction, ...]) -> list[Algorithm]:
-    """What `auto` chooses from, and every private algorithm that could be better by its prediction."""
+    """Candidates of `auto`, and every private algorithm that could be better by its prediction."""
     least = min(one.raw for one in predictions)
     return [
         one.algorithm
@@ -159,7 +159,7 @@ def rivals(predictions: tuple[Prediction, ...]) -> list[Algorithm]:
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen so far: errors relative to the best, and to what was predicted."""
+    """Errors so far: relative to the best, and to predictions."""
 
     told: list[float] = field(default_factory=list)
     auto: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the planner's times rest on, measured on this machine; planning/predict.py holds what it assumes."""
+"""Basis of the planner's times, measured on this machine; planning/predict.py holds the assumed ones."""
 
 from __future__ import annotations
 

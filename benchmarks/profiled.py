@@ -69,7 +69,7 @@ def _part(file: str) -> str:
 
 
 def _compiled(name: str) -> str | None:
-    """Which library a compiled function is of, if it says so."""
+    """Library of a compiled function; None if not named."""
     return next((library for library in COMPILED if library in name), None)
 
 

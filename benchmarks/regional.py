@@ -29,7 +29,7 @@ SiteBySite = PerSiteQuery | EigenvalueVotes | BlockRanks
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RegionalAnswer:
-    """What a region sends of a round: the names of the sites whose records are in it, rising, and their sum;
+    """Answer of a region to a round: the names of the sites whose records are in it, rising, and their sum;
     of votes not the sum, but one site's after the other.
 
     Shape: values (query.length,), or (m query.length,) of m sites' votes.
@@ -40,7 +40,7 @@ class RegionalAnswer:
     values: IntArray
 
     def parts(self, query: Query) -> dict[str, IntArray]:
-        """What is checked and added up by itself: each site's votes, or the sum of the region."""
+        """Parts to check and add separately: each site's votes, or the sum of the region."""
         if not isinstance(query, SiteBySite):
             return {self.region: self.values}
         each = self.values.reshape(len(self.present), query.length)
@@ -97,7 +97,7 @@ def joined(
     members: Mapping[str, Collection[str]],
     most: int,
 ) -> tuple[IntArray, tuple[str, ...]]:
-    """What the top makes of the regions' answers: the total that the barrier takes, and who is in it.
+    """Total of the regions' answers, for the barrier, and the sites in it.
 
     `members` are the sites of each region, as the plan names them; at each at most so many records.
 

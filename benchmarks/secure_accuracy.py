@@ -1,4 +1,4 @@
-"""What secure aggregation costs in accuracy: the sine under it over the sine with a central coordinator.
+"""Cost of secure aggregation in accuracy: the sine under it over the sine with a central coordinator.
 
 Real tables, split evenly over five sites, one of which may collude: the noise of all shares is sqrt(5 / 4) =
 1.118 times what the price asks for. A ratio of means, with its standard error; no more than 1.15 is allowed.

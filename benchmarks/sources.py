@@ -1,4 +1,4 @@
-"""What it takes to make a site's records by a SELECT of its own: wall time, and peak memory of a process.
+"""Cost of making a site's records by a SELECT of its own: wall time, and peak memory of a process.
 
     python -m benchmarks.sources --folder /somewhere/with/space --parquet 100000000
 

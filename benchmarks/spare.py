@@ -32,7 +32,7 @@ WIDTH = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one release was worth."""
+    """Quality of one release."""
 
     sine: float
     stated: float

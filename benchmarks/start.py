@@ -1,4 +1,4 @@
-"""What starting costs: processor time of help, and of daemons until they serve; megabytes of each role.
+"""Cost of starting: processor time of help, and of daemons until they serve; megabytes of each role.
 
 python -m benchmarks.start                  # a table, and the demonstration once
 python -m benchmarks.start --beside TREE    # the demonstration in turns with that of another tree

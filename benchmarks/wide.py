@@ -99,7 +99,7 @@ class Watched(Processes):
     """Daemons that write down what they pass, each into NAME.jsonl beside its log."""
 
     def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
-        """What to run as the daemon `name`."""
+        """Command to run as daemon `name`."""
         if arguments[0] != "serve":
             return super().command(name, program, *arguments)
         wrapper = (sys.executable, "-m", "benchmarks.watched", str(self._logs / f"{name}.jsonl"))
@@ -149,7 +149,7 @@ class Passage:
 
 
 def passages(layout: DemoLayout, name: str) -> list[Passage]:
-    """What a daemon passed, in order."""
+    """Passages of a daemon, in order."""
     lines = (layout.logs / f"{name}.jsonl").read_text().splitlines()
     return [Passage(**json.loads(line)) for line in lines]
 

@@ -1,4 +1,4 @@
-"""What the built site leans on outside itself: nothing that a page loads, and links that are listed.
+"""Check of the built site: no page loads anything from outside, and links to it are listed.
 
 An asset from elsewhere is an error; with `--online` every link to elsewhere is asked for as well.
 """
@@ -17,7 +17,7 @@ OUTSIDE = ("http://", "https://", "//")
 
 
 class Page(HTMLParser):
-    """What a page loads, and what it links to, outside the site."""
+    """Loads and links of a page, outside the site."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
 
 def stylesheets(site: Path) -> Iterator[str]:
-    """Where a style sheet loads a font or picture from elsewhere."""
+    """Style sheets that load a font or picture from elsewhere."""
     for path in sorted(site.rglob("*.css")):
         text = path.read_text(encoding="utf-8")
         if any(f"url({quote}{outside}" in text for quote in ("", '"', "'") for outside in OUTSIDE):
@@ -43,7 +43,7 @@ def stylesheets(site: Path) -> Iterator[str]:
 
 
 def unanswered(link: str) -> str | None:
-    """Why a link cannot be had today; None if it can."""
+    """Error of a link today; None if it answers."""
     try:
         request = urllib.request.Request(link, method="HEAD", headers={"User-Agent": "eigenveil-docs"})
         with urllib.request.urlopen(request, timeout=20):

@@ -78,7 +78,7 @@ def secrets(left: float) -> list[str]:
 
 
 def coordinator(middle: float, *, secure: bool) -> list[str]:
-    """What comes to it and what it sees, and what is published."""
+    """Drawing of the coordinator, its inputs and its output."""
     sent = MASKED if secure else EXACT
     states = "masked numbers: each alone is noise" if secure else "exact totals of each hospital"
     sees = (

@@ -45,7 +45,7 @@ def picture(package: str) -> str:
 
 
 def folder(package: str, name: str) -> bool:
-    """Whether this part of a package is a folder."""
+    """True if this part of a package is a folder."""
     return (ROOT / home(package) / package / name).is_dir()
 
 
@@ -55,7 +55,7 @@ def home(package: str) -> str:
 
 
 def imports(package: str) -> Edges:
-    """Which part of a package imports which other, by any of its modules."""
+    """Imports between parts of a package, by any of their modules."""
     graph = _graph()
     parts = {name: name.rpartition(".")[2] for name in graph.find_children(package)}
     edges: Edges = {short: set() for short in parts.values() if short not in EVERYWHERE}
@@ -81,7 +81,7 @@ def reduced(edges: Edges) -> Edges:
 
 
 def leads(edges: Edges, one: str, other: str) -> bool:
-    """Whether arrows lead from `one` to `other`."""
+    """True if arrows lead from `one` to `other`."""
     return any(mid == other or leads(edges, mid, other) for mid in edges[one])
 
 

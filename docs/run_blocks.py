@@ -53,8 +53,8 @@ def steady(line: str) -> str:
 
 
 def agrees(page: str, message: str) -> bool:
-    """Whether what was said is what the page shows, wherever lines end: a table is as wide as its times are
-    long, and what stands below it is as wide as the table."""
+    """True if the message is as the page shows, wherever lines end: a table is as wide as its times are long,
+    and the text below it is as wide as the table."""
     shown = [re.escape(steady(line)) for line in page.splitlines() if line.strip()]
     lines = [steady(line) for line in message.splitlines() if line.strip()]
     pattern = "".join("(?:.* )??" if line == r"\.\.\." else line + r"\ " for line in shown)

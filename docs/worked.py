@@ -52,7 +52,7 @@ def worked(page: Path) -> tuple[str, dict[str, Any]]:
 
 
 def coverage() -> str:
-    """How many intervals of 100 hold the exact answer: a line for each study, a column for each kind."""
+    """Intervals of 100 that hold the exact answer: a line for each study, a column for each kind."""
     kinds: dict[str, None] = {}
     cells: dict[tuple[str, str], dict[str, str]] = {}
     with (PAGES / "coverage.csv").open() as file:

@@ -222,7 +222,7 @@ def own_meaning(one: Entry, *, stated: bool) -> str:
 
 
 def shared_meaning(one: Entry, *, first: bool) -> str:
-    """What an explanation of several keys states of this one; with `first` also its beginning."""
+    """Part of a shared explanation about this key; with `first` also its beginning."""
     sentences = SHARED_END.split(one.meaning)
     own = [text for text in sentences if re.search(rf"`{one.key}`|^{one.key}:", text)]
     if first and sentences[0] not in own and len(sentences[0].split()) >= SHORT:
@@ -283,7 +283,7 @@ def exported(one: Metric) -> str:
 
 
 def of_site() -> list[Metric]:
-    """What the file of a site holds, of every label one value."""
+    """Metrics in the file of a site, of every label one value."""
     contact = site_metrics.Contact(connections=1, disconnects=Counter(code=1), notices=Counter(outcome=1))
     text = site_metrics.metrics_text(contact, LedgerTotals.of(Ledger(Policy().budget)), 0.0).decode()
     return list(text_string_to_metric_families(text))
@@ -294,7 +294,7 @@ ONE = AnalystUsage(analyst="one", studies_today=1, bytes_today=1, studies=1, byt
 
 
 def of_coordinator() -> list[Metric]:
-    """What a new coordinator shows, of every label one value."""
+    """Metrics of a new coordinator, of every label one value."""
     with tempfile.TemporaryDirectory() as folder:
         made = create(
             Path(folder) / "c", federation="docs", host="localhost", listen="127.0.0.1",

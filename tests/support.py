@@ -44,7 +44,7 @@ JARGON = re.compile(r"micro.?(?:rho|ρ)|zcdp|zero-concentrated|\bgram\b|atto", r
 
 
 def a_hello(**more: Any) -> pb.HelloRequest:
-    """What a program of this version greets a coordinator with."""
+    """Greeting of a coordinator by a program of this version."""
     return pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, **more)
 
 

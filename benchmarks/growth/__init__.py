@@ -1,1 +1,1 @@
-"""How costs grow with records, columns, components, sites and past studies: measured points, and pictures."""
+"""Costs by records, columns, components, sites and past studies: measured points, and pictures."""

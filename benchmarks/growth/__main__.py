@@ -36,7 +36,7 @@ def fill(part: Part, quick: bool, points: Points, scratch: Path) -> None:
 
 
 def said(found: dict[str, float]) -> str:
-    """What was measured, in a line."""
+    """Measured values, in a line."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.items())
 
 

@@ -45,7 +45,7 @@ def written(text: str, folder: Path = POINTS) -> str:
 
 
 def machines(folder: Path) -> Iterator[str]:
-    """When and where it was measured."""
+    """Dates, versions and machines."""
     lines = (json.loads(line) for path in folder.glob("*.json") for line in path.read_text().splitlines())
     for date, version, cores, memory in sorted(
         {(line["date"], line["version"], line["cores"], line["memory_gib"]) for line in lines}
@@ -85,7 +85,7 @@ WORDS = {"gradient-top": "gradient, 1,000 columns, 4 directions", "gram-top": "m
 
 
 def regions(points: list[Point]) -> Iterator[str]:
-    """What one coordinator does and receives a round, with regions before it and without."""
+    """Processor time and bytes of a coordinator a round, with regions before and without."""
     yield "| question | coordinator of | processor seconds a round | bytes received |"
     yield "|---|---|---|---|"
     for point in points:

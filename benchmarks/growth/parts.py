@@ -121,7 +121,7 @@ def by_studies(many: tuple[int, ...]) -> Iterator[Setting]:
 
 
 def by_regions(sites: int) -> Iterator[Setting]:
-    """What a coordinator does a round: of all sites, of 20 regions, and of the sites of one region."""
+    """Settings of a coordinator's round: all sites, 20 regions, and the sites of one region."""
     for what, columns in (("gradient-top", 1000), ("gram-top", 100)):
         for query, regions in ((sites, 0), (sites, REGIONS), (sites // REGIONS, 0)):
             yield Setting(
@@ -130,7 +130,7 @@ def by_regions(sites: int) -> Iterator[Setting]:
 
 
 def masked(*, quick: bool = False) -> Iterator[Setting]:
-    """What secure aggregation adds: a site's masking, and whole rounds beside central ones. The sites of
+    """Costs of secure aggregation: a site's masking, and whole rounds beside central ones. The sites of
     `federated` have a process each, those of `masked-round` are light."""
     matrix = {"columns": 1000, "numbers": triangle(1000)}
     directions = {"columns": 10_000, "components": 5, "numbers": 50_000}

@@ -101,7 +101,7 @@ def passes(x: Place, quantity: str = "processor_seconds") -> tuple[Series, ...]:
 
 
 def taking(check: str, x: Place) -> tuple[Series, ...]:
-    """What a coordinator does with answers to one question, of which `x` are the columns."""
+    """Steps of a coordinator on answers to one question, of which `x` are the columns."""
     return (
         Series(name="answer checked", step=check, x=columns, turn=2),
         Series(name="sum of 3 answers", step="sum", x=x, turn=3),
@@ -257,7 +257,7 @@ def _cell(plot: Plot, series: Series, x: float, y: float) -> Cell:
 
 
 def _lines(plots: Sequence[Plot], points: Sequence[Point], models: Laws, panel: Panel, axes: Axes) -> None:
-    """What the laws say at the places where something was measured."""
+    """Draw the laws at the measured places."""
     (plot,) = (one for one in plots if one.title == panel.key)
     for series in plot.series:
         distribution = models.get((series.step, series.quantity))

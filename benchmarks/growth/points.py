@@ -17,7 +17,7 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is measured, at which sizes; 0 for those that do not matter. `numbers` are those of an answer."""
+    """Measured step and its sizes; 0 for those that do not matter. `numbers` are those of an answer."""
 
     what: str
     records: int = 0
@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What was measured: seconds, bytes, by name."""
+    """Measured values: seconds, bytes, by name."""
 
     setting: Setting
     measured: Mapping[str, float]

@@ -96,7 +96,7 @@ def _once(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def with_peak(work: Callable[[], object]) -> Measured:
-    """What it takes, and how far the process grew beyond what it was before."""
+    """Time of `work`, and growth of the process beyond its size before."""
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     found = timed(work)
@@ -121,7 +121,7 @@ def site_pass(setting: Setting, file: Path) -> Measured:
 
 
 def check(setting: Setting) -> Measured:
-    """What the coordinator does to one answer before it counts."""
+    """Cost of the coordinator's check of one answer."""
     query = query_of(setting)
     rows = np.random.default_rng(0).normal(size=(100, setting.columns), scale=SPREAD)
     values = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
@@ -149,7 +149,7 @@ def added(setting: Setting) -> Measured:
 
 
 def top(setting: Setting) -> Measured:
-    """What a coordinator does to all answers of a round, of sites or of the regions before it."""
+    """Cost to a coordinator of all answers of a round, of sites or of the regions before it."""
     query, most = query_of(setting), 100
     rows = np.random.default_rng(0).normal(size=(most, setting.columns), scale=SPREAD)
     one = Site(np.clip(np.rint(rows), -S, S).astype(np.int16)).answer(query)
@@ -208,7 +208,7 @@ def replay(setting: Setting) -> Measured:
 
 
 def planning(setting: Setting) -> Measured:
-    """What a submission takes at the coordinator before its price is set aside."""
+    """Cost of a submission at the coordinator before its price is set aside."""
     study = study_of(setting)
 
     def plan() -> None:

@@ -1,4 +1,4 @@
-"""What a figure is made of: points that are measured, and cells of a table that are kept.
+"""Parts of a figure: points that are measured, and cells of a table that are kept.
 
 A point is one place on one panel's axis, where several methods work on the same records, repeat after
 repeat. A cell is what one method gave there: quantiles over the repeats. Cells are kept in a CSV file, and
@@ -38,7 +38,7 @@ class Point:
     slow: tuple[str, ...] = ()
 
     def times(self, name: str) -> int:
-        """How often a series is repeated here."""
+        """Repeats of a series at this point."""
         return math.ceil(self.repeats / FEWER) if name in self.slow else self.repeats
 
     @property
@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What one series gave at one point: quantiles of its error over repeats with seeds 0, 1, ...
+    """Result of one series at one point: quantiles of its error over repeats with seeds 0, 1, ...
 
     `released` is the share of repeats that released anything; the others count as `worst`.
     """

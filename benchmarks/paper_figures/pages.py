@@ -89,7 +89,7 @@ def without_privacy(setting: Setting, seed: int, series: tuple[str, ...]) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What the picture of one page shows. `n` and `epsilon` are held while the other is varied."""
+    """Picture of one page. `n` and `epsilon` are held while the other is varied."""
 
     algorithm: Algorithm
     reference: str

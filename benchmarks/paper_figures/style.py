@@ -1,4 +1,4 @@
-"""How the figures look: one colour and marker a method everywhere, told apart by the colour-blind.
+"""Style of the figures: one colour and marker a method everywhere, distinct to the colour-blind.
 
 Medians are lines, the band holds the middle 80 % of the repeats. One legend a figure, below its panels.
 """
@@ -51,7 +51,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How one method is drawn."""
+    """Style of one method."""
 
     colour: str
     marker: str
@@ -110,7 +110,7 @@ class Panel:
     own_legend: bool = False
 
     def look(self, name: str) -> Look:
-        """How a series is drawn here."""
+        """Style of a series here."""
         return (self.looks or LOOKS)[name]
 
 

@@ -1,1 +1,1 @@
-"""What secure aggregation costs: masks, whole rounds beside central ones, and what a site stores."""
+"""Cost of secure aggregation: masks, whole rounds beside central ones, and a site's storage."""

@@ -1,4 +1,4 @@
-"""How fast masks are drawn and added on one core, beside the keystream that they are made of, in turns.
+"""Speed of masks, drawn and added on one core, beside the keystream that they are made of, in turns.
 
 `python -m benchmarks.secure.masks`; what all of one site's masking takes is a step of `benchmarks.growth`.
 """

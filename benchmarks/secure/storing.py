@@ -1,5 +1,5 @@
-"""What it takes to keep a masked answer before it leaves: rows of so many bytes, in one transaction that
-takes the place of the last one's, in the product's database; and one file beside it, synced.
+"""Cost of keeping a masked answer before it leaves: rows of so many bytes, in one transaction that takes the
+place of the last one's, in the product's database; and one file beside it, synced.
 
 `python -m benchmarks.secure.storing` prints milliseconds, and how many bytes went to the disk for each kept.
 """

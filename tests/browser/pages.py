@@ -1,4 +1,4 @@
-"""What is looked for on a page, and pictures of it."""
+"""Check of a page, and pictures of it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Running:
             raise
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives, done on the coordinator's loop."""
+        """Result of `work`, run on the coordinator's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def enrolled(self, role: Role, name: str) -> Credentials:

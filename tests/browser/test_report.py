@@ -54,7 +54,7 @@ def test_a_phone_has_pictures_of_its_own(opened: Opened, report: str) -> None:
 
 
 def test_it_is_printed_whole(opened: Opened, report: str) -> None:
-    """What is folded away on a screen is on paper, and no picture is cut in two."""
+    """Text folded on a screen is on paper, and no picture is cut in two."""
     page = opened(scripts=True)
     page.goto(report)
     page.emulate_media(media="print")

@@ -30,8 +30,8 @@ CORES = os.sched_getaffinity(0)
 def behind(
     folder: Path, tries: dict[str, Callable[[], Any]], folders: Sequence[Path] | None = None
 ) -> list[str]:
-    """Which of `tries` the system does not refuse a fork of ours that is confined to `folder`; "not confined"
-    first if it says so."""
+    """Names in `tries` that the system does not refuse a fork confined to `folder`; first "not confined" if
+    it is not."""
     found = folder / "found"
     pid = os.fork()
     if not pid:

@@ -135,7 +135,7 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
 
 
 def in_a_pass(plan: Plan, round_query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
-    """What is paid: the query, and as the first batch of a pass; and what is not: its later batches."""
+    """Paid: the query, also as the first batch of a pass; and not paid: its later batches."""
     if not isinstance(round_query.query, q.GradientQuery):
         return [round_query], []
     s = Setting(

@@ -53,7 +53,7 @@ def squares(query: AdditiveQuery, changes: Integers) -> Integers:
 
 
 def changes(each: Integers, neighbours: Neighbours, seed: int = 5) -> Integers:
-    """How the answer moves, for each neighbour pair tried.
+    """Change of the answer, for each neighbour pair tried.
 
     add-remove: every record joins (or leaves) a data set. replace-one: each record against its
     partner, and against others at random. That the rest of the data set does not matter is
@@ -67,7 +67,7 @@ def changes(each: Integers, neighbours: Neighbours, seed: int = 5) -> Integers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How many pairs were tried, and the largest squared change over the declared square."""
+    """Count of tried pairs, and the largest squared change over the declared square."""
 
     pairs: int
     worst: Fraction

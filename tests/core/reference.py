@@ -31,7 +31,7 @@ def answer(rows: Iterable[Sequence[int]], query: q.Query) -> list[int]:
 
 
 def contribution(row: Sequence[int], query: q.Query) -> list[int]:
-    """What one record adds to the answer."""
+    """One record's part of the answer."""
     match query:
         case q.Count():
             return [1]
@@ -130,7 +130,7 @@ def _projected(row: Sequence[int], field: q.GradientSpec) -> _Projected:
 
 
 def beside(row: Sequence[int], spec: q.CrossSpec) -> _Projected:
-    """What a record has beside the leading directions, in z's place, and what it has of them."""
+    """Rest of a record beside the leading directions, in z's place, and its part along them."""
     z, scales = _centred(row, spec.centre.tolist()), spec.scales.tolist()
     directions: list[list[int]] = spec.directions.tolist()
     y = _columns_times(z, directions)

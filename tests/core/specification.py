@@ -50,7 +50,7 @@ def up(x: arb) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Who is protected (`adds`: add-remove, else replace-one; persons at `sites` sites) and the price."""
+    """Protection (`adds`: add-remove, else replace-one; persons at `sites` sites) and the price."""
 
     adds: bool
     sites: int
@@ -281,7 +281,7 @@ TEST_STEPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """How far a person turns the k leading directions of d, at a gap in persons."""
+    """Turn of the k leading directions of d by a person, at a gap in persons."""
 
     d: int
     k: int

@@ -224,7 +224,7 @@ def test_a_sum_is_exact_and_free_of_order(values: list[int]) -> None:
 
 
 def test_concatenated_answers_are_in_the_order_of_site_names() -> None:
-    """Who was quick is nobody's business, and a signed release is the same for the same answers."""
+    """A site's speed stays private, and a signed release is the same for the same answers."""
     spec = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
     query = q.SpanVotes(subsamples=spec)
     message = {site: np.full(query.length, number) for number, site in enumerate("abc")}

@@ -37,7 +37,7 @@ def docs_federation() -> ModuleType:
 
 
 def outputs(cells: list[Any], typed: str) -> list[Any]:
-    """What the cell showed in which this was typed."""
+    """Outputs of the cell that contains `typed`."""
     (cell,) = [cell for cell in cells if cell.cell_type == "code" and typed in cell.source]
     shown: list[Any] = cell.outputs
     return shown

@@ -68,7 +68,7 @@ class Call:
         self._certificate = certificate
 
     def peer(self) -> str:
-        """What TLS found out, in place of gRPC's name of the connection."""
+        """The certificate, in place of gRPC's name of the connection."""
         return self._certificate.decode()
 
     async def abort(self, status: grpc.StatusCode, details: str, trailing_metadata: Any = ()) -> NoReturn:
@@ -116,8 +116,8 @@ async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
 
 
 def _caller(method: str) -> str:
-    """Whoever may call the method: a site that is invited, or an analyst. Methods that change or show a
-    study are called by its owner, and the others by an analyst who owns none."""
+    """Permitted caller of the method: an invited site, or an analyst. Methods that change or show a study are
+    called by its owner, and the others by an analyst who owns none."""
     roles = ROLES.get(method, frozenset({Role.SITE}))
     if Role.SITE in roles:
         return {"Decline": "bert", "PutChunk": "carl"}.get(method, "anna")

@@ -53,7 +53,7 @@ class Kind:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What became of the inputs: by kind and outcome, finds by file name, and growth in bytes."""
+    """Outcomes of the inputs by kind, finds by file name, and growth in bytes."""
 
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     finds: dict[str, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def used_bytes() -> int:
 
 
 async def outcome(kind: Kind, data: bytes) -> tuple[str, str]:
-    """What became of one input: a word, and for a find what was seen."""
+    """Outcome of one input: a word, and for a find its error."""
     try:
         await kind.feed(data)
     except DecodeError:

@@ -1,5 +1,5 @@
-"""What people and files hand in: studies and dictionaries in TOML, plans in JSON, records in CSV and Parquet;
-and what sites and operators state."""
+"""Inputs of people and files: studies and dictionaries in TOML, plans in JSON, records in CSV and Parquet;
+and statements of sites and operators."""
 
 from __future__ import annotations
 

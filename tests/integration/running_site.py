@@ -92,7 +92,7 @@ async def enrolled(
 
 
 def config_of(identity: Path, **rules: Any) -> SiteConfig:
-    """What the site whose identity is in this folder is configured to."""
+    """Configuration of the site whose identity is in this folder."""
     folder = identity.with_name(f"{identity.name}-site")
     return SiteConfig(
         name=load_identity(identity).identity.name, records=RecordsConfig(source=folder / "records.csv"),

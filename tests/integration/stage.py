@@ -1,4 +1,4 @@
-"""What a running federation offers to a test."""
+"""Parts of a running federation for tests."""
 
 from __future__ import annotations
 

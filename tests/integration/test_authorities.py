@@ -73,7 +73,7 @@ class Thief(Coordinator):
 
 @asynccontextmanager
 async def impersonating(rig: Rig, sent: list[SignedAuthorityList], *identities: Path) -> AsyncIterator[Thief]:
-    """Who stole server.key is where these identities look for the coordinator."""
+    """Put the thief of server.key at the address that these identities call."""
     thief, files = Thief(lists=lists_to_proto(sent)), rig.config.files
     listener = grpc.aio.server()
     rpc.add_CoordinatorServicer_to_server(thief, listener)

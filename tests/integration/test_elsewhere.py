@@ -1,4 +1,4 @@
-"""What an analyst uses works without what Windows lacks: Linux is what it is tried on, see docs/LIMITS.md."""
+"""An analyst's commands need nothing that Windows lacks: tried on Linux alone, see docs/LIMITS.md."""
 
 from __future__ import annotations
 

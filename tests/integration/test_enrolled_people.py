@@ -1,4 +1,4 @@
-"""What two people see at enrolment, and what an operator's certificate is good for [R1] [R2]."""
+"""View of two people at enrolment, and uses of an operator's certificate [R1] [R2]."""
 
 from __future__ import annotations
 

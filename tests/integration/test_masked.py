@@ -41,7 +41,7 @@ def check_books(stage: Stage) -> None:
 
 
 def tried(stage: Stage, who: str, study: str) -> Counter[int]:
-    """How often somebody was charged for each round of a study."""
+    """Count of charges to `who` for each round of a study."""
     folder = stage.layout.coordinator if who == COORDINATOR else stage.layout.site(who)
     rows = select(folder / "state.db", "SELECT round FROM ledger WHERE (kind, study) = ('attempt', ?)", study)
     return Counter(row[0] for row in rows)

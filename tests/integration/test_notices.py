@@ -1,4 +1,4 @@
-"""What the daemons say in their logs is what people are told by mail, once each."""
+"""Events in the daemons' logs reach people by mail, once each."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def named(stage: Stage, name: str) -> str:
 
 
 def key_words(digits: str) -> str:
-    """What is known of who asked: a key, and the name that it signed in."""
+    """Description of an analyst: a key, and the name that it signed in."""
     return f"the holder of the key with the fingerprint {digits}, in the name of ada"
 
 

@@ -51,7 +51,7 @@ def digests(capfd: Capture) -> list[str]:
 
 
 def operators_and_officers_read(stage: Stage, capfd: Capture) -> str:
-    """What the commands of the other two programs print here."""
+    """Output of the commands of the other two programs."""
     coordinator = str(stage.layout.root / COORDINATOR / "coordinator.toml")
     site = str(stage.layout.site_config(SITES[0]))
     statement = [

@@ -26,7 +26,7 @@ FAILED = 1  # what pytest and lint-imports return for "it ran, and not all is we
 
 
 def stale(mutant: Mutant, plain: Path, gone: set[str]) -> str:
-    """Why a row no longer fits the tree; empty if it does."""
+    """Misfit of a row to the tree; empty if it fits."""
     file = plain / mutant.file
     times = file.read_text().count(mutant.old) if file.is_file() else 0
     if times != 1:
@@ -35,7 +35,7 @@ def stale(mutant: Mutant, plain: Path, gone: set[str]) -> str:
 
 
 def planted(mutant: Mutant, plain: Path, tree: Path) -> str:
-    """What became of one fault: "caught", or why not."""
+    """Outcome of one fault: "caught", or why not."""
     with_fault(mutant, plain, tree)
     try:
         code, output = run(tree, [mutant.test])
@@ -56,7 +56,7 @@ def batches(tests: set[str], jobs: int) -> list[list[str]]:
 
 
 def sound(plain: Path, tests: set[str], threads: ThreadPoolExecutor, jobs: int) -> bool:
-    """Whether all of these tests pass where nothing is planted; says so if not."""
+    """True if all these tests pass with nothing planted; failures are printed."""
     print(f"{len(tests)} tests must pass where nothing is planted", flush=True)
     fine = True
     for code, output in threads.map(lambda part: run(plain, part, 5 * SECONDS), batches(tests, jobs)):

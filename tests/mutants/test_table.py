@@ -29,7 +29,7 @@ def functions(file: Path) -> frozenset[str]:
 
 
 def unknown(test: str) -> bool:
-    """Whether the file or the function of a row's test is not there; its parameter is not looked at."""
+    """True if the file or the function of a row's test is missing; its parameter is ignored."""
     file, *parts = test.partition("[")[0].split("::")
     here = functions(ROOT / file)
     return not here or (bool(parts) and parts[-1] not in here and parts[-1] != "runTest")
@@ -49,7 +49,7 @@ def test_pytest_collects_every_test_that_a_row_names() -> None:
 
 
 def test_every_row_names_a_function_that_is_there() -> None:
-    """What is quick of the test above: parameters and classes are pytest's to find."""
+    """Quick part of the test above: parameters and classes are pytest's to find."""
     named = {mutant.test for mutant in MUTANTS} - {LINT}
     assert {test for test in named | STALE if unknown(test)} == {test for test in STALE if "[" not in test}
 

@@ -104,7 +104,7 @@ def test_files_that_others_can_read_or_write(stage: Stage) -> None:
 
 
 def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
-    """Whoever writes site.toml, or puts another in its place, says what the site agrees to."""
+    """Write access to site.toml, or to its folders, decides what the site agrees to."""
     stage.config.identity.chmod(0o700)
     isolated = stage.folder / "etc"
     isolated.mkdir(0o700)

@@ -46,7 +46,7 @@ def flowing(text: str) -> str:
 
 
 def stated(algorithm: Algorithm) -> tuple[str, set[str]]:
-    """What the table of traits says costs add up as, and the other traits."""
+    """Composition of costs in the table of traits, and the other traits."""
     row = re.search(rf"^\| \[{algorithm.value}\]\(.*\) \|[^|]*\| (.*) \| (.*) \|$", TABLE, re.MULTILINE)
     assert row is not None
     return row[1], set(row[2].split(", "))
@@ -76,7 +76,7 @@ def expected(algorithm: Algorithm) -> tuple[str, set[str]]:
 
 
 def questions(algorithm: Algorithm, n: int) -> list[Query]:
-    """What the example of the pages asks: 20 columns, 3 components, n expected records, one site."""
+    """Queries of the pages' example: 20 columns, 3 components, n expected records, one site."""
     shuffled = algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
     study = Study(
         name="example",
@@ -93,7 +93,7 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
 
 
 def runs_masked(algorithm: Algorithm) -> bool:
-    """Whether a masked study of two sites may name it."""
+    """True if a masked study may name the algorithm."""
     study = Study(
         name="masked", columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(5)),
         epsilon=1.0, delta=1e-6, components=1, algorithm=algorithm,

@@ -59,7 +59,7 @@ def mentioned_names(node: ast.AST) -> set[str]:
 
 
 def formatted(tree: ast.AST) -> Iterator[ast.expr]:
-    """What is shortened: by the format of an f-string, `round`, `format`, `number` or a percent sign."""
+    """Rounded values: by the format of an f-string, `round`, `format`, `number` or a percent sign."""
     for node in ast.walk(tree):
         match node:
             case ast.FormattedValue(

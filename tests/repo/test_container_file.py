@@ -1,4 +1,4 @@
-"""What a Containerfile must be where no engine is there to build it; `make image` builds it where one is."""
+"""Rules of a Containerfile where no engine is there to build it; `make image` builds it where one is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with it, one sentence each."""
+    """Faults of the text, one sentence each."""
     every = instructions(text)
     last = every[max(i for i, (kind, _) in enumerate(every) if kind == "FROM") :]
     bases = [words.split(" AS ")[0] for kind, words in every if kind == "FROM"]

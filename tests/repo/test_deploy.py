@@ -1,4 +1,4 @@
-"""What is in deploy/ fits the code: units, container files, and the commands that OPERATIONS.md shows."""
+"""Files in deploy/ fit the code: units, container files, and the commands that OPERATIONS.md shows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def unknown(program: str, words: list[str]) -> str:
-    """What in a command line the program does not have; empty if it has it all."""
+    """Unknown part of a program's command line; empty if none."""
     command: click.Command = GROUPS[program]
     rest = list(words)
     while isinstance(command, click.Group):

@@ -125,7 +125,7 @@ def typed(text: str) -> Iterator[list[str]]:
 
 
 def strange(text: str) -> list[str]:
-    """What a page says of commands, options, keys, metrics and names that does not exist."""
+    """Commands, options, keys, metrics and names on a page that do not exist."""
     every = {name for program, group in GROUPS.items() for _, name in options(group, program)} | {"--help"}
     found = [problem for words in typed(text) if (problem := unknown(words[0], words[1:]))]
     settings = set(KEY_ROW.findall(reference("configuration")))

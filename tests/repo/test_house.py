@@ -78,7 +78,7 @@ def test_no_folder_of_the_product_is_empty_or_full() -> None:
 
 
 def planted(folder: Path, pairs: list[tuple[str, str]]) -> str:
-    """What `lint-imports` says of a copy of the tree with these imports added."""
+    """Output of `lint-imports` on a copy of the tree with these imports added."""
     for name in SECTIONS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
     shutil.copy(ROOT / "pyproject.toml", folder)

@@ -27,7 +27,7 @@ def numpy_names(tree: ast.Module) -> set[str]:
 
 
 def names_random(node: ast.AST, numpy: set[str]) -> bool:
-    """Whether this node by itself reaches a pseudo-random generator."""
+    """True if this node by itself reaches a pseudo-random generator."""
     match node:
         case ast.Import():
             return any(is_random(alias.name) for alias in node.names)

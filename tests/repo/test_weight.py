@@ -1,4 +1,4 @@
-"""What a command line loads before it is told what to do, and what a daemon loads; no time is measured."""
+"""Modules that a command line loads before its command, and a daemon's; no time is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the repo tests look at: the files of this tree, generated code apart."""
+"""Files of this tree for the repo tests, generated code apart."""
 
 from __future__ import annotations
 

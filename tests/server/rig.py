@@ -81,7 +81,7 @@ def study_toml(
 
 
 def a_directory(sites: Iterable[str] = SITES, **changes: Any) -> dict[str, Any]:
-    """What the coordinator tells its planner of a federation whose sites state nothing."""
+    """Directory for the planner of a federation whose sites state nothing."""
     values = {"federation": FEDERATION, "columns": None, "approval_seconds": 3600.0}
     return plain_fields(Directory(sites=dict.fromkeys(sites), **(values | changes)))
 

@@ -40,7 +40,7 @@ Attack = Callable[[NoiseSource, int], tuple[FloatArray, FloatArray]]
 
 
 class Claim(Protocol):
-    """How well neighbours may be told apart."""
+    """Limit on telling neighbours apart."""
 
     @property
     def mu(self) -> float:
@@ -87,7 +87,7 @@ class Approximate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
-    """What is audited: a way to release, the most telling pair of data sets, and the claim about it.
+    """Audit target: a way to release, the most telling pair of data sets, and the claim about it.
 
     `kind` names the query it answers. An audit must prove at least `tight` times the claim, so that none
     passes by being blind; below 1 where the claim is a bound that no pair of data sets reaches.
@@ -110,7 +110,7 @@ class Verdict:
 
     @property
     def alarm(self) -> bool:
-        """Whether all of them lie above the claim."""
+        """True if all bounds exceed the claim."""
         return min(self.proven) > self.claimed
 
 
@@ -142,7 +142,7 @@ def candidates(seen: FloatArray) -> FloatArray:
 
 
 def events(without: FloatArray, with_it: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """How often each event happens where it is meant to be likely, and where it is meant to be rare.
+    """Count of each event where it is meant to be likely, and where it is meant to be rare.
 
     The events: above a threshold, at or above it, and what is left over; each meant to be likely with the
     record, or without it. Shape: (m,), (m,), (t,) -> (8 t,), (8 t,).

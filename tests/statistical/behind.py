@@ -130,7 +130,7 @@ def batch_queries() -> list[RoundQuery]:
 def passed(
     name: str, neighbours: Neighbours, sums: tuple[list[IntArray], list[IntArray]], tight: float
 ) -> Mechanism:
-    """What a whole pass releases, part after part, against the price that was paid once."""
+    """Release of a whole pass, part after part, against the price that was paid once."""
     queries, study = batch_queries(), study_of(neighbours)
     specs = [data_independent_noise(query.priced, study) for query in queries]
 

@@ -42,7 +42,7 @@ def distribution_variance(sigma: float) -> float:
 
 
 def variance_fits(sample: IntArray, sigma: float) -> bool:
-    """Whether the mean square is that of scale `sigma` (chi-square; sigma from 1 on)."""
+    """True if the mean square is that of scale `sigma` (chi-square; sigma from 1 on)."""
     n = len(sample)
     ratio = float((sample.astype(np.float64) ** 2).sum() / distribution_variance(sigma))
     return bool(stats.chi2.ppf(ALARM / 2, n) <= ratio <= stats.chi2.isf(ALARM / 2, n))
@@ -74,7 +74,7 @@ def _join(cells: FloatArray, first: int, last: int) -> FloatArray:
 
 
 def uniform(levels: FloatArray) -> bool:
-    """Whether levels in (0, 1) are spread evenly (Kolmogorov and Smirnov)."""
+    """True if levels in (0, 1) are spread evenly (Kolmogorov and Smirnov)."""
     n, ordered = len(levels), np.sort(levels)
     steps = np.arange(n + 1) / n
     furthest = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
@@ -82,7 +82,7 @@ def uniform(levels: FloatArray) -> bool:
 
 
 def alike(left: IntArray, right: IntArray) -> bool:
-    """Whether two samples are of one law: by ranks, and by how often values occur that both have often."""
+    """True if two samples are of one law: by ranks, and by how often values occur that both have often."""
     by_rank = stats.ks_2samp(left, right).pvalue
     table = np.array([[(side == x).sum() for x in range(-5, 6)] for side in (left, right)])
     rest = np.array([[len(left)], [len(right)]]) - table.sum(axis=1, keepdims=True)
@@ -92,13 +92,13 @@ def alike(left: IntArray, right: IntArray) -> bool:
 
 
 def balanced(sample: IntArray) -> bool:
-    """Whether both signs are equally likely."""
+    """True if both signs are equally likely."""
     negative, signed = int((sample < 0).sum()), int((sample != 0).sum())
     return bool(stats.binomtest(negative, signed).pvalue >= ALARM)
 
 
 def independent(left: IntArray, right: IntArray) -> bool:
-    """Whether two samples are uncorrelated, and their squares as well."""
+    """True if two samples are uncorrelated, and their squares as well."""
     limit = float(stats.norm.isf(ALARM / 4)) / math.sqrt(len(left))
     x, y = left.astype(np.float64), right.astype(np.float64)
     return all(abs(float(np.corrcoef(a, b)[0, 1])) <= limit for a, b in ((x, y), (x**2, y**2)))

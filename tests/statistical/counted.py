@@ -65,17 +65,17 @@ def watched(
 
 
 def is_released(values: IntArray) -> FloatArray:
-    """Whether anything is said. Shape: (m, length) -> (m,)."""
+    """1 if any value is not 0. Shape: (m, length) -> (m,)."""
     return np.asarray(values.any(axis=1), dtype=np.float64)
 
 
 def first(values: IntArray) -> FloatArray:
-    """What is said in the first place. Shape: (m, length) -> (m,)."""
+    """Value in the first place. Shape: (m, length) -> (m,)."""
     return np.asarray(values[:, 0], dtype=np.float64)
 
 
 def second(values: IntArray) -> FloatArray:
-    """What is said in the second place; 0 is silence. Shape: (m, length) -> (m,)."""
+    """Value in the second place; 0 is none. Shape: (m, length) -> (m,)."""
     return np.asarray(values[:, 1], dtype=np.float64)
 
 

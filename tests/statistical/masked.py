@@ -1,5 +1,5 @@
-"""What a coordinator holds of masked rounds together with colluding sites, which tell it their masks and draw
-no noise [P31] [P32] [P33]. Shares and masks are the product's; m releases are one long answer, under one.
+"""View of a coordinator on masked rounds together with colluding sites, which tell it their masks and draw no
+noise [P31] [P32] [P33]. Shares and masks are the product's; m releases are one long answer, under one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MaskedAttempts:
         return {name: here if name == person else empty for name in self.names}
 
     def sent(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> dict[str, IntArray]:
-        """What each member sends in an attempt, m times over. Shape: (m, length) each."""
+        """Answer of each member in an attempt, m times over. Shape: (m, length) each."""
         round_query = at_cost(self.query)
         attempt = attempt_of(round_query, number, members)
         spec = share_spec(round_query.priced, self.study, len(members))
@@ -69,7 +69,7 @@ class MaskedAttempts:
         return out
 
     def total(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> IntArray:
-        """What the coordinator adds up; colluders brought their masks alone. Shape: (m, length)."""
+        """Sum at the coordinator; colluders add their masks alone. Shape: (m, length)."""
         sent = self.sent(exact, members, number, noise, m).values()
         return sum((one.view(np.uint64) for one in sent), np.zeros(1, dtype=np.uint64)).view(np.int64)
 

@@ -18,7 +18,7 @@ BULK = 50_000
 
 
 class Bulk(OsNoise):
-    """What `OsNoise` draws, up to BULK values at a time, each handed out once: a release then costs
+    """Draws of `OsNoise`, up to BULK values at a time, each handed out once: a release then costs
     microseconds. A scale that is asked for again is drawn in twice as many; one that never is, once.
 
     `factor` below 1 is the planted fault: every scale that much smaller than was asked for.

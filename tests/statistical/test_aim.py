@@ -96,20 +96,20 @@ def full(mechanism: Mechanism) -> float:
 
 
 def aimed(mechanism: Mechanism, releases: int) -> bool:
-    """Whether all releases without noise tell the data sets apart by as much as they should."""
+    """True if all releases without noise tell the data sets apart by as much as they should."""
     low, high = mechanism.attack(Constant(), releases)
     expected = SHARE.get(mechanism.name, 1.0) * full(mechanism)
     return bool((np.abs((high - low) / expected - 1) <= ROUNDING).all())
 
 
 def differs(attack: Attack, noise: NoiseSource) -> bool:
-    """Whether one release of either data set, with the same noise, looks different."""
+    """True if one release of either data set, with the same noise, looks different."""
     low, high = attack(noise, 1)
     return bool(low[0] != high[0])
 
 
 def decides(mechanism: Mechanism) -> bool:
-    """Whether some fixed noise tells the data sets apart."""
+    """True if some fixed noise tells the data sets apart."""
     drawn = mechanism.kind in (
         "eigenvectors",
         "subspace",

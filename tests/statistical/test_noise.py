@@ -65,7 +65,7 @@ def test_shape(scale: float, distribution: NoiseDistribution) -> None:
 
 
 def levels(sample: IntArray, scale: float, distribution: NoiseDistribution) -> FloatArray:
-    """How likely what is less is: evenly spread in (0, 1) at scales at which integers are as good as real."""
+    """Chance of a smaller value: evenly spread in (0, 1) at scales at which integers are as good as real."""
     return np.asarray(TAILS[distribution].cdf(sample / scale))
 
 

@@ -1,4 +1,4 @@
-"""What went wrong elsewhere is caught by the same audit that finds nothing wrong with the product.
+"""Faults known elsewhere are caught by the same audit that finds nothing wrong with the product.
 
 Each fault is a small variant of a mechanism, written here, with the claim of the mechanism that it imitates.
 Where it needs data sets of its own, the product's mechanism is audited on them too and raises no alarm

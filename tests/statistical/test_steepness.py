@@ -37,7 +37,7 @@ def moment(power: int) -> float:
 
 
 def errors_off(neighbours: Neighbours, n: int) -> float:
-    """How many standard errors the mean of u_1^2 in n releases lies from what it must be."""
+    """Standard errors between the mean of u_1^2 in n releases and its expected value."""
     query = Eigenvectors(centre=frozen([0] * D), radius=R, records=1000, count=1)
     pair = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     along = round(STEEP * R**2 * pair / LEVEL)

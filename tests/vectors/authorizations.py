@@ -19,7 +19,7 @@ NOW = 1_800_000_000
 
 
 def authorization_vectors(plan: Plan) -> dict[str, Any]:
-    """What is signed, and by whom; `bad` are statements under the right key's signature, with their code."""
+    """Signed statement and signer; `bad` are statements under the right key's signature, with their code."""
     public = KEY.public_key().public_bytes_raw()
     card = AnalystKeyCard(federation=plan.federation, analyst=plan.analyst, signing=public)
     signed = authorize(plan, SignedAnalystKeyCard.of(card, KEY.sign), NOW + 3600, KEY.sign)

@@ -137,7 +137,7 @@ def release_vector() -> dict[str, Any]:
 
 
 def round_vectors() -> dict[str, Any]:
-    """What is stated of a query and of a release, under a key that every reader may know [R21]."""
+    """Statements on a query and on a release, under a key that every reader may know [R21]."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     round_query = RoundStatement(
         plan=DIGEST, round=0, query="cd" * 32, after="", release="", ledger="ef" * 32, size=1
@@ -232,7 +232,7 @@ def spoiled(change: Callable[[pb.Query], None]) -> bytes:
 
 
 def deal_vectors() -> dict[str, Any]:
-    """Which part each of ROWS and some of their equals is in, by pass; and the hash itself, as text."""
+    """Part of each of ROWS and of some equals, by pass; and the hash itself, as text."""
     rows = np.vstack([ROWS, ROWS[[1, 4, 1, 1]]])
     passes = {}
     for first, batches in ((2, 1), (2, 7), (5, 7), (2, 2**20)):
@@ -255,7 +255,7 @@ def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
 
 
 def normed(norm: float, **more: str) -> dict[str, Any]:
-    """What differs in a plan whose study states this norm."""
+    """Changes to a plan whose study states this norm."""
     study = study_to_dict(a_vector_plan().study)
     study["privacy"]["radius"] = {"norm": norm, **more}
     return {"study": study}

@@ -59,7 +59,7 @@ def data(tmp_path: Path, table: pa.Table) -> Path:
 def test_a_comparison_with_the_truth_is_not_private(
     unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: Capture
 ) -> None:
-    """How far a result is from the truth is a function of the records that no noise hides."""
+    """Distance from the truth is a function of the records that no noise hides."""
     plain = ran(capfd, "simulate", study, "--data", data)[1]
     assert (plain["private"], plain["guarantee"]["epsilon"] <= 4.0) == (True, True)
     value = ran(capfd, "simulate", study, "--data", data, "--truth", "--out", tmp_path / "out")[1]

@@ -1,4 +1,4 @@
-"""What a site's own people see of a column is what numpy says of one value a person."""
+"""A column's profile at its site is numpy's, of one value a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good a column is, as a hospital's files are: counted before, and after what its rules mend."""
+"""Quality of a column, as in a hospital's files: counted before, and after repair by its rules."""
 
 from __future__ import annotations
 

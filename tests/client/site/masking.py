@@ -88,7 +88,7 @@ class Peers:
         )  # fmt: skip
 
     def unmasked(self, reply: MaskedAnswer, attempt: Attempt) -> IntArray:
-        """What a masked answer hides: what all others together could learn of it."""
+        """Answer without masks, as all others together could learn it."""
         card = self.keys[SITE].card
         secrets = {name: self.keys[name].secret_with(card) for name in attempt.sites if name != SITE}
         none = np.zeros(reply.contribution.values.size, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What an honest coordinator states of rounds [R21], for plans whose releases a rehearsal imagines."""
+"""Statements of an honest coordinator on rounds [R21], for plans whose releases are rehearsed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def work(
     plan: pb.SignedPlan | None = None,
     releases: Sequence[Release] | None = None,
 ) -> pb.NextWorkResponse:
-    """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
+    """Message of an honest coordinator on `round_query` after `releases` (or the rehearsed ones)."""
     if round_query is None:
         return pb.NextWorkResponse(plan=plan)
     response = pb.NextWorkResponse(plan=plan, query=query_to_proto(round_query))

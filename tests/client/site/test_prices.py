@@ -169,7 +169,7 @@ def peers(tmp_path: Path) -> Peers:
 
 
 def answers(peers: Peers, tried: list[tuple[RoundQuery, int]]) -> int:
-    """What one life of the process is charged for these attempts, all of which it answers."""
+    """Charge to one life of the process for these attempts, all of them answered."""
     store = peers.stage.store()
     worker, before = peers.stage.worker(store), store.ledger.ledger.spent.micro_rho
     for step, number in tried:

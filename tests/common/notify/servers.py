@@ -21,7 +21,7 @@ from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What a server was told, and the replies that it gives first, before it is content."""
+    """Messages received by a server, and the replies that it gives before it accepts."""
 
     context: ssl.SSLContext
     mails: list[bytes] = field(default_factory=list)

@@ -200,7 +200,7 @@ def test_a_hanging_server_delays_no_caller(tmp_path: Path, monkeypatch: Patch) -
 
 
 def test_a_deferred_address_delays_no_other_mail(tmp_path: Path, monkeypatch: Patch) -> None:
-    """What was put off is tried once more when the daemon ends."""
+    """Deferred mail is tried once more when the daemon ends."""
     monkeypatch.setattr(outbox, "RETRY_DELAYS", (3600.0,))
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
     root, context = authority(tmp_path, "127.0.0.1")

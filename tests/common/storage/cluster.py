@@ -39,7 +39,7 @@ class Cluster:
 
 
 def missing() -> str:
-    """Why there can be no server; empty if there can be one."""
+    """Reason that no server can run; empty if one can."""
     if binaries() is None:
         return "PostgreSQL is not installed: neither initdb on PATH nor /usr/lib/postgresql/*/bin"
     if shutil.which("setpriv") is None:
@@ -76,8 +76,8 @@ def running() -> Iterator[Cluster]:
 
 
 def _unprivileged(folder: Path) -> list[str | Path]:
-    """What to put before a command. A program of its own changes the user: done in a fork of a process
-    with threads of gRPC, it would run their handlers."""
+    """Prefix of a command. A program of its own changes the user: done in a fork of a process with threads of
+    gRPC, it would run their handlers."""
     line: list[str | Path] = ["setpriv", "--pdeathsig", "QUIT"]
     user = _user() if os.geteuid() == 0 else None
     if user is not None:

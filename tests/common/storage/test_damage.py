@@ -177,7 +177,7 @@ async def test_tampered_rows_are_refused_on_reading_and_at_start(
 
 @pytest.mark.parametrize("before", [None, 0o666])
 def test_a_lock_is_its_owners_alone_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
-    """Whoever can open the file could hold it, and keep the daemon from starting."""
+    """Any opener of the file could hold it, and keep the daemon from starting."""
     config, stage = made(tmp_path / "c"), a_stage(tmp_path)
     files = (config.files.lock, stage.config.state.with_name("serve.lock"))
     for file in files:

@@ -21,7 +21,7 @@ SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"
 
 @dataclass(slots=True)
 class Disk:
-    """How many syncs still succeed of the files whose names end in `suffix`."""
+    """Count of syncs that succeed, of files whose names end in `suffix`."""
 
     syncs: int = 1_000_000
     suffix: str = ""

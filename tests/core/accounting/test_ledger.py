@@ -29,7 +29,7 @@ queries = st.sampled_from(["d" * 64, "e" * 64])
 
 
 class Model:
-    """What a ledger means, without chain, entries or reservations kept up to date."""
+    """Meaning of a ledger, without chain, entries or reservations kept up to date."""
 
     def __init__(self) -> None:
         self.costs: dict[str, Cost] = {}

@@ -38,7 +38,7 @@ def cells(quick: bool) -> list[Target]:
 
 
 def met(target: Target) -> bool:
-    """Whether the median of 20 runs, or where they fail that of 120, is within the margin."""
+    """True if the median of 20 runs, or where they fail that of 120, is within the margin."""
     family, bound = FAMILIES[target.family], MARGIN * target.sine
     return any(measure(family, target, repeats) <= bound for repeats in (20, 120))
 

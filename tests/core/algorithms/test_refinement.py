@@ -53,7 +53,7 @@ def known(
 
 
 def consistent(squares: float, freedom: int) -> bool:
-    """Whether a sum of squares of so many standard normal numbers is as it should be."""
+    """True if a sum of squares fits so many standard normal numbers."""
     lower, upper = stats.chi2.ppf(ALARM / 2, freedom), stats.chi2.isf(ALARM / 2, freedom)
     return bool(lower < squares < upper)
 

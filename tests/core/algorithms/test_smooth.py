@@ -56,7 +56,7 @@ def test_no_gap_is_declined_and_paid_for() -> None:
 
 @pytest.mark.parametrize("algorithm", FAMILY)
 def test_directions_within_the_span_are_separated_with_their_variances(algorithm: Algorithm) -> None:
-    """What is released is turned at random within its span; each component must not be."""
+    """A release is turned at random within its span; each component must not be."""
     scales = np.array([0.3, 0.2, 0.05, 0.05, 0.05])
     x = np.clip(np.random.default_rng(5).normal(size=(50_000, 5)) * scales, -1, 1)
     for seed in range(5):

@@ -153,7 +153,7 @@ def test_the_stated_and_the_predicted_sine_are_near_the_measured_one() -> None:
 
 
 def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
-    """Where 1 is what the frame shows of them, of which a variance is the square."""
+    """The unit is the frame's deviation, and for a variance its square."""
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
     scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
     noise = MatrixNoise(

@@ -50,7 +50,7 @@ def runs(algorithm: Algorithm) -> Iterator[tuple[float, float]]:
 
 
 def is_honest(algorithm: Algorithm) -> bool:
-    """Whether at most 2 % of the runs that found noise may be stated below .5, as far as so few runs tell."""
+    """True if at most 2 % of the runs that found noise may be stated below .5, as far as so few runs tell."""
     stated = [error for sine, error in runs(algorithm) if sine > LOST]
     confident = sum(error < CONFIDENT for error in stated)
     assert len(stated) >= 20  # else the tables are too easy to tell anything

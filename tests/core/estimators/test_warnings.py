@@ -32,7 +32,7 @@ def score(estimator: PrivatePCA, X: FloatArray, y: None = None) -> float:
 
 
 def warned(fit: Callable[[], object]) -> tuple[bool, bool]:
-    """Whether it was warned that a fit spends again, and that something read the records before."""
+    """True for each warning: a fit spends again, and something read the records before."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()

@@ -78,7 +78,7 @@ Moved = list[tuple[Spectrum, IntArray]]
 
 
 def spectrum_moves(neighbours: Neighbours, shapes: Sequence[tuple[int, int]] = SHAPES) -> Moved:
-    """How the eigenvalues move, for each pair that is tried."""
+    """Change of the eigenvalues, for each tried pair."""
     found: Moved = []
     for seed, (d, radius) in enumerate(shapes):
         query = a_spectrum(d, radius)

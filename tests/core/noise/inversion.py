@@ -53,7 +53,7 @@ def fixed(name: str, count: int) -> list[int]:
 
 
 def draws(tail: Tail, scale: float, count: int, words: Given) -> IntArray:
-    """What a draw of `count` integers must give. Shape: (count,)."""
+    """Expected draw of `count` integers. Shape: (count,)."""
     out = [
         one(tail, scale, int(first), words)
         for start in range(0, count, PIECE)
@@ -76,7 +76,7 @@ def one(tail: Tail, scale: float, first: int, words: Given) -> int:
 
 
 def below(left: arb, right: arb) -> bool:
-    """Which of two numbers is less, for certain."""
+    """True if `left` is certainly less."""
     assert left < right or right < left
     return bool(left < right)
 

@@ -53,7 +53,7 @@ def sample(exponents: FloatArray) -> FloatArray:
 
 
 def fits(found: FloatArray, exponents: FloatArray) -> bool:
-    """Whether the means of u_i^2 and u_i^4 are those of the law."""
+    """True if the means of u_i^2 and u_i^4 are those of the law."""
     p = density(np.diag(exponents))
     for power in (2, 4):
         expected, got = p @ POINTS**power, (found**power).mean(axis=0)

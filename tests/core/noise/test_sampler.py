@@ -54,7 +54,7 @@ def hard_tails(tail: Tail, scale: float) -> list[int]:
 
 
 def same(distribution: str, scale: float, first: list[int], after: list[int]) -> bool:
-    """Whether product and reference turn the same words into the same bytes, and read as many of them."""
+    """True if product and reference turn the same words into the same bytes, and read as many of them."""
     quantile, tail = DISTRIBUTIONS[distribution]
     ours, theirs = Given([*first, *after]), Given([*first, *after])
     drawn = integers(quantile, scale, len(first), ours)
@@ -119,7 +119,7 @@ def test_pieces_are_drawn_one_after_the_other_from_one_stream(distribution: str)
 
 
 def doubted(quantile: Quantile, scale: float, words: WordArray) -> tuple[IntArray, IntArray]:
-    """What floats propose, and which of it they are not sure of."""
+    """Proposals of floats, and places of the uncertain ones."""
     out = np.empty(words.size, dtype=np.int64)
     fast, (moved, off) = table(quantile), float_shift(quantile, scale)
     at = propose_integers(words, fast.coefficients, scale, moved, margins(fast, scale, off), out)
@@ -127,7 +127,7 @@ def doubted(quantile: Quantile, scale: float, words: WordArray) -> tuple[IntArra
 
 
 def wrong(quantile: Quantile, scale: float, words: WordArray) -> int:
-    """How many integers floats are sure of that are others."""
+    """Count of wrong integers that floats are sure of."""
     out, at = doubted(quantile, scale, words)
     sure = np.setdiff1d(np.arange(words.size), at)
     assert sure.size > words.size / 10
@@ -214,7 +214,7 @@ def test_next_to_no_noise_is_none(distribution: str, scale: float) -> None:
 
 
 class Lowered:
-    """What other threads do to the precision: the first time that it is set, it is `bits`."""
+    """Precision changed by other threads: the first time that it is set, it is `bits`."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits

@@ -21,7 +21,7 @@ VALUES = st.recursive(LEAVES, lambda some: st.lists(some) | st.dictionaries(TEXT
 
 
 def written(write: Any, value: Any) -> bytes | str:
-    """What it writes, or that it refuses."""
+    """Bytes of `write`, or "refused"."""
     try:
         return bytes(write(value))
     except rfc8785.CanonicalizationError:

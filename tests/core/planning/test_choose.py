@@ -1,4 +1,4 @@
-"""What `auto` means, and what a study is told before it asks anything."""
+"""Meaning of `auto`, and advice to a study before any question."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def an_auto(d: int = 30, **changes: Any) -> Study:
 
 
 def on_offer(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:
-    """What `auto` chooses from: enough for advice about these."""
+    """Candidates of `auto`: enough for advice about these."""
     return tuple(predict(study, one, assumed_spectrum) for one in CANDIDATES)
 
 

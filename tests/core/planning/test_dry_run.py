@@ -72,7 +72,7 @@ def test_what_one_rehearsal_lets_pass_no_other_size_refuses(algorithm: Algorithm
 
 
 def refusal(work: Callable[..., object], *args: object) -> str:
-    """Why something is refused, if it is."""
+    """Text of a refusal; empty if none."""
     try:
         work(*args)
     except RequestError as problem:

@@ -49,7 +49,7 @@ def whole(charge: int = COST) -> Callable[[Plan], PricedQuery]:
 
 
 def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What the session is charged for a script of queries."""
+    """Charge of the session for a script of queries."""
 
     def steps(plan: Plan) -> Steps:
         for one in script:

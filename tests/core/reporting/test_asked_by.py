@@ -30,7 +30,7 @@ SIGNED = signed_by_analyst(PLAN, expires=EXPIRED)
 
 
 def a_document(**changes: Any) -> dict[str, Any]:
-    """What a federation publishes of ada's study, with `changes` to it."""
+    """Published document of ada's study, with `changes` to it."""
     result = result_of(PLAN, no_release(PLAN, 100.0, "no direction stood out"))
     document = release_document(PLAN, result, [], rounds=[], private=True, authorization=SIGNED)
     read: dict[str, Any] = json.loads(canonical(document | changes))

@@ -30,7 +30,7 @@ NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 8
 
 @cache
 def document(d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV, seed: int | None = 1) -> Any:
-    """What a small study releases; site-b misses round 1."""
+    """Release of a small study; site-b misses round 1."""
     names = (*NASTY, *(f"c{i}" for i in range(d)))[:d]
     study = Study(
         name="pilot",

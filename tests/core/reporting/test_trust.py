@@ -201,7 +201,7 @@ def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_ref
 
 
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
-    """What a coordinator signed of a study that released these."""
+    """Signed log of a study that released these."""
     messages, after = [], ""
     for round_query, release in zip(run.queries, releases, strict=True):
         stated = RoundStatement(

@@ -39,7 +39,7 @@ def ways(honest: str, sites: str, t: int) -> Iterator[list[Answer]]:
 
 
 def problems(answers: Sequence[Answer], honest: str, t: int) -> list[str]:
-    """What can be read off these answers that must not be."""
+    """Forbidden information in these answers."""
     known = frozenset(honest)
     found = cancelling(symbolic(answers, known), len(answers))
     result = (laid_open(one, answers, known, lambda size: Fraction(1, size - t)) for one in found)
@@ -75,7 +75,7 @@ def test_only_sums_over_all_honest_members_are_unmasked_of_six_sites() -> None:
 
 
 def share_no_mask(one: frozenset[str], other: frozenset[str], honest: str) -> bool:
-    """Whether no mask is in answers to both attempts."""
+    """True if no mask is in answers to both attempts."""
     answers = [Answer(site, Shown(s)) for s in (one, other) for site in sorted(s & frozenset(honest))]
     first = len(one & frozenset(honest))
     return not any(any(row[:first]) and any(row[first:]) for row in symbolic(answers, frozenset(honest)))

@@ -40,7 +40,7 @@ def both(m: int, s: Fraction) -> list[tuple[arb, arb]]:
 
 
 def off(m: int, s: Fraction) -> arb:
-    """How far the ratio of both probabilities is off 1, at most."""
+    """Largest deviation from 1 of both probabilities' ratio."""
     return max((abs(x / y - 1) for x, y in both(m, s)), key=float)
 
 

@@ -35,7 +35,7 @@ def attempt(to: Shown) -> Attempt:
 
 
 def sent(site: str, to: Attempt) -> IntArray:
-    """What hides an answer of zeros, without noise. Shape: (WORDS,)."""
+    """Masked answer of zeros, without noise. Shape: (WORDS,)."""
     secrets = {other: secret(site, other) for other in to.members if other != site}
     return masked(np.zeros(WORDS, np.int64), np.zeros(WORDS, np.int64), site, secrets, to)
 
@@ -51,7 +51,7 @@ def hidden(answer: Answer, honest: str) -> list[int]:
 
 
 def problems(answers: Sequence[Answer], honest: str) -> list[str]:
-    """What can be read off these answers that must not be, with one site that may collude."""
+    """Forbidden information in these answers, with one site that may collude."""
     words = {answer: hidden(answer, honest) for answer in answers}
     found = cancelling(zip(*words.values(), strict=True), len(answers))
     known = frozenset(honest)

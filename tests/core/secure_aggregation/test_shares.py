@@ -35,7 +35,7 @@ def masked_plan(neighbours: Neighbours, sites: int, members: int, t: int) -> Pla
 
 
 def enough(block: Block, wanted: Noise, honest: int) -> bool:
-    """Whether so many shares of this scale are the noise that is due, and no more than the least share is."""
+    """True if so many shares of this scale are the noise that is due, and no more than the least share is."""
     due, all_of_it = block.scale == MIN_SHARE_SCALE, honest * Fraction(block.scale) ** 2
     alike = (block.distribution.value, block.count) == (wanted.distribution, wanted.count)
     return alike and wanted.square <= all_of_it and (due or all_of_it <= wanted.square * (1 + wanted.room))

@@ -57,7 +57,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
-    """What is drawn, in the order of rounds and sites."""
+    """Drawn noise, in the order of rounds and sites."""
     remaining: Drawn = []
 
     class Recording(SeededNoise):

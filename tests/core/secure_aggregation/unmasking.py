@@ -1,4 +1,4 @@
-"""What masked answers reveal, by linear algebra modulo 2^64 [P31], without any code of the product.
+"""Leaks of masked answers, by linear algebra modulo 2^64 [P31], without any code of the product.
 
 An answer is x + e + its masks. Masks that are fair, and known to nobody who looks, leave of all answers
 together exactly the combinations in which they cancel: the answers are uniform on a coset of the module that
@@ -72,8 +72,8 @@ def cancelling(rows: Iterable[Sequence[int]], answers: int) -> list[Row]:
 def laid_open(
     combination: Row, answers: Sequence[Answer], honest: frozenset[str], share: Callable[[int], Fraction]
 ) -> str:
-    """What a combination without masks tells beyond noised sums over all honest members; nothing, if all is
-    well. `share` of a set of so many sites is the variance of a share in it, in units of sigma^2."""
+    """Leak of a combination without masks beyond noised sums over all honest members; empty, if all is well.
+    `share` of a set of so many sites is the variance of a share in it, in units of sigma^2."""
     by_attempt: dict[Shown, dict[str, int]] = defaultdict(dict)
     for answer, x in zip(answers, combination, strict=True):
         by_attempt[answer.to][answer.site] = x

@@ -58,7 +58,7 @@ def a_frame(d: int, seed: int = 2) -> q.Frame:
 
 
 def test_no_frame_raises_the_sensitivity_of_a_query() -> None:
-    """Whoever chose the frame: it maps one record to one record of the same box."""
+    """Any frame maps one record to one record of the same box."""
     cases = []
     for d in (1, 2, 5):
         centre = frozen(np.zeros(d, dtype=np.int64))

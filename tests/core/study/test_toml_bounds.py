@@ -76,7 +76,7 @@ DOCUMENTS = st.dictionaries(st.text(max_size=4), VALUES, max_size=4)
 
 
 def depth(value: Any) -> int:
-    """How many tables and arrays are within each other."""
+    """Nesting depth of tables and arrays."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
@@ -145,7 +145,7 @@ def test_a_document_within_the_bounds_is_accepted(document: dict[str, Any], line
 
 
 def refusal(text: str) -> str:
-    """Why `parse_toml` refuses a text; empty if it does not."""
+    """Refusal of a text by `parse_toml`; empty if none."""
     try:
         parse_toml(text)
     except ValueError as problem:

@@ -39,7 +39,7 @@ async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
 
 
 def handshake(port: object, version: str) -> str:
-    """What a TLS client of one version sees."""
+    """Output of a TLS client of one version."""
     line = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", version, "-alpn", "h2"]
     done = subprocess.run(line, input=b"", capture_output=True, timeout=20, check=False)
     return (done.stdout + done.stderr).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Who may open which page: certificates, roles, sessions, names, forms; deny by default."""
+"""Access to pages: certificates, roles, sessions, names, forms; deny by default."""
 
 from __future__ import annotations
 

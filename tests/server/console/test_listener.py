@@ -1,4 +1,4 @@
-"""What a connection can take from others: nothing, whoever opens it and however slowly it speaks."""
+"""A connection takes nothing from others, whoever opens it and however slowly it sends."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def until(reader: asyncio.StreamReader, words: bytes) -> bytes:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What still comes until the other end closes."""
+    """Remaining bytes until the other end closes."""
     try:
         return await asyncio.wait_for(reader.read(), SECONDS)
     except ConnectionError:
@@ -108,7 +108,7 @@ async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp
 
 
 async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_latest() -> None:
-    """Whoever reads one piece while a hundred are made gets the hundredth next; nothing waits for them."""
+    """A reader of one piece while a hundred are made gets the hundredth next; nothing waits for it."""
     news, made = ChangeEvent(), [0]
 
     async def make(seen: int) -> PageFragment | None:

@@ -1,4 +1,4 @@
-"""What pages show and do: studies, submission, cancelling, the record; others' words stay words."""
+"""Pages and actions: studies, submission, cancelling, the record; others' words stay words."""
 
 from __future__ import annotations
 

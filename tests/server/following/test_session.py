@@ -1,4 +1,4 @@
-"""What follows from a wide release is computed in a process of its own, to the same bits."""
+"""Work after a wide release runs in a process of its own, to the same bits."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Line:
         return self
 
     def after(self, seconds: float) -> str:
-        """What is overdue then, looked at every half second, as the watchdog does."""
+        """Reason overdue by then, checked every half second, as by the watchdog."""
         for _ in range(int(2 * seconds)):
             self.now += 0.5
             if why := self.streams.overdue(self.now):
@@ -266,7 +266,7 @@ def test_of_a_clients_connections_the_oldest_of_those_with_the_most_streams_make
 
 
 def test_a_client_is_remembered_while_an_idle_connection_is_open() -> None:
-    """Whoever came next under that name would have all of its limits anew."""
+    """A forgotten client would have all of its limits anew."""
     here = ConnectionQuota(lambda one, why: one.end(why), LIMITS)
     client = here.client_of(None, "::1")
     Calling(client)

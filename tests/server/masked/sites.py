@@ -66,7 +66,7 @@ class MaskedSite:
                 return query, self.attempt_of(query, found)
 
     def attempt_of(self, round_query: RoundQuery, found: pb.NextWorkResponse) -> Attempt | None:
-        """What a reply states of the set; one number has one set for ever."""
+        """Attempt in a reply, if any; one number has one set for ever."""
         if not found.HasField("attempt"):
             return None
         signed = SignedAttempt(signed_json=found.attempt.signed_json, signature=found.attempt.signature)
@@ -166,7 +166,7 @@ def attempts_of(rig: Rig, digest: str) -> dict[Place, tuple[str, ...]]:
 
 
 def charges_of(rig: Rig, digest: str) -> list[tuple[int, str, int]]:
-    """What the ledger was charged for a study: round, kind, micro-rho."""
+    """Charges of the ledger for a study: round, kind, micro-rho."""
     entries = rig.repository.ledger.entries()
     return [
         (one.round, one.kind.value, one.micro_rho)

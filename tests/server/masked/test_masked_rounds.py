@@ -57,7 +57,7 @@ async def ends(rig: Rig, ada: Client, toml: str) -> tuple[str, pb.StudyEvent]:
 
 
 def costs(rig: Rig, digest: str) -> dict[int, int]:
-    """What each released round of a study costs once."""
+    """Cost of each released round of a study, once."""
     sealed = rig.repository.studies.sealed_rounds(digest)
     return {one.release.round: one.release.micro_rho for one in sealed}
 

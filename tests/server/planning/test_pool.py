@@ -1,4 +1,4 @@
-"""What analysts wrote is planned apart from everything else, in turns, and for so long only."""
+"""Analysts' studies are planned apart from all else, in turns, and for a limited time."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_n
 
 
 def test_who_goes_away_ends_no_work_but_their_own() -> None:
-    """What is given up may have been answered meanwhile, or have waited behind another's."""
+    """An abandoned request may be answered already, or wait behind another's."""
     exceeded = list[str]()
     lane = pool.Lane("lane", seconds=1, memory=2**20, nice=0, exceeded=exceeded.append)
     worker, request, others = mock.Mock(), dict[str, str](), dict[str, str]()

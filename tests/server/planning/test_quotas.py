@@ -1,4 +1,4 @@
-"""What one analyst may have under way, and studies that wait for the operator's word."""
+"""Limits of one analyst's studies, and studies that wait for the operator's word."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ HELLO = a_hello(next_generation=bytes(32))
 
 
 def restored(folder: Path) -> Config:
-    """What a test serves of a restored coordinator."""
     return replace(load(folder / "coordinator.toml", Config), long_poll_seconds=5.0)
 
 

@@ -32,7 +32,7 @@ async def lives_until_its_death(config: Config) -> tuple[str, dict[str, Credenti
 
 
 async def last_event(config: Config, digest: str, stored: dict[str, Credentials]) -> pb.StudyEvent:
-    """How the study ends in the next life."""
+    """End of the study in the next life."""
     async with serving(config) as rig, answering({name: rig.connect(stored[name]) for name in SITES}):
         return (await rig.connect(stored["ada"]).events(digest))[-1]
 

@@ -41,7 +41,7 @@ def sealed(folder: Path) -> SealedRelease:
 
 
 def charges(config: Config) -> dict[tuple[str, int], str]:
-    """What the ledger on disk holds, replayed and checked."""
+    """Charges of the ledger on disk, replayed and checked."""
     store = open_store(config.files.database)
     try:
         entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()

@@ -1,4 +1,4 @@
-"""What sites state of themselves, who is told, and what a study is refused for by it [R22] [R23]."""
+"""Sites' statements, their readers, and refusals of studies because of them [R22] [R23]."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_list_that_no_message_holds_comes_in_parts(rig: Rig, monkeypatch
 
 
 async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_path: Path) -> None:
-    """Whoever calls: a client is not trusted to have looked."""
+    """A client is not trusted to have checked."""
     config = made(tmp_path / "c", approval_hours=0.5)
 
     async with serving(config) as rig:

@@ -1,4 +1,4 @@
-"""Who may call what: the certificate decides, on every call [R1]."""
+"""Right to call: the certificate decides, on every call [R1]."""
 
 from __future__ import annotations
 

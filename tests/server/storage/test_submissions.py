@@ -1,4 +1,4 @@
-"""What one analyst may submit in a day: counted from stored rows, on a clock that may jump."""
+"""An analyst's submissions in a day: counted from stored rows, on a clock that may jump."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ Script = Callable[[Life], Coroutine[Any, Any, Any]]
 
 
 def lived(folder: Path, *scripts: Script, **federation: Any) -> list[Any]:
-    """What each script comes to, each in a life of its own: the coordinator is restarted in between."""
+    """Result of each script, each in a life of its own: the coordinator is restarted in between."""
 
     async def scenario(loop: VirtualLoop) -> list[Any]:
         found = []

@@ -1,4 +1,4 @@
-"""What is said before the first round, as those hear it who watch, and over real connections [R24]."""
+"""Consent before the first round, as watchers see it, and over real connections [R24]."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_
 
 
 async def row_of(caller: Client, site: str) -> tuple[str, str]:
-    """What the only study's row says that a site said."""
+    """Statement of a site in the only study's row."""
     (row,) = (await caller.stub.ListStudies(pb.ListStudiesRequest())).studies
     return words([row])[site]
 

@@ -1,4 +1,4 @@
-"""What sites may send, and what happens otherwise [R6] [R7] [R8] [R9]."""
+"""Permitted messages of sites, and refusals [R6] [R7] [R8] [R9]."""
 
 from __future__ import annotations
 

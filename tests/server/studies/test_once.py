@@ -1,4 +1,4 @@
-"""What is done once in the life of a study, however many ask for it: the coordinator and its planning process
+"""Work done once in the life of a study, however many ask for it: the coordinator and its planning process
 are run in one process here, and counted together."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ A1, A2 = "A", "G"
 
 
 def genotypes(persons: int, variants: int, seed: int = 0) -> Counts:
-    """How often each person has A1 of each variant; some are not known. Shape: (persons, variants)."""
+    """Counts of A1 by person and variant; some are not known. Shape: (persons, variants)."""
     generator = np.random.default_rng(seed)
     counts = generator.choice(
         np.array([0, 1, 2, MISSING], dtype=np.int8), (persons, variants), p=(0.4, 0.3, 0.2, 0.1)

@@ -114,7 +114,7 @@ def test_a_damaged_arrow_file_is_a_refusal_or_records_whatever_bit_is_wrong(tmp_
 
 
 def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:
-    """What lies beside them in memory is nobody's record."""
+    """Memory beyond a column's bytes is nobody's record."""
     offsets = np.arange(11, dtype=np.int32)
     offsets[5] = 2**30
     column = pa.Array.from_buffers(pa.string(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(b"0" * 10)])
@@ -225,7 +225,7 @@ def test_a_stuck_reader_delays_no_other(
 
 
 def _state(pid: int) -> str:
-    """What the kernel says that a process does; nothing, once it is gone."""
+    """State of a process by the kernel; empty once it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -293,7 +293,7 @@ def test_readers_leave_no_descriptor_or_folder(
 
 
 def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRecords]) -> None:
-    """What each of these does, this process could do; they run behind the limits, in a fork of ours."""
+    """Each attempt would succeed in this process; all run behind the limits, in a fork."""
     from eigenveil_common.process_limits import limit_resources, restrict_process
 
     inside, outside = tmp_path / "inside", tmp_path / "outside"

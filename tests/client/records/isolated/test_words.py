@@ -1,4 +1,4 @@
-"""What a reader says is held to its form and its size; it says nothing that leaves, or ends a daemon."""
+"""A reader's messages are held to form and size; none leaves, or ends a daemon."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch:
 def saying(
     *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.read(ABSENT, STUDY)
 ) -> BadRecords:
-    """What comes of a reader of records that says these frames, and no more."""
+    """Refusal of a reader of records that sends these frames, and no more."""
 
     def lying() -> tuple[int, socket.socket]:
         pid, there = original()

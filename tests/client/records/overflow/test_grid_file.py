@@ -117,7 +117,7 @@ ROW = st.tuples(
 
 
 def spilled(folder: Path, rules: list[ColumnRule], room: int, batch: int) -> list[tuple[object, ...]]:
-    """What persons are, in no order, where memory has room for that many at each level."""
+    """Persons, order ignored, with memory for `room` of them at each level."""
     width = len(rules) + sum(rule.by is not None for rule in rules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gather, "GATHERED", room * (gather.A_PERSON + gather.A_NUMBER * width))

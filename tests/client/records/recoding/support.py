@@ -35,7 +35,7 @@ def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> 
 
 
 def column(path: Path, cells: Sequence[str], rule: ColumnRule) -> list[float | str]:
-    """What `rule` makes of each of these cells of its column: a number, "missing" or "unreadable"."""
+    """Value of each cell of a column under `rule`: a number, "missing" or "unreadable"."""
     header = rule.header
     quoted = [f'"{cell}"' for cell in cells]
     path.write_text("\n".join([f"other,{header}", *(f"1,{cell}" for cell in quoted)]) + "\n")

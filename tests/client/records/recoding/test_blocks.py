@@ -75,7 +75,7 @@ def small_pieces(monkeypatch: Patch) -> None:
 
 
 def expected(own: Sequence[Row]) -> list[float | None]:
-    """What the rules say of one person's rows, in the file's order; None is missing."""
+    """Values of one person's rows by the rules, in file order; None is missing."""
     cells = [CELLS[cell] for _, cell, _, _ in own]
     known = [cell for cell in cells if isinstance(cell, float)]
     both = [(DATES[day], CELLS[cell]) for _, cell, day, _ in own]

@@ -1,4 +1,4 @@
-"""Who agrees to a study, until when, and how a site takes it back: before the next answer, for good."""
+"""Consent to a study, its end, and its withdrawal by a site: before the next answer, for good."""
 
 from __future__ import annotations
 

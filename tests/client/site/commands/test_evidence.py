@@ -1,4 +1,4 @@
-"""What left can be shown, computed again and verified; a byte, a row or an end that is gone is found."""
+"""Sent answers can be shown, computed again and verified; a missing byte, row or end is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site says before anything is asked of it: its word, by its own book, and no record is read [R24]."""
+"""A site's consent before any question: by its own rules, and no record is read [R24]."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
 
 @pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])
 def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, point: str) -> None:
-    """What was drawn before the crash was never seen by anybody, unless it is what is sent."""
+    """Draws before the crash are seen by nobody, unless they are sent."""
     attempt = peers.attempt(FIRST)
     with process(peers.stage) as (store, worker), killed_at(point):
         reply_to(worker, FIRST, attempt)

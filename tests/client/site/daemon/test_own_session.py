@@ -76,7 +76,7 @@ def published(releases: tuple[Release, ...], folder: Path) -> Path:
 
 
 def log_of(config: Path, document: Path) -> tuple[SignedRelease, bytes]:
-    """What `verify --log` compares: the release, and what the site writes for it."""
+    """Inputs of `verify --log`: the release, and the site's log of rounds."""
     out = document.with_name("rounds.json")
     assert site(config, "ledger", "rounds", "--study", PLAN.digest[:12], "--out", out).code == 0
     return load_release(document.read_bytes()), out.read_bytes()

@@ -1,4 +1,4 @@
-"""How an answer reaches the coordinator: with the next question, alone, or in chunks."""
+"""Ways of an answer to the coordinator: with the next question, alone, or in chunks."""
 
 from __future__ import annotations
 

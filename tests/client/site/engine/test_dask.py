@@ -1,4 +1,4 @@
-"""What a cluster answers is what one machine does, to the last bit, whoever of it dies meanwhile."""
+"""A cluster's answer is one machine's, to the last bit, even if a worker dies meanwhile."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_an_error_of_records_comes_from_a_worker_as_it_was() -> None:
 
 
 class Marker:
-    """What a rogue scheduler would send: whoever unpickles it makes a file."""
+    """Message of a rogue scheduler: unpickling makes a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -65,7 +65,7 @@ def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: Plan, m
 
 
 def test_records_beyond_the_sites_maximum_are_refused(stage: Stage) -> None:
-    """Whoever made the file: a small one can state any number of rows."""
+    """A small file can state any number of rows."""
     write_records(stage.records, rows=3000)
     policy = replace(stage.config.policy, maximum_records=2999)
     with pytest.raises(BadRecords, match="over 2999 records") as caught:

@@ -194,7 +194,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
 def test_ledger_refuses_attempt_of_other_noise_or_query(
     peers: Peers, change: dict[str, Any], code: Code, words: str
 ) -> None:
-    """Whoever asked for it: both are held to in the transaction that charges."""
+    """The transaction that charges checks both, for any caller."""
     with process(peers.stage) as (store, worker):
         round_query, paid = changed_query(FIRST, **change), 0
         if code is Code.PROTOCOL:

@@ -115,7 +115,7 @@ def rotate(stage: Stage, days: float, *, confirmed: bool = True) -> None:
 
 
 def proofs_of_old_key(stage: Stage) -> tuple[int, bool]:
-    """How many proofs are stored of a plan that Ada's first key signed; whether the new one is in doubt."""
+    """Count of stored proofs of a plan that Ada's first key signed; true if the new key is in doubt."""
     with closing(stage.store()) as store:
         declined(stage, store, a_plan(submission="old"), by)
         return len(store.proofs.all()), bool(Roster(ANALYSTS, stage.config.identity).changed())
@@ -131,7 +131,7 @@ def test_a_signature_from_before_a_rotation_is_no_proof(tmp_path: Path) -> None:
 def test_late_signature_of_a_removed_key_is_proof(
     tmp_path: Path, days: float, confirmed: bool, caplog: Log
 ) -> None:
-    """What was signed before it has ended since; and of a card that nobody confirmed nothing was expected."""
+    """Earlier signatures have ended, and a card that nobody confirmed raises no expectation."""
     site_without_pins = a_stage(tmp_path)
     rotate(site_without_pins, days, confirmed=confirmed)
     assert proofs_of_old_key(site_without_pins) == (1, True)

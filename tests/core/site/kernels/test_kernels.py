@@ -107,7 +107,7 @@ def test_clipped_rows_are_the_same(chunk: tuple[GridRows, IntArray, int], radius
 
 @st.composite
 def pulls(draw: st.DrawFn) -> tuple[FloatArray, FloatArray | None, FloatArray, float, int]:
-    """What `gradient_coefficients` takes: records far within the radius, about it and far beyond it, and
+    """Inputs of `gradient_coefficients`: records far within the radius, about it and far beyond it, and
     proposals whose squares no int64 holds."""
     m, k = draw(st.integers(0, 600)), draw(st.integers(1, 6))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))

@@ -81,7 +81,7 @@ FILES = sorted((HERE / "locale").glob(f"*/LC_MESSAGES/{DOMAIN}.po"))
 
 
 def texts() -> set[tuple[str | None, str]]:
-    """What the code and the templates say, with its context."""
+    """Texts of the code and the templates, with context."""
     forms = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["babel"]["mappings"]
     methods = [(one["pattern"], one["method"]) for one in forms]
     options = {
