@@ -54,7 +54,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/core/accounting/test_checkpoint.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
        TEST_ROLLBACK_GUARD),
-    of("P4", STORE, "gaussian and ledger.gaussian", "gaussian", "tests/client/site/commands/test_consent.py"),
+    of("P4", STORE, "gaussian and ledger.gaussian", "gaussian", "tests/client/site/commands/test_consent.py"
+       "::test_a_yearly_limit_is_counted_in_zcdp_once_other_noise_was_charged"),
     of("P4", "accounting/ledger.py", "self.budget.gaussian is not None)", "gaussian)", TEST_LEDGER),
     of("P4", CHECKPOINTS, 'gaussian and row["kind"] != EntryKind.RESERVE.value', "True", LOST_OF_ANY),
     of("R20", ACCEPT_LOSS, "await_checkpoints(change, waiting)", "pass",

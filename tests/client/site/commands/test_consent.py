@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.accounting.gaussian import micro_rho_for
+from eigenveil.accounting.zcdp import NO_COST
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
@@ -265,3 +266,14 @@ def test_no_status_leads_back_from_an_end() -> None:
     ends = {ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
     assert all(TRANSITIONS[end] <= ends for end in ends)
     assert set(TRANSITIONS) == set(ConsentStatus)
+
+
+@pytest.mark.parametrize("other_noise", [False, True])
+def test_a_yearly_limit_is_counted_in_zcdp_once_other_noise_was_charged(
+    tmp_path: Path, other_noise: bool
+) -> None:
+    stage = a_stage(tmp_path, max_epsilon_per_year=PLAN.study.epsilon)
+    with stage.process() as (store, worker):
+        if other_noise:
+            store.ledger.restore_reservation("ab" * 32, NO_COST, gaussian=False)
+        assert isinstance(reply_to(stage, worker), Refusal if other_noise else Contribution)
