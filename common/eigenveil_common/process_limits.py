@@ -1,10 +1,8 @@
-"""Process settings of a daemon (core dumps, open files, memory allocator), and limits for hostile bytes.
-
-A process limits itself before it reads bytes that may be hostile. On every system: memory and processor time.
+"""Process settings of a daemon (core dumps, open files, memory allocator), and limits for hostile bytes. A
+process limits itself before it reads bytes that may be hostile. On every system: memory and processor time.
 On Linux also: first in line for the out-of-memory killer, no core dump, no other program or subprocess, no
 signal to another process or inspection of one, no change of its limits or priority, no network, and no writes
-outside of given folders. A limit that the kernel or the architecture does not support is skipped.
-"""
+outside of given folders. A limit that the kernel or the architecture does not support is skipped."""
 
 from __future__ import annotations
 

@@ -76,14 +76,10 @@ def _address(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleConfig:
-    """Section [console]: web pages for operators and analysts; off without `listen`.
-
-    Visitors are identified in one of two ways: by a certificate of the federation, or, if `trusted_header` is
-    set, by that header in requests from `trusted_proxies`. `people` maps its names to identities.
-
-    Raises:
-        RequestError: code `bad-config`, naming the key.
-    """
+    """Section [console]: web pages for operators and analysts; off without `listen`. Visitors are identified
+    in one of two ways: by a certificate of the federation, or, if `trusted_header` is set, by that header in
+    requests from `trusted_proxies`. `people` maps its names to identities. Raises RequestError: code
+    `bad-config`, naming the key."""
 
     listen: str = key("", LISTENER)
     hosts: tuple[str, ...] = ()
@@ -108,14 +104,10 @@ class ConsoleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Contents of coordinator.toml; deploy/config/coordinator.example.toml explains every key.
-
-    `host` is the name to which clients connect and that the certificate contains; `listen` is the address
-    that is bound (`host` if empty). With port 0 the system chooses.
-
-    Raises:
-        RequestError: code `bad-config`, naming the key.
-    """
+    """Contents of coordinator.toml; deploy/config/coordinator.example.toml explains every key. `host` is the
+    name to which clients connect and that the certificate contains; `listen` is the address that is bound
+    (`host` if empty). With port 0 the system chooses. Raises RequestError: code `bad-config`, naming the
+    key."""
 
     federation: str
     host: str = key("127.0.0.1", KeyRule(HOST.fullmatch, BAD_HOST))

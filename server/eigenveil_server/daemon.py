@@ -74,12 +74,8 @@ class Ports:
 
 
 class Daemon:
-    """Serving coordinator.
-
-    Raises on construction:
-        RequestError: another process serves this folder or this database, a file is damaged, or the
-            budget is below the committed cost.
-    """
+    """Serving coordinator. Raises on construction RequestError: another process serves this folder or this
+    database, a file is damaged, or the budget is below the committed cost."""
 
     def __init__(
         self,

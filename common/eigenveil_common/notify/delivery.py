@@ -40,12 +40,10 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Notice about a study. `at` is Unix time; `site` is empty at the coordinator.
-
-    It has the study's short digest and its analyst, nothing of a record and no text of an analyst, such as a
-    study's name or purpose, because readers of a mail do not expect foreign text. Raises ValueError: a name
-    or a digest is invalid; a peer may have sent it.
-    """
+    """Notice about a study. `at` is Unix time; `site` is empty at the coordinator. It has the study's short
+    digest and its analyst, nothing of a record and no text of an analyst, such as a study's name or purpose,
+    because readers of a mail do not expect foreign text. Raises ValueError: a name or a digest is invalid; a
+    peer may have sent it."""
 
     kind: NoticeKind
     federation: str

@@ -39,15 +39,12 @@ class LedgerTotals(NamedTuple):
 
 
 class LedgerStore:
-    """Ledger of one data set, durable in `database`, whose schema includes the ledger's.
-
-    Every decision is made inside the transaction that stores it, on the entries of all processes, so several
-    processes may share one ledger. `also` writes further rows in that transaction: one sync for both, and
-    neither without the other. It runs even if the entry exists already and nothing is appended.
-
-    `ledger` may change at any time without the lock (see `read`). `ledger_position` and `totals` are replaced
-    after every change, and can be read on any thread.
-    """
+    """Ledger of one data set, durable in `database`, whose schema includes the ledger's. Every decision is
+    made inside the transaction that stores it, on the entries of all processes, so several processes may
+    share one ledger. `also` writes further rows in that transaction: one sync for both, and neither without
+    the other. It runs even if the entry exists already and nothing is appended. `ledger` may change at any
+    time without the lock (see `read`). `ledger_position` and `totals` are replaced after every change, and
+    can be read on any thread."""
 
     def __init__(self, database: Database, budget: PrivacyBudget, clock: Callable[[], int]) -> None:
         self._database = database

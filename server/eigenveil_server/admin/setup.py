@@ -40,12 +40,8 @@ INITIAL_KEYS = (
 
 def create(folder: Path, csr: Path | None = None, **values: Any) -> Path:
     """Create keys, configuration and database in an empty folder. Return the path of coordinator.toml.
-
     `values` are of `INITIAL_KEYS`, an empty text for a default. On failure the folder is emptied again.
-
-    Raises:
-        RequestError: a value is invalid, or the folder or the database is not empty.
-    """
+    Raises RequestError: a value is invalid, or the folder or the database is not empty."""
     stated = {key: values[key] for key in INITIAL_KEYS if values.get(key, "") != ""}
     config, path = Config(**stated, state=folder.resolve()), folder / CONFIG_NAME
     if csr is not None:
@@ -93,13 +89,9 @@ def _claim(folder: Path, path: Path) -> None:
 def join_file(
     config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
 ) -> dict[str, Any]:
-    """Return a one-time token with all data for enrolment, and write them to `out` if given.
-
-    Raises:
-        PeerError: `name` is invalid.
-        RequestError: `out` exists already, or `name` is denied and `lift_denial` is not set.
-        InternalError: code `storage`, also if `out` cannot be written; then no token was made.
-    """
+    """Return a one-time token with all data for enrolment, and write them to `out` if given. Raises
+    PeerError: `name` is invalid; RequestError: `out` exists already, or `name` is denied and `lift_denial` is
+    not set; InternalError: code `storage`, also if `out` cannot be written; then no token was made."""
     if out is not None:
         check_new(out)  # before a new token voids the one handed out
     authorities = Authorities(config.files).current_list.to_json().decode()

@@ -1,7 +1,5 @@
-"""Access to the console: identification of visitors, and one table of paths and roles.
-
-A visitor has a certificate or comes through a trusted proxy. A path outside of the table is denied to all.
-"""
+"""Access to the console: identification of visitors, and one table of paths and roles. A visitor has a
+certificate or comes through a trusted proxy. A path outside of the table is denied to all."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class CertificateVisitors:
     _admissions: Admissions
 
     def __call__(self, request: Request) -> Visitor:
-        """Raises: PeerError, code `identity`."""
+        """Raises PeerError: code `identity`."""
         shown, tls = request.state.certificate, request.state.tls
         identity, certificate_print = self._authenticator.identify(shown, tls)
         unused = self._admissions.latest.check(identity, certificate_print)
@@ -76,7 +74,7 @@ class ProxyVisitors:
     _clock: Clock
 
     def __call__(self, request: Request) -> Visitor:
-        """Raises: PeerError, code `identity`."""
+        """Raises PeerError: code `identity`."""
         address = request.client.host if request.client is not None else ""
         if address not in self._console.trusted_proxies:
             raise PeerError(Code.IDENTITY, f"{address} is not in trusted_proxies")
@@ -139,11 +137,8 @@ class AccessGate:
 
     async def admit(self, request: Request) -> BrowserSession:
         """Set `request.state.visitor` and return the visitor's session, a new one if a request only reads.
-
-        Raises:
-            PeerError: code `identity`, the visitor is not admitted.
-            HTTPException: 401 the session of a form has ended, 403 a role without pages, 429 rate limit.
-        """
+        Raises PeerError: code `identity`, the visitor is not admitted; HTTPException: 401 the session of a
+        form has ended, 403 a role without pages, 429 rate limit."""
         await self._admissions.refresh()
         visitor = self._visitor(request)
         if visitor.identity.role not in BOTH:

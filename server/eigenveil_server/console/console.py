@@ -47,7 +47,7 @@ class ConsoleServer:
         self._watches = Watches(console.max_watches)
 
     async def open(self) -> int:
-        """Start to serve. Return the port. Raises: RequestError, the address is taken."""
+        """Start to serve. Return the port. Raises RequestError: the address is taken."""
         serving, config = self._serving, self._serving.config
         port = await self._listener.open(*split_listen(self._console.listen))
         data = ConsoleData.of(config, serving.runtime.repository)

@@ -129,7 +129,7 @@ ENDED = ("failed", "cancelled")
 
 
 def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
-    """Return one enrolled participant. Raises: RequestError, code `not-found`."""
+    """Return one enrolled participant. Raises RequestError: code `not-found`."""
     for one in registry.enrolled():
         if (one.role, one.name) == (role, name):
             return one
@@ -137,7 +137,7 @@ def person(registry: Registry, role: str, name: str) -> EnrolledCaller:
 
 
 def checked_reason(text: str) -> str:
-    """Return the reason of a denial for the audit log. Raises: RequestError: empty, too long, unreadable."""
+    """Return the reason of a denial for the audit log. Raises RequestError: empty, too long, unreadable."""
     reason = " ".join(text.split())
     if not reason:
         raise RequestError(Code.BAD_ARGUMENT, "give a reason in a few words; it is stored in the audit log")

@@ -150,8 +150,7 @@ class SubmissionPages:
 
     async def _predict(self, request: Request, form: FormData) -> dict[str, Any]:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
-
-        Raises: RequestError as `SubmissionPlanner.predicted`; code `not-ready`, a later request came."""
+        Raises RequestError as `SubmissionPlanner.predicted`; code `not-ready`, a later request came."""
         who = request.state.visitor.identity.name
         mine = self._latest[who] = self._latest[who] + 1
         async with self._locks[who]:

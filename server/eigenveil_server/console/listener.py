@@ -1,8 +1,6 @@
-"""Listener of the console: TLS 1.3 as for the other listeners, and HTTP/1.1 with the client's certificate.
-
-It has its own `PendingConnections` and `HandshakeLimiter`: a socket costs a descriptor and 2 KiB until its
-first record has come, and no port can use up another port's descriptors.
-"""
+"""Listener of the console: TLS 1.3 as for the other listeners, and HTTP/1.1 with the client's certificate. It
+has its own `PendingConnections` and `HandshakeLimiter`: a socket costs a descriptor and 2 KiB until its first
+record has come, and no port can use up another port's descriptors."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ class ConsoleListener:
         self._serving = asyncio.Event()
 
     async def open(self, host: str, port: int) -> int:
-        """Bind the address without answering yet. Return the port. Raises: RequestError, it is taken."""
+        """Bind the address without answering yet. Return the port. Raises RequestError: it is taken."""
         try:
             return await self._pending_connections.open(host, port)
         except OSError as problem:

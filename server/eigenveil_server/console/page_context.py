@@ -70,7 +70,7 @@ class ConsoleData:
 
     @classmethod
     def of(cls, config: Config, repository: Repository) -> ConsoleData:
-        """Open the connection. Raises: InternalError, code `storage`."""
+        """Open the connection. Raises InternalError: code `storage`."""
         store = existing_store(config)
         return cls(
             config=config,
@@ -104,7 +104,6 @@ COOKIE = "eigenveil-console"
 
 class PageContext:
     """Services, data and templates of all pages, the same for both roles but for their navigation.
-
     `formatters` are names in templates. `gateway` serves browsers under the Host names `hosts`."""
 
     def __init__(

@@ -90,7 +90,7 @@ class Progress:
 
 
 def stored_study(data: ConsoleData, digest: str) -> StoredStudy:
-    """Return a study. Raises: RequestError, code `not-found`."""
+    """Return a study. Raises RequestError: code `not-found`."""
     if len(digest) != 64 or not set(digest) <= DIGEST_LETTERS:
         raise RequestError(Code.NOT_FOUND, "there is no such study; see the list of studies")
     return data.studies.get(digest)
@@ -116,10 +116,8 @@ def line(data: ConsoleData, stored: ListedStudy, *, own: bool = False) -> StudyL
 
 
 def page(data: ConsoleData, digest: str, visitor: Visitor) -> dict[str, Any]:
-    """Return the template values of a study's page. Raises as `stored_study`.
-
-    `plan` is None for visitors who may not read it; `left` is the number of such studies left in the budget.
-    """
+    """Return the template values of a study's page. Raises as `stored_study`. `plan` is None for visitors who
+    may not read it; `left` is the number of such studies left in the budget."""
     stored = stored_study(data, digest)
     plan, own = data.studies.plan_of(stored), is_own_study(visitor.identity, stored.analyst)
     # As in calls, others may read a study only after its release.

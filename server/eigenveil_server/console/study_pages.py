@@ -1,7 +1,5 @@
-"""Pages about studies: list, live progress, release, report and cancellation.
-
-A watched study is read once for all viewers. A slow viewer skips fragments, so it needs no buffer.
-"""
+"""Pages about studies: list, live progress, release, report and cancellation. A watched study is read once
+for all viewers. A slow viewer skips fragments, so it needs no buffer."""
 
 from __future__ import annotations
 
@@ -113,10 +111,8 @@ class LivePageBroker:
 
 
 class WatchedStream(Response):
-    """Stream that counts as a watch and ends when its viewer loses admission (PeerError from `enter`).
-
-    A viewer beyond the limit gets `refused` instead.
-    """
+    """Stream that counts as a watch and ends when its viewer loses admission (PeerError from `enter`). A
+    viewer beyond the limit gets `refused` instead."""
 
     def __init__(
         self, stream: Response, enter: tuple[AbstractContextManager[None], ...], refused: Response

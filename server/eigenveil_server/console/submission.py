@@ -1,7 +1,5 @@
-"""Form for the draft of a study: its inputs, the draft, and the prediction of its study.
-
-The coordinator would act in the analyst's name if it submitted a form. So a draft is a file for the analyst.
-"""
+"""Form for the draft of a study: its inputs, the draft, and the prediction of its study. The coordinator
+would act in the analyst's name if it submitted a form. So a draft is a file for the analyst."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ def selected(form: FormData, key: str) -> dict[str, None]:
 
 
 def draft_of(form: FormData) -> StudyDraft:
-    """Return the draft in a form, which names columns. Raises: RequestError, code `bad-study`."""
+    """Return the draft in a form, which names columns. Raises RequestError: code `bad-study`."""
     columns, sites = selected(form, "column"), selected(form, "site")
     need(bool(columns), "select at least one column")
     need(bool(sites), "select at least one site")

@@ -30,11 +30,9 @@ STUCK_SECONDS = 60.0  # for a caller to read what it was sent: gRPC's own end is
 
 
 class ConnectionObserver(Protocol):
-    """Quotas of a connection, and its start and end.
-
-    `read_buffer` takes decrypted bytes of all connections of one event loop, since each read ends before
-    the next begins. A buffer for each read would cost an allocation of its full size for each TLS record.
-    """
+    """Quotas of a connection, and its start and end. `read_buffer` takes decrypted bytes of all connections
+    of one event loop, since each read ends before the next begins. A buffer for each read would cost an
+    allocation of its full size for each TLS record."""
 
     read_buffer: memoryview
     quota: ConnectionQuota

@@ -34,13 +34,11 @@ class _ClientBytes:
 
 
 class RequestQuota:
-    """Quota of one gateway. `cut` closes all connections of a client, which releases their bytes at once.
-
-    A client reserves bytes in steps of one message, so that it can finish a message that it has begun, and
+    """Quota of one gateway. `cut` closes all connections of a client, which releases their bytes at once. A
+    client reserves bytes in steps of one message, so that it can finish a message that it has begun, and
     waits if none are free. Then a client that has reserved more than one message, or has been sending one for
     long, is cut off. A complete request stays reserved until its answer, since gRPC still buffers its bytes.
-    It waits for the coordinator, so its client is not slow.
-    """
+    It waits for the coordinator, so its client is not slow."""
 
     def __init__(
         self, cut: Callable[[GatewayClient], None], clock: Callable[[], float] = time.monotonic
@@ -145,12 +143,10 @@ class _CallerReplies:
 
 @dataclass(eq=False)
 class UnreadReplies:
-    """Unread replies of one listener. Use it on the event loop, in the task of a call.
-
-    A handler returns long before its reply is sent: gRPC buffers the reply until the caller grants
-    flow-control window for all of it. The task of the call ends then, or when the caller cancels the call or
-    the gateway closes the connection, and releases all that the call reserved.
-    """
+    """Unread replies of one listener. Use it on the event loop, in the task of a call. A handler returns long
+    before its reply is sent: gRPC buffers the reply until the caller grants flow-control window for all of
+    it. The task of the call ends then, or when the caller cancels the call or the gateway closes the
+    connection, and releases all that the call reserved."""
 
     _of: dict[str, _CallerReplies] = field(default_factory=dict)
 

@@ -21,11 +21,9 @@ Connection = TypeVar("Connection")
 
 
 class ConnectionsByAddress(Generic[Connection]):
-    """Set of connections by address. All methods take constant time.
-
-    A new connection beyond a limit closes the oldest one of the busiest address. A linear search for it would
-    cost most under attack, when connections come fastest.
-    """
+    """Set of connections by address. All methods take constant time. A new connection beyond a limit closes
+    the oldest one of the busiest address. A linear search for it would cost most under attack, when
+    connections come fastest."""
 
     def __init__(self) -> None:
         self._by_address: dict[str, dict[Connection, None]] = {}  # the oldest first
@@ -102,11 +100,9 @@ class PendingConnection:
 
 class PendingConnections:
     """Pending connections of one listener, at most `most`. `greet` takes over a socket whose first record has
-    come, and calls `left` at its end. `on_dropped` is called for each closed beyond the limit.
-
-    Under attack thousands come and go every second, and honest callers wait for the work that each costs. So
-    they share one epoll object without a callback for each, and one timer closes those that time out.
-    """
+    come, and calls `left` at its end. `on_dropped` is called for each closed beyond the limit. Under attack
+    thousands come and go every second, and honest callers wait for the work that each costs. So they share
+    one epoll object without a callback for each, and one timer closes those that time out."""
 
     def __init__(
         self,

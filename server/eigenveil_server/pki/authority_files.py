@@ -1,13 +1,10 @@
 """Files of the certificate authorities: those that the federation trusts, and the one that issues [R19].
-
 authorities.json stores every signed list of authorities, oldest first, each with its signatures; the last one
 is in force. ca.pem stores the certificates of those that may issue; the first one does. ca.key stores the
-secret keys on this machine; each belongs to the certificate with its public key, or to none yet.
-
-An authority is its own root, or an external root has signed it. Either way that authority alone is trusted,
-and nothing else that its root has signed. `authority_lists` changes these files. Each change replaces one
-whole file, so all can be read at any moment and after any crash.
-"""
+secret keys on this machine; each belongs to the certificate with its public key, or to none yet. An authority
+is its own root, or an external root has signed it. Either way that authority alone is trusted, and nothing
+else that its root has signed. `authority_lists` changes these files. Each change replaces one whole file, so
+all can be read at any moment and after any crash."""
 
 from __future__ import annotations
 

@@ -178,12 +178,8 @@ class AuthorityListStore:
 
 
 def parse_draft(data: bytes) -> AuthorityList:
-    """Return the list in a file of bytes to be signed.
-
-    Raises:
-        RequestError: not such a file.
-        PeerError: the list in it is invalid.
-    """
+    """Return the list in a file of bytes to be signed. Raises RequestError: not such a file; PeerError: the
+    list in it is invalid."""
     if not data.startswith(AUTHORITIES_SIGNED):
         raise RequestError(Code.BAD_CONFIG, "this file is not a draft of a list of authorities; see: ca show")
     return list_from_json(data.removeprefix(AUTHORITIES_SIGNED))
@@ -204,8 +200,7 @@ LIVE_WITH_LISTS = (
 class RotationStatus:
     """Status of a rotation of authorities [R19]. Callers in `without_current_list` have not received the list
     in force. Those in `with_old_certificate` have a live certificate of another authority than the issuer.
-    `draft` waits for signatures.
-    """
+    `draft` waits for signatures."""
 
     authorities: tuple[dict[str, Any], ...]
     without_current_list: tuple[str, ...]

@@ -40,11 +40,8 @@ class EnrolmentSnapshot:
 
     def check(self, identity: Identity, print: str) -> bool:
         """Raise unless this certificate of this identity may be used; True at its first use since a renewal,
-        which `Registry.mark_used` must note.
-
-        Raises:
-            PeerError: code `identity`: denied, never issued here, or replaced by a later one.
-        """
+        which `Registry.mark_used` must note. Raises PeerError: code `identity`: denied, never issued here, or
+        replaced by a later one."""
         found = self._admitted(identity).get(print)
         if found is None:
             raise identity_error(f"this certificate of {identity.uri} is unknown here; enrol again")
@@ -69,11 +66,9 @@ class EnrolmentSnapshot:
 
 
 def current_enrolments(reader: Database, known: EnrolmentSnapshot | None) -> EnrolmentSnapshot:
-    """Return the current snapshot; `known` itself if nothing has changed, since every call reads it.
-
-    Every such change writes an audit line in its transaction. The last line's number is read first: what is
-    read after that is as new, or newer.
-    """
+    """Return the current snapshot; `known` itself if nothing has changed, since every call reads it. Every
+    such change writes an audit line in its transaction. The last line's number is read first: what is read
+    after that is as new, or newer."""
     version: int = reader.rows("SELECT COALESCE(MAX(id), 0) FROM audit")[0][0]
     if known is not None and known.version == version:
         return known
@@ -126,12 +121,8 @@ class Registry:
 
     def new_token(self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False) -> str:
         """Return a new one-time token; only its hash is stored. Unused tokens of the same identity become
-        invalid.
-
-        Raises:
-            PeerError: `name` is not a valid name.
-            RequestError: the identity is on the deny-list, and `lift_denial` is not set.
-        """
+        invalid. Raises PeerError: `name` is not a valid name; RequestError: the identity is on the deny-list,
+        and `lift_denial` is not set."""
         Identity(federation=self._federation, role=role, name=name)
         token, now, caller_key = secrets.token_urlsafe(TOKEN_BYTES), self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
@@ -157,12 +148,9 @@ class Registry:
     ) -> IssuedCertificate:
         """Return the certificate for the token; the same key again gets the same certificate. `days` is its
         validity. An identity whose certificate has expired enrols again in the same way, under the same name.
-
-        Raises:
-            PeerError: code `identity`: the token is unknown, expired or used with another key; the name is on
-                the deny-list; or the key was certified before.
-            RequestError: the certificate request is invalid.
-        """
+        Raises PeerError: code `identity`: the token is unknown, expired or used with another key; the name is
+        on the deny-list; or the key was certified before; RequestError: the certificate request is
+        invalid."""
         key, token_hash = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
         new_key_print = key_print(key)
         # Any caller may try; only one with a token may delay writers.

@@ -102,11 +102,8 @@ def import_authority(config: Config, path: Path, signers: Signers) -> bool:
 
 def extend(config: Config, signers: Signers) -> bool:
     """Make a new list of the same authorities, for another year. Return False if it waits for signatures. In
-    a folder of an earlier version, make the first list, of the authorities in ca.pem.
-
-    Raises:
-        RequestError: there are none, or a file is damaged.
-    """
+    a folder of an earlier version, make the first list, of the authorities in ca.pem. Raises RequestError:
+    there are none, or a file is damaged."""
     with _locked_lists(config) as lists:
         if lists.current_list is not None:
             return _change(config, lists, lists.current_list.authorities, signers)
@@ -145,11 +142,9 @@ def switch(config: Config, *, anyway: bool) -> None:
 
 
 def retire(config: Config, *, anyway: bool) -> bool:
-    """Stop trusting the old authority. Return False if the list without it waits for signatures.
-
-    Repeated after a crash, it completes the interrupted change. The old one's certificates are invalidated
-    first. While two authorities are trusted, or the old one's key is on this machine, work is left.
-    """
+    """Stop trusting the old authority. Return False if the list without it waits for signatures. Repeated
+    after a crash, it completes the interrupted change. The old one's certificates are invalidated first.
+    While two authorities are trusted, or the old one's key is on this machine, work is left."""
     with _locked_lists(config) as lists:
         if not lists.files_in_sync:
             lists.sync_files()

@@ -1,8 +1,6 @@
-"""Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one.
-
-A task is eight bytes of length and JSON: the name of one of `TASKS`, its inputs, seconds of processor time
-and bytes of memory; a result has the same form. Nothing here has access to keys, ledger or database.
-"""
+"""Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one. A
+task is eight bytes of length and JSON: the name of one of `TASKS`, its inputs, seconds of processor time and
+bytes of memory; a result has the same form. Nothing here has access to keys, ledger or database."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ Course = tuple[RoundQuery, ...]  # the queries of one possible course of a study
 
 
 def planned(**inputs: Any) -> dict[str, Any]:
-    """Return the plan of a study, its largest number of rounds, and warnings. Raises: RequestError."""
+    """Return the plan of a study, its largest number of rounds, and warnings. Raises RequestError."""
     return _rehearsed(**inputs)[2]
 
 
@@ -64,7 +62,7 @@ def predicted(**inputs: Any) -> dict[str, Any]:
 
 
 def drawn(*, document: str) -> str:
-    """Return the report of a release as one HTML page. Raises: RequestError without the plotting library."""
+    """Return the report of a release as one HTML page. Raises RequestError without the plotting library."""
     try:
         from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:

@@ -1,8 +1,6 @@
-"""Planning of studies in isolated processes, with a small and a wide lane, and a cache of plans.
-
-An analyst plans one study at a time. One that exceeds the small lane goes on in the wide one, as do all
-further tasks of the analyst for a while, also when their callers are gone.
-"""
+"""Planning of studies in isolated processes, with a small and a wide lane, and a cache of plans. An analyst
+plans one study at a time. One that exceeds the small lane goes on in the wide one, as do all further tasks of
+the analyst for a while, also when their callers are gone."""
 
 from __future__ import annotations
 
@@ -104,7 +102,6 @@ def _end_idle_workers() -> None:
 
 class Lane:
     """One task at a time, on one thread and in one process; a warm lane has the next process ready.
-
     `exceeded` gets, on any thread, the analyst whose task was too much here, also when the caller is gone."""
 
     def __init__(self, name: str, *, exceeded: Callable[[str], None], **limits: float) -> None:
@@ -175,11 +172,8 @@ class PlanningPool:
         self._wide_until: dict[str, float] = {}  # by analyst
 
     async def ask(self, analyst: str, task_name: str, /, **inputs: Any) -> Any:
-        """Return the result of a task of `planner.TASKS`.
-
-        Raises:
-            EigenveilError: the task's own error, or the study is too large.
-        """
+        """Return the result of a task of `planner.TASKS`. Raises EigenveilError: the task's own error, or the
+        study is too large."""
         size = sum(len(value) for value in inputs.values() if isinstance(value, str))
         fits = len(inputs.get("study_toml", "")) <= MAX_STUDY_BYTES
         need(fits, f"a study has at most {MAX_STUDY_BYTES // 1024} KiB; choose fewer columns")
@@ -226,13 +220,11 @@ MAX_CACHED_BYTES = 8 * 2**20  # of all plans together; a study of 4,096 columns 
 
 
 class PlanCache:
-    """The latest plans, each under all of its inputs.
-
-    A study that is explained, then signed and submitted, is not planned twice. All cached plans are of the
-    latest directory; older ones are dropped. Directories are compared by equality, not by digest: the
-    statements of sites are the same objects from call to call. Equality then takes microseconds, where a
-    digest of 50 sites with 2,000 columns each takes most of a second.
-    """
+    """The latest plans, each under all of its inputs. A study that is explained, then signed and submitted,
+    is not planned twice. All cached plans are of the latest directory; older ones are dropped. Directories
+    are compared by equality, not by digest: the statements of sites are the same objects from call to call.
+    Equality then takes microseconds, where a digest of 50 sites with 2,000 columns each takes most of a
+    second."""
 
     def __init__(self) -> None:
         self._plans: OrderedDict[str, Mapping[str, Any]] = OrderedDict()

@@ -30,7 +30,7 @@ from eigenveil_server.storage.submissions import SubmissionQuota, recent_submiss
 
 
 def check_cost_limits(plan: Plan, config: Config) -> None:
-    """Check that one study does not reserve what all share. Raises: RequestError, code `budget-exhausted`."""
+    """Check that one study does not reserve what all share. Raises RequestError: code `budget-exhausted`."""
     study_delta, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
     if study_delta > most:
         adds = f"adds {shown_up(study_delta, 3)} to delta"
@@ -74,9 +74,8 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A study as TOML with the analyst's submission id and, to run it, the signature under its plan.
-
-    Raises: RequestError, code `bad-argument`, for the id."""
+    """A study as TOML with the analyst's submission id and, to run it, the signature under its plan. Raises
+    RequestError: code `bad-argument`, for the id."""
 
     analyst: str
     id: str = DRAFT
@@ -102,7 +101,7 @@ def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[s
 
 
 def check_submission(id: str) -> None:
-    """Check a submission id. Raises: RequestError, code `bad-argument`."""
+    """Check a submission id. Raises RequestError: code `bad-argument`."""
     if SUBMISSION.fullmatch(id) is None:
         message = "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
         raise RequestError(Code.BAD_ARGUMENT, message)
@@ -138,14 +137,9 @@ class SubmissionPlanner:
     _cache: PlanCache = field(default_factory=PlanCache)
 
     async def prepare(self, submission: Submission) -> PreparedStudy:
-        """Return the study of this submission.
-
-        Raises:
-            RequestError: the study is refused, exceeds what one study may reserve, reuses the submission id
-                of another study, or its analyst did not sign this plan; or code `quota-exhausted`, before it
-                is planned.
-            PeerError: the signature is invalid.
-        """
+        """Return the study of this submission. Raises RequestError: the study is refused, exceeds what one
+        study may reserve, reuses the submission id of another study, or its analyst did not sign this plan;
+        or code `quota-exhausted`, before it is planned; PeerError: the signature is invalid."""
         repository, signed = self._repository, submission.authorization
         if signed is None:
             message = "this study has no signature of its analyst; `eigenveil study submit` signs its plan"
@@ -195,9 +189,8 @@ class SubmissionPlanner:
         return PreparedStudy(stored=known, plan=plan, warnings=warnings)
 
     async def explained(self, submission: Submission) -> tuple[Plan, str]:
-        """Return the plan that its analyst signs, and its queries, disclosures and costs as JSON.
-
-        Raises: RequestError as `prepare`; or code `budget-exhausted`."""
+        """Return the plan that its analyst signs, and its queries, disclosures and costs as JSON. Raises
+        RequestError as `prepare`; or code `budget-exhausted`."""
         plan, result = await self._plan_draft(submission, "explained")
         if submission.id != DRAFT:  # a study with an id will be signed and submitted
             self._cache.put(self._inputs(submission), result)
@@ -223,7 +216,7 @@ class SubmissionPlanner:
         return plan, result
 
     async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
-        """Return True if this study has this id. Raises: RequestError, code `conflict`: another has."""
+        """Return True if this study has this id. Raises RequestError: code `conflict`: another has."""
         if submission.id == DRAFT:
             return False
         known = await self._known(submission)
@@ -237,11 +230,8 @@ class SubmissionPlanner:
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
         """Raise if the analyst has too many unfinished studies, or several that reserve too much of the
-        budget. The limit for a single study is `max_epsilon_per_study`.
-
-        Raises:
-            RequestError: one more study exceeds a limit.
-        """
+        budget. The limit for a single study is `max_epsilon_per_study`. Raises RequestError: one more study
+        exceeds a limit."""
         unfinished = self._repository.lists.of_analyst(analyst, (StudyState.AWAITING, StudyState.RUNNING))
         if len(unfinished) >= self._config.max_studies_per_analyst:
             raise RequestError(

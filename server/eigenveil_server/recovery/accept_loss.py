@@ -47,12 +47,10 @@ class AcceptedLoss:
 def cost_of_loss(
     checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]
 ) -> Cost:
-    """Return an upper bound on what the checkpoint's ledger spent and these entries do not show.
-
-    It is all that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the
-    rows that both ledgers certainly share. The other is an earlier checkpoint that was charged as lost and
-    lies on the way to this one. Each difference is a bound, and so is the least of them.
-    """
+    """Return an upper bound on what the checkpoint's ledger spent and these entries do not show. It is all
+    that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the rows that
+    both ledgers certainly share. The other is an earlier checkpoint that was charged as lost and lies on the
+    way to this one. Each difference is a bound, and so is the least of them."""
     shared = checkpoint.last_shared_row([entry.digest for entry in entries])
     charges = (entry.cost for entry in entries[:shared] if entry.kind.spends)
     known = [sum(charges, NO_COST), *(one.committed for one in earlier if checkpoint.follows(one))]
@@ -64,13 +62,8 @@ def cost_of_loss(
 
 def accept_loss(config: Config) -> AcceptedLoss:
     """Charge what the later checkpoint shows as spent, once, end running studies, and let the coordinator
-    start again.
-
-    Raises:
-        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not cover the
-            loss.
-        PeerError: the marker's checkpoint is not signed by this coordinator.
-    """
+    start again. Raises RequestError: the coordinator is serving, no checkpoint is missing, or the budget does
+    not cover the loss; PeerError: the marker's checkpoint is not signed by this coordinator."""
     if not config.files.marker.exists():
         raise RequestError(
             Code.CONFLICT, "no site has presented a later checkpoint; there is no loss to accept"

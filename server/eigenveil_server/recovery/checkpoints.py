@@ -43,11 +43,9 @@ EMPTY_LEDGER = RowTotals(size=0, last="", committed=NO_COST, gaussian=True)
 
 @dataclass(slots=True)
 class LedgerDigests:
-    """Digests of the ledger's durable rows and their totals, extended as rows come.
-
-    `rows` returns the current number of rows; every call of a site reads it. `totals` is replaced as a whole,
-    after the digests that it counts: signing happens beside a thread that reads on.
-    """
+    """Digests of the ledger's durable rows and their totals, extended as rows come. `rows` returns the
+    current number of rows; every call of a site reads it. `totals` is replaced as a whole, after the digests
+    that it counts: signing happens beside a thread that reads on."""
 
     reader: Database
     rows: Callable[[], int]
@@ -86,11 +84,8 @@ class LedgerDigests:
 
 
 class Checkpoints:
-    """Checkpoints of one coordinator's ledger.
-
-    Raises on construction:
-        InternalError: code `storage`, a site stores a later checkpoint than the ledger here.
-    """
+    """Checkpoints of one coordinator's ledger. Raises on construction InternalError: code `storage`, a site
+    stores a later checkpoint than the ledger here."""
 
     def __init__(
         self, config: Config, store: Store, ledger: LedgerStore, keys: Keys, clock: Clock, fatal: Fatal

@@ -51,16 +51,11 @@ class RoundDriver(ABC):
     def dispatch(
         self, session: StudySession, last: pb.SealedRound | None, ready: Mapping[str, str]
     ) -> Round | None:
-        """Open the session's pending query, durably, also after a crash; None if there is none.
-
-        `last` is the release before it with the query that it answers, since a site that missed that one may
-        have another wording of it. It is left out where it is too large. `ready` are the key cards of the
-        sites that need not report ready.
-
-        Raises:
-            InternalError: another query was opened as this round before, or a stored attempt was changed.
-            RequestError: the noise was drawn and charged, and the draw failed.
-        """
+        """Open the session's pending query, durably, also after a crash; None if there is none. `last` is the
+        release before it with the query that it answers, since a site that missed that one may have another
+        wording of it. It is left out where it is too large. `ready` are the key cards of the sites that need
+        not report ready. Raises InternalError: another query was opened as this round before, or a stored
+        attempt was changed; RequestError: the noise was drawn and charged, and the draw failed."""
         if session.pending is None:
             return None
         check_same_query(self.repository.studies, session.pending)
@@ -155,16 +150,12 @@ class CentralDriver(RoundDriver):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedDriver(RoundDriver):
-    """DISPATCH, FIX for each attempt, COMPLETE, RELEASE. Each attempt is charged before it [P33].
-
-    The order never changes: no site is awaited, or the deadline is over -> the answers are frozen -> the next
-    set is chosen -> one transaction: the attempt is stored, its cost charged, the answers to the last one
-    noted -> its members are notified. So whatever a member may send is charged before, and no attempt number
-    has two sets [R29].
-
-    `waiting` returns the sites where a person has not decided. `check` raises if the study was cancelled.
-    `on_next_attempt` is called with each attempt that replaces the last.
-    """
+    """DISPATCH, FIX for each attempt, COMPLETE, RELEASE. Each attempt is charged before it [P33]. The order
+    never changes: no site is awaited, or the deadline is over -> the answers are frozen -> the next set is
+    chosen -> one transaction: the attempt is stored, its cost charged, the answers to the last one noted ->
+    its members are notified. So whatever a member may send is charged before, and no attempt number has two
+    sets [R29]. `waiting` returns the sites where a person has not decided. `check` raises if the study was
+    cancelled. `on_next_attempt` is called with each attempt that replaces the last."""
 
     compute: Compute
     waiting: Callable[[], Collection[str]]
@@ -187,11 +178,8 @@ class MaskedDriver(RoundDriver):
         return opened, due
 
     async def answered(self, opened: Round) -> Round:
-        """Return the attempt whose answers are complete: this one, or a later one.
-
-        Raises:
-            RequestError: code `study-failed`: too few sites are left, or no further attempt is allowed.
-        """
+        """Return the attempt whose answers are complete: this one, or a later one. Raises RequestError: code
+        `study-failed`: too few sites are left, or no further attempt is allowed."""
         while True:
             overdue = not await opened.complete(self.study.federation.deadline_seconds)
             await opened.freeze()

@@ -62,14 +62,11 @@ class LateAnswer(RequestError):
 
 
 class Round:
-    """A dispatched round; in a masked one, with the latest of its `attempts`.
-
-    `earlier` are the answers from before this process. An answer is added to the single sum, and its values
-    are dropped. The release, or the end of the study, stores the HMACs that are not stored yet. `message` is
-    for sites, once the dispatch or the attempt is durable. `ready` is set when no site is awaited, or when
-    the round or attempt cannot succeed. Ready sites are in memory only: after a restart they report again
-    [R5].
-    """
+    """A dispatched round; in a masked one, with the latest of its `attempts`. `earlier` are the answers from
+    before this process. An answer is added to the single sum, and its values are dropped. The release, or the
+    end of the study, stores the HMACs that are not stored yet. `message` is for sites, once the dispatch or
+    the attempt is durable. `ready` is set when no site is awaited, or when the round or attempt cannot
+    succeed. Ready sites are in memory only: after a restart they report again [R5]."""
 
     def __init__(
         self,
@@ -170,14 +167,9 @@ class Round:
 
     async def add_answer(self, site: str, mac: bytes, values: IntArray, run: Run) -> bool:
         """Add a validated contribution once, with `run`; True if the same one was added before. Must not be
-        cancelled.
-
-        Raises:
-            DifferentAnswer: the site answered differently before.
-            LateAnswer: the answers are frozen.
-            RequestError: code `conflict`: the site declined it.
-            PeerError: the site is not in the set of the attempt.
-        """
+        cancelled. Raises DifferentAnswer: the site answered differently before; LateAnswer: the answers are
+        frozen; RequestError: code `conflict`: the site declined it; PeerError: the site is not in the set of
+        the attempt."""
         async with self._adding:
             if self._macs.get(site, mac) != mac:
                 raise DifferentAnswer(site, self.round_query.round)
@@ -213,12 +205,8 @@ class Round:
             )
 
     def note_ready(self, site: str, query: str, key_card: str) -> bool:
-        """Note that `site`, with this key card digest, can answer; True if that is new.
-
-        Raises:
-            PeerError: code `protocol`, it is ready for another query.
-            RequestError: code `conflict`, it declined.
-        """
+        """Note that `site`, with this key card digest, can answer; True if that is new. Raises PeerError:
+        code `protocol`, it is ready for another query; RequestError: code `conflict`, it declined."""
         if query != self.round_query.digest:
             raise PeerError(
                 Code.PROTOCOL, f"{round_label(self.round_query.round)} has another query; poll for new work"
@@ -233,11 +221,8 @@ class Round:
 
     def decline(self, site: str, reason: str) -> None:
         """Note that `site` will not answer. Allowed also while the next set is being fixed: refused then, the
-        site would be in it, and would decline an attempt that is charged.
-
-        Raises:
-            RequestError: code `conflict`: it answered already, or the answers are frozen (LateAnswer).
-        """
+        site would be in it, and would decline an attempt that is charged. Raises RequestError: code
+        `conflict`: it answered already, or the answers are frozen (LateAnswer)."""
         if site not in self._declined:
             if self.frozen and not (self.masked and not self.is_complete and site not in self._answered):
                 raise LateAnswer(site, self.round_query.round)
@@ -296,11 +281,8 @@ class Round:
             return tuple(sorted(self._answered))
 
     def total(self) -> IntArray:
-        """Return the sum of the answers and drop it here.
-
-        Raises:
-            InternalError: one answer was added in part.
-        """
+        """Return the sum of the answers and drop it here. Raises InternalError: one answer was added in
+        part."""
         if self._partly_added:
             raise InternalError(
                 Code.BUG, f"an answer to {round_label(self.round_query.round)} was added only in part"

@@ -25,10 +25,8 @@ from eigenveil_server.storage.sealed import SealedRelease
 
 
 class PreparedNoise:
-    """Noise source that returns the prepared vector, once, for exactly its specification.
-
-    The vector is drawn while the sites compute. It depends on no data, so its duration reveals nothing [P6].
-    """
+    """Noise source that returns the prepared vector, once, for exactly its specification. The vector is drawn
+    while the sites compute. It depends on no data, so its duration reveals nothing [P6]."""
 
     def __init__(self, source: NoiseSource, threads: Executor) -> None:
         self._source = source
@@ -50,11 +48,8 @@ class PreparedNoise:
             await asyncio.wait([asyncio.wrap_future(self._prepared[1])])
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Return the prepared vector. Shape: (spec.length,). Blocks until it is drawn.
-
-        Raises:
-            InternalError: none is prepared, or with another specification.
-        """
+        """Return the prepared vector. Shape: (spec.length,). Blocks until it is drawn. Raises InternalError:
+        none is prepared, or with another specification."""
         failpoint("noise-taken")
         prepared, self._prepared = self._prepared, None
         if prepared is None or prepared[0] != spec:
@@ -73,12 +68,9 @@ class PreparedNoise:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RoundJournal:
-    """`eigenveil.barrier.Journal` of a closed round.
-
-    `after` is the digest of the release before, `event` what watchers see of this one. `sign` signs the round
-    statement. `last` is the sealed release that goes to sites with the next query; None before it is durable,
-    and where it is too large.
-    """
+    """`eigenveil.barrier.Journal` of a closed round. `after` is the digest of the release before, `event`
+    what watchers see of this one. `sign` signs the round statement. `last` is the sealed release that goes to
+    sites with the next query; None before it is durable, and where it is too large."""
 
     opened: Round
     after: str
@@ -92,11 +84,9 @@ class RoundJournal:
         return None if found is None else found.release
 
     def seal(self, round_query: RoundQuery, release: Release) -> None:
-        """Charge the cost, and store the release, its statement [R21] and the answers not stored yet.
-
-        All is one transaction, begun on a tick, since readers see it as soon as it is durable. Nothing reads
-        the values before: the number of stored bytes follows from the query.
-        """
+        """Charge the cost, and store the release, its statement [R21] and the answers not stored yet. All is
+        one transaction, begun on a tick, since readers see it as soon as it is durable. Nothing reads the
+        values before: the number of stored bytes follows from the query."""
         statement = None
 
         def write(change: Connection, ledger_position: LedgerPosition) -> None:

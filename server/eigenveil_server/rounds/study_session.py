@@ -1,10 +1,8 @@
 """Session of a running study, which continues in a subprocess once a release is wide: decomposing a matrix of
 5,000 columns takes many times its memory and a minute, while the coordinator serves all other studies.
-
 `python -m eigenveil_server.rounds.study_session` reads a plan, then releases that are charged and stored
 [P27]; each gets an answer: the next query, or the result. It has no access to keys, ledger or database.
-Messages go over pipes: a JSON header, and raw bytes.
-"""
+Messages go over pipes: a JSON header, and raw bytes."""
 
 from __future__ import annotations
 
@@ -225,11 +223,8 @@ class StudySession:
 
     @property
     def result(self) -> Result:
-        """Return the result, in the units of the study.
-
-        Raises:
-            RequestError: code `not-ready`, while a query is pending.
-        """
+        """Return the result, in the units of the study. Raises RequestError: code `not-ready`, while a query
+        is pending."""
         if self._local_session is not None:
             return result_of(self.plan, self._local_session.result)
         if self._result is None:

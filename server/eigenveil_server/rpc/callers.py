@@ -55,14 +55,9 @@ class Calls:
 
     @contextmanager
     def one(self, caller: str, peer: str, check: Callable[[], object]) -> Iterator[None]:
-        """Count a call of `caller` on the connection `peer` until its task ends.
-
-        Only the block can be ended from outside.
-
-        Raises:
-            RequestError: code `not-ready`, too many calls of this caller.
-            PeerError: its caller was refused meanwhile (see `sweep`).
-        """
+        """Count a call of `caller` on the connection `peer` until its task ends. Only the block can be ended
+        from outside. Raises RequestError: code `not-ready`, too many calls of this caller; PeerError: its
+        caller was refused meanwhile (see `sweep`)."""
         task = current_task()
         if len(self._of.get(caller, ())) >= MAX_CALLS_PER_CALLER:
             raise RequestError(
@@ -174,11 +169,9 @@ EVERY_MS = 5000  # at most one write in this time, for all sites
 
 
 class Presence:
-    """Times of the last calls, written by one serving coordinator.
-
-    The times are of each site's last call, in a file that `status` reads for the coordinator's operator. The
-    file may be lost: it is neither in the database nor in a backup, and no decision depends on it.
-    """
+    """Times of the last calls, written by one serving coordinator. The times are of each site's last call, in
+    a file that `status` reads for the coordinator's operator. The file may be lost: it is neither in the
+    database nor in a backup, and no decision depends on it."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path

@@ -171,14 +171,9 @@ class Authenticator:
         self._admissions.latest.check(*self.identify(info.certificate, info.tls))
 
     async def admit(self, method: str, info: ConnectionInfo) -> Callable[[], str]:
-        """Set CALLER and CERTIFICATE, or refuse, as of now.
-
-        The returned check gives the caller's URI, or refuses, as of the last refresh.
-
-        Raises:
-            PeerError: code `identity`.
-            RequestError: code `not-ready`, a site that has not sent Hello on this connection.
-        """
+        """Set CALLER and CERTIFICATE, or refuse, as of now. The returned check gives the caller's URI, or
+        refuses, as of the last refresh. Raises PeerError: code `identity`; RequestError: code `not-ready`, a
+        site that has not sent Hello on this connection."""
         identity, certificate_print = self.identify(info.certificate, info.tls)
         await self._admissions.refresh()
         unused = self._admissions.latest.check(identity, certificate_print)

@@ -35,13 +35,11 @@ UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 10)
 
 
 class _RegisteredMethodsServer(cygrpc.AioServer):  # type: ignore[misc]  # Cython tells no types
-    """gRPC server that accepts calls of registered methods only.
-
-    grpcio 1.84 and 1.85 stop a whole `grpc.aio` server, sometimes by a segmentation fault, when a peer sends
-    a method name that is not UTF-8: the server loop decodes the name of every unregistered method. Any client
-    of the enrolment listener could do that. So calls of unregistered methods are never accepted: gRPC's core
-    queues a bounded number of them and drops them.
-    """
+    """gRPC server that accepts calls of registered methods only. grpcio 1.84 and 1.85 stop a whole `grpc.aio`
+    server, sometimes by a segmentation fault, when a peer sends a method name that is not UTF-8: the server
+    loop decodes the name of every unregistered method. Any client of the enrolment listener could do that. So
+    calls of unregistered methods are never accepted: gRPC's core queues a bounded number of them and drops
+    them."""
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
         if method is None:  # an unregistered method: this future never completes

@@ -65,12 +65,10 @@ BURST, RATE = 40.0, 2.0  # reads of one caller; the burst covers 8,000 studies
 
 
 class StudyList:
-    """List of studies, read off the event loop. The consent of a running study is in memory only.
-
-    One part of the list is read at a time for each caller, under a rate limit. Calls for the same part that
-    come meanwhile share the next answer, which is read after they came. So sixty calls at once cost as much
-    as two, and sixty clients in a loop as much as two reads a second.
-    """
+    """List of studies, read off the event loop. The consent of a running study is in memory only. One part of
+    the list is read at a time for each caller, under a rate limit. Calls for the same part that come
+    meanwhile share the next answer, which is read after they came. So sixty calls at once cost as much as
+    two, and sixty clients in a loop as much as two reads a second."""
 
     def __init__(self, runtime: Runtime, engine: StudyEngine, budget_delta: float) -> None:
         self._runtime = runtime

@@ -56,11 +56,8 @@ class SiteSessions:
 
     async def greet(self, caller: Identity, peer: str, hello: pb.HelloRequest, end_poll: Hurry) -> None:
         """Process a Hello. A site that announces a generation works on the connection `peer` from now on.
-
-        Raises:
-            PeerError: code `identity`, the generation is behind; `protocol`, it is malformed.
-            RequestError: code `not-ready`, the site's daemon works on another connection.
-        """
+        Raises PeerError: code `identity`, the generation is behind; `protocol`, it is malformed;
+        RequestError: code `not-ready`, the site's daemon works on another connection."""
         if len(hello.authorities) not in (0, DIGEST_BYTES):
             raise PeerError(Code.PROTOCOL, "authorities must be a SHA-256 digest")
         if caller.role is not Role.SITE:
@@ -147,11 +144,9 @@ ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
 
 
 class SiteDirectory:
-    """Directory of sites. Statements are cached from the table, which only this process writes.
-
-    The hours of the sites' last calls are lost when the process ends. Methods that read the database may be
-    called on any thread.
-    """
+    """Directory of sites. Statements are cached from the table, which only this process writes. The hours of
+    the sites' last calls are lost when the process ends. Methods that read the database may be called on any
+    thread."""
 
     def __init__(self, config: Config, repository: Repository, keys: Keys, registry: Registry) -> None:
         self._config = config

@@ -1,8 +1,6 @@
-"""Database of the coordinator: one connection writes, the others only read.
-
-Reads never wait for a write's sync, so a few rows of a file may be read on the event loop; a database server
-is read beside it. SQLite and PostgreSQL share all statements but the declarations in tables.*.sql.
-"""
+"""Database of the coordinator: one connection writes, the others only read. Reads never wait for a write's
+sync, so a few rows of a file may be read on the event loop; a database server is read beside it. SQLite and
+PostgreSQL share all statements but the declarations in tables.*.sql."""
 
 from __future__ import annotations
 
@@ -66,12 +64,9 @@ class Store:
 
 
 def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
-    """Open the database, a file or a PostgreSQL URL, and make its tables if it is new.
-
-    Raises:
-        RequestError: code `conflict`, a new one was expected; `bad-config`, the URL cannot be used.
-        InternalError: code `storage`.
-    """
+    """Open the database, a file or a PostgreSQL URL, and make its tables if it is new. Raises RequestError:
+    code `conflict`, a new one was expected; `bad-config`, the URL cannot be used; InternalError: code
+    `storage`."""
     if isinstance(where, str):
         return _on_server(where, expect)
     writer = sqlite.SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
@@ -106,12 +101,9 @@ def _on_server(url: str, expect: Expect) -> Store:
 
 
 def existing_store(config: Config) -> Store:
-    """Open the database of a federation that `init` made.
-
-    Raises:
-        RequestError: there is none; root in another user's folder; or a file that others can change.
-        InternalError: code `storage`, also for a database without its tables.
-    """
+    """Open the database of a federation that `init` made. Raises RequestError: there is none; root in another
+    user's folder; or a file that others can change; InternalError: code `storage`, also for a database
+    without its tables."""
     if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
             Code.BAD_CONFIG,
@@ -125,12 +117,8 @@ def existing_store(config: Config) -> Store:
 
 def lock_folder(config: Config) -> IO[bytes]:
     """Lock the folder until the process ends: one process serves it, or runs a command that excludes a
-    server.
-
-    Raises:
-        RequestError: code `conflict`, another process has the lock.
-        InternalError: code `storage`.
-    """
+    server. Raises RequestError: code `conflict`, another process has the lock; InternalError: code
+    `storage`."""
     file = try_lock(config.files.lock)
     if file is None:
         raise RequestError(Code.CONFLICT, f"another coordinator uses {config.files.folder}; stop it first")

@@ -48,12 +48,8 @@ def history(reader: Database, order: str = "ORDER BY version") -> list[Published
 
 
 def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary, at: int) -> None:
-    """Put a dictionary in force, within a transaction.
-
-    Raises:
-        RequestError: code `conflict`, its version is not above the last one: a version must never change its
-            meaning.
-    """
+    """Put a dictionary in force, within a transaction. Raises RequestError: code `conflict`, its version is
+    not above the last one: a version must never change its meaning."""
     last = change.execute(LATEST_VERSION)[0][0]
     if dictionary.version <= last:
         raise RequestError(

@@ -1,9 +1,7 @@
-"""Repository of everything durable: studies, ledger, changes that share a sync, and integrity checks.
-
-Changes that arrive while a transaction is being synced share the next one (group commit). Checks are of pages
-and indexes, then of every record with its own digest; the ledger's chain is replayed wherever it is opened.
-Records are checked also when they are read, so a coordinator starts once unfinished studies are checked.
-"""
+"""Repository of everything durable: studies, ledger, changes that share a sync, and integrity checks. Changes
+that arrive while a transaction is being synced share the next one (group commit). Checks are of pages and
+indexes, then of every record with its own digest; the ledger's chain is replayed wherever it is opened.
+Records are checked also when they are read, so a coordinator starts once unfinished studies are checked."""
 
 from __future__ import annotations
 
@@ -34,11 +32,7 @@ class GroupCommit:
         self._busy: asyncio.Task[None] | None = None
 
     async def write(self, change: Change) -> None:
-        """Make `change`; durable on return.
-
-        Raises:
-            InternalError: code `storage`.
-        """
+        """Make `change`; durable on return. Raises InternalError: code `storage`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, done))
         if self._busy is None:
@@ -91,12 +85,8 @@ class Repository:
 
     @classmethod
     def of(cls, config: Config, store: Store, clock: Clock, fatal: Fatal) -> Repository:
-        """Return the repository of an open store.
-
-        Raises:
-            InternalError: the ledger's chain is broken.
-            RequestError: code `budget-exhausted`: the budget is below what is committed already.
-        """
+        """Return the repository of an open store. Raises InternalError: the ledger's chain is broken;
+        RequestError: code `budget-exhausted`: the budget is below what is committed already."""
         return cls(
             store=store,
             studies=Studies(store.reader),
@@ -138,11 +128,8 @@ class Repository:
 
 
 def check_start(store: Store) -> None:
-    """Check every page, and the plans, queries and sealed rounds of unfinished studies.
-
-    Raises:
-        InternalError: code `storage`, one is not what was written.
-    """
+    """Check every page, and the plans, queries and sealed rounds of unfinished studies. Raises InternalError:
+    code `storage`, one is not what was written."""
     store.check_whole()
     studies = Studies(store.reader)
     for stored in studies.under_way():

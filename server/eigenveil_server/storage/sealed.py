@@ -1,8 +1,6 @@
-"""Sealed releases as stored, and checks of stored records against their own digest or signature.
-
-A disk may change bits silently. A long release continues in rows of its own: a database copies each value
-under the interpreter's lock, while no call is served (100 MB in 70 ms).
-"""
+"""Sealed releases as stored, and checks of stored records against their own digest or signature. A disk may
+change bits silently. A long release continues in rows of its own: a database copies each value under the
+interpreter's lock, while no call is served (100 MB in 70 ms)."""
 
 from __future__ import annotations
 
@@ -114,11 +112,8 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
 
 
 def sealed_of(reader: Database, row: Row) -> SealedRelease:
-    """Return the release of a row of `releases` and its continuation rows.
-
-    Raises:
-        InternalError: code `storage`: it is not what was sealed.
-    """
+    """Return the release of a row of `releases` and its continuation rows. Raises InternalError: code
+    `storage`: it is not what was sealed."""
     with _unchanged(f"release of {round_label(row['round'])}", row["study"]):
         release = Release(
             round=row["round"],

@@ -1,8 +1,5 @@
-"""States of a study and reasons of a decline, between text, messages and rows.
-
-Consent of a site to a study: unstated, waiting for a person, agreed or declined; it only moves forward
-[R24].
-"""
+"""States of a study and reasons of a decline, between text, messages and rows. Consent of a site to a study:
+unstated, waiting for a person, agreed or declined; it only moves forward [R24]."""
 
 from __future__ import annotations
 
@@ -107,11 +104,8 @@ NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
 
 
 def parse_decline(request: pb.DeclineRequest) -> tuple[SiteConsent, bool]:
-    """Return a site's decline, and True if a person declined.
-
-    Raises:
-        PeerError: no reason, or one that this version does not know; or a text that cannot be shown.
-    """
+    """Return a site's decline, and True if a person declined. Raises PeerError: no reason, or one that this
+    version does not know; or a text that cannot be shown."""
     number, text = request.reason, request.text
     if number in DECLINES:
         if text:

@@ -107,12 +107,8 @@ class Studies:
         return self._read(plan_json)
 
     def plan_of(self, stored: StoredStudy) -> Plan:
-        """Return the plan of a study.
-
-        Raises:
-            PeerError: as `plan_from_json`.
-            InternalError: code `storage`: it was changed.
-        """
+        """Return the plan of a study. Raises PeerError: as `plan_from_json`; InternalError: code `storage`:
+        it was changed."""
         check_plan(stored.digest, stored.plan_json)
         return self._read(stored.plan_json)
 
@@ -121,11 +117,7 @@ class Studies:
         return self._select("1 = 1 ORDER BY submitted_at, digest", ())
 
     def get(self, digest: str) -> StoredStudy:
-        """Return one study.
-
-        Raises:
-            RequestError: code `not-found`.
-        """
+        """Return one study. Raises RequestError: code `not-found`."""
         found = self._select("digest = ?", (digest,))
         if not found:
             raise unknown_study(digest)
@@ -155,11 +147,8 @@ class Studies:
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
     def release_json(self, digest: str) -> bytes | None:
-        """Return the signed release, once there is one.
-
-        Raises:
-            InternalError: code `storage`: it was changed.
-        """
+        """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
+        changed."""
         rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
         data: bytes | None = rows[0]["release"]
         if data is not None and digest not in self._checked:
@@ -168,11 +157,8 @@ class Studies:
         return data
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
-        """Return the sealed releases of a study, in order.
-
-        Raises:
-            InternalError: code `storage`: a stored release is not what was sealed.
-        """
+        """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
+        release is not what was sealed."""
         rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
         return [sealed_of(self._reader, row) for row in rows]
 
@@ -181,11 +167,8 @@ class Studies:
         return sealed_of(self._reader, rows[0]) if rows else None
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
-        """Return the release of a round with its query; None before it is out.
-
-        Raises:
-            InternalError: code `storage`: one of them was changed.
-        """
+        """Return the release of a round with its query; None before it is out. Raises InternalError: code
+        `storage`: one of them was changed."""
         sealed = self.sealed(digest, round)
         if sealed is None:
             return None
@@ -219,11 +202,8 @@ class Studies:
         )
 
     def attempts(self, digest: str, round: int) -> list[Attempt]:
-        """Return the attempts at a masked round, by their numbers.
-
-        Raises:
-            InternalError: code `storage`: one is not what was stored.
-        """
+        """Return the attempts at a masked round, by their numbers. Raises InternalError: code `storage`: one
+        is not what was stored."""
         rows = self._reader.rows(
             "SELECT digest, signed_json FROM attempts WHERE (study, round) = (?, ?) ORDER BY number",
             (digest, round),

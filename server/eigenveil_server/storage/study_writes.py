@@ -1,7 +1,5 @@
-"""Writes of a study's rows. Each is part of a transaction that the caller opens.
-
-A round changes its state by `_enter` alone, which reads the state table.
-"""
+"""Writes of a study's rows. Each is part of a transaction that the caller opens. A round changes its state by
+`_enter` alone, which reads the state table."""
 
 from __future__ import annotations
 
@@ -31,12 +29,9 @@ from eigenveil_server.storage.submissions import (
 def add_study(
     change: Connection, stored: StoredStudy, how: str, quota: SubmissionQuota, summary: PlanSummary
 ) -> None:
-    """Store a study and the event that watchers see before its first round; `how` is for the audit.
-
-    Raises:
-        RequestError: code `conflict`: this analyst used the submission id before; `quota-exhausted`: it
-            exceeds the analyst's daily `quota`.
-    """
+    """Store a study and the event that watchers see before its first round; `how` is for the audit. Raises
+    RequestError: code `conflict`: this analyst used the submission id before; `quota-exhausted`: it exceeds
+    the analyst's daily `quota`."""
     taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
     if change.execute(taken, (stored.analyst, stored.submission)):
         raise RequestError(

@@ -1,8 +1,6 @@
-"""Submissions of each analyst, one row of fixed size for each study: the daily quota, and lists of studies.
-
-A row is stored in the study's transaction, and the quota is counted from rows: no restart resets it, and no
-two concurrent submissions exceed it. Lists read these rows and indexes, but no plans, signatures or releases.
-"""
+"""Submissions of each analyst, one row of fixed size for each study: the daily quota, and lists of studies. A
+row is stored in the study's transaction, and the quota is counted from rows: no restart resets it, and no two
+concurrent submissions exceed it. Lists read these rows and indexes, but no plans, signatures or releases."""
 
 from __future__ import annotations
 
@@ -55,11 +53,9 @@ def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionQuota:
     """Limit on one analyst's submissions in any 24 hours: number and bytes (`StoredStudy.size`). Refused
-    studies do not count; cancelled and failed ones do.
-
-    The time is the coordinator's. If its clock is set back, earlier submissions count until the clock has
-    passed them by a day: never more in a day than the quota.
-    """
+    studies do not count; cancelled and failed ones do. The time is the coordinator's. If its clock is set
+    back, earlier submissions count until the clock has passed them by a day: never more in a day than the
+    quota."""
 
     studies: int
     bytes: int
@@ -71,11 +67,8 @@ class SubmissionQuota:
 
     def check(self, rows: Sequence[Row], size: int) -> None:
         """Raise unless one more study of `size` bytes is within the quota; `rows` are the
-        `recent_submissions`.
-
-        Raises:
-            RequestError: code `quota-exhausted`, with the time from which it would be.
-        """
+        `recent_submissions`. Raises RequestError: code `quota-exhausted`, with the time from which it would
+        be."""
         if size > self.bytes:
             raise RequestError(
                 Code.QUOTA,
@@ -184,10 +177,7 @@ class StudyLists:
 
     def list_after(self, after: str, most: int) -> list[ListedStudy]:
         """Return `most` studies after the study `after` (from the first, if that is empty), oldest first.
-
-        Raises:
-            RequestError: code `not-found`.
-        """
+        Raises RequestError: code `not-found`."""
         at = self._position(after) if after else (-1, "")
         return self._listed(f"WHERE (s.submitted_at, s.digest) > (?, ?) {OLDEST_FIRST} LIMIT ?", (*at, most))
 

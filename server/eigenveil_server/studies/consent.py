@@ -1,8 +1,6 @@
 """Consent phase, before the first query: the sites that agree to a study, and the time limit for them [R24].
-
 No round is open meanwhile, so nothing can be answered, charged or learned. A consent is durable before it
-counts. So is the time before which no query is sent: no restart shortens it.
-"""
+counts. So is the time before which no query is sent: no restart shortens it."""
 
 from __future__ import annotations
 
@@ -40,13 +38,10 @@ EVENTS = {
 
 
 class ConsentPhase:
-    """Consents of one study's sites. `open` until its first query may be sent.
-
-    A site that reports that a person is being asked has the operator's hours since the study began. A site
-    whose rules only state so has them as long as it calls; it counts as gone an hour after its last call, or
-    after this process resumed the study. Any other site has the study's own deadline since then, a denied one
-    no time.
-    """
+    """Consents of one study's sites. `open` until its first query may be sent. A site that reports that a
+    person is being asked has the operator's hours since the study began. A site whose rules only state so has
+    them as long as it calls; it counts as gone an hour after its last call, or after this process resumed the
+    study. Any other site has the study's own deadline since then, a denied one no time."""
 
     def __init__(
         self,
@@ -91,11 +86,8 @@ class ConsentPhase:
     # ------------------------------------------------------------ waiting
 
     async def complete(self, check: Callable[[], None]) -> None:
-        """Return once the first query may be sent; `check` may stop the wait by raising.
-
-        Raises:
-            RequestError: code `study-failed`: too few sites agree, and no others can any more.
-        """
+        """Return once the first query may be sent; `check` may stop the wait by raising. Raises RequestError:
+        code `study-failed`: too few sites agree, and no others can any more."""
         if self.open and self._asking_persons and set(self._consents.values()) == {NO_CONSENT}:
             await self._write_shared(lambda change: None)  # watchers see the awaited sites at once
         while self.open:

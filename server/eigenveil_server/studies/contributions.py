@@ -48,11 +48,8 @@ class Contributions:
 
     def expected_round(self, run: StudyRun, site: str, round: int, attempt: str) -> Round:
         """Return the open round that an announced answer is for; `attempt` is the digest of its attempt.
-
-        Raises:
-            RequestError: `site` is not invited, or the round, or the attempt, is not open.
-            PeerError: there is no such attempt.
-        """
+        Raises RequestError: `site` is not invited, or the round, or the attempt, is not open; PeerError:
+        there is no such attempt."""
         opened = self._find_open_round(run, site, round, attempt)
         if attempt != opened.attempt_digest:
             raise PeerError(
@@ -70,11 +67,8 @@ class Contributions:
 
     def note_ready(self, run: StudyRun, site: str, round: int, query: str, key_card: str) -> None:
         """Note that a site can answer a masked round, in memory only; `query` and `key_card` are digests.
-
-        Raises:
-            RequestError: not masked, not open, or `site` is not invited or declined it.
-            PeerError: it is ready for another query.
-        """
+        Raises RequestError: not masked, not open, or `site` is not invited or declined it; PeerError: it is
+        ready for another query."""
         opened = self._find_open_round(run, site, round)
         if not opened.masked:
             raise RequestError(
@@ -89,14 +83,10 @@ class Contributions:
         self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]
     ) -> bool:
         """Add one site's answer; True if the same one was added before. `claimed` is its digest; `added` is
-        called once its values are no longer needed.
-
-        Raises:
-            PeerError: the contribution does not match its digest, or is impossible for its records; the
-                operator is notified.
-            RequestError: the round is not open, or the site answered differently before.
-            LateAnswer: the round is over; the answer is audited and not added.
-        """
+        called once its values are no longer needed. Raises PeerError: the contribution does not match its
+        digest, or is impossible for its records; the operator is notified; RequestError: the round is not
+        open, or the site answered differently before; LateAnswer: the round is over; the answer is audited
+        and not added."""
         site = contribution.site
         async with self._refusals_audited(contribution):
             if await self._answered_before(run, contribution):
@@ -158,12 +148,9 @@ class Contributions:
         return self._runtime.keys.mac(await self._runtime.compute.run(lambda: contribution.digest))
 
     async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
-        """Return True if an answer to an ended study was added while its round was open.
-
-        Raises:
-            RequestError: the site is not invited, there was no such round, or it answered differently.
-            LateAnswer: as in `contribute`.
-        """
+        """Return True if an answer to an ended study was added while its round was open. Raises RequestError:
+        the site is not invited, there was no such round, or it answered differently; LateAnswer: as in
+        `contribute`."""
         site, round = contribution.site, contribution.round
         check_invited(await self._runtime.plan(stored), site)
         studies = self._repository.studies
@@ -249,11 +236,8 @@ class Contributions:
     async def decline(
         self, run: StudyRun, site: str, round: int, decline: SiteConsent, by_person: bool
     ) -> None:
-        """Note that a site declines a round; or the study, before the first or if a person declines.
-
-        Raises:
-            RequestError: the round is not open, or the site answered it.
-        """
+        """Note that a site declines a round; or the study, before the first or if a person declines. Raises
+        RequestError: the round is not open, or the site answered it."""
         before_first = run.consent.open and round == 0
         if before_first:
             check_invited(run.plan, site)

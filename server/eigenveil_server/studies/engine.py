@@ -156,13 +156,9 @@ class StudyEngine:
 
     async def submit(self, submission: Submission) -> PreparedStudy:
         """Return the study of this submission: a new one, charged for and started, or the one made before.
-
-        Planning changes nothing and may be abandoned; from the lock on, the work runs to its end.
-
-        Raises:
-            RequestError: the study is refused, does not fit the budget, or the submission id belongs to
-                another study.
-        """
+        Planning changes nothing and may be abandoned; from the lock on, the work runs to its end. Raises
+        RequestError: the study is refused, does not fit the budget, or the submission id belongs to another
+        study."""
         wanted = await self.submissions.prepare(submission)
         stored = await self._repository.finish(self._store_and_start(wanted.stored, wanted.plan))
         return replace(wanted, stored=stored)
@@ -200,11 +196,8 @@ class StudyEngine:
         self._repository.ledger.reserve(wanted.digest, plan.cost, insert, gaussian=plan.gaussian)
 
     async def cancel(self, digest: str, analyst: str) -> None:
-        """Stop a study of this analyst; what it spent stays spent.
-
-        Raises:
-            RequestError: not theirs, or ended otherwise already.
-        """
+        """Stop a study of this analyst; what it spent stays spent. Raises RequestError: not theirs, or ended
+        otherwise already."""
         await self._check_complete()
         stored = await self._read(self._repository.studies.get, digest)
         if stored.analyst != analyst:
@@ -229,11 +222,8 @@ class StudyEngine:
         return self._runs.get(digest)
 
     async def run(self, digest: str) -> StudyRun:
-        """Return a running study.
-
-        Raises:
-            RequestError: code `not-found` or `conflict`: there is none of that digest, or it ended.
-        """
+        """Return a running study. Raises RequestError: code `not-found` or `conflict`: there is none of that
+        digest, or it ended."""
         run = self.running(digest)
         if run is not None:
             return run

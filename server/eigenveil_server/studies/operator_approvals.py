@@ -1,8 +1,6 @@
-"""Studies that wait for the operator's approval, and the operator's decisions.
-
-A waiting study reserves nothing. `approve` and `refuse` run in their own processes and write one line of the
-audit log. The serving coordinator reads it there, also after a restart.
-"""
+"""Studies that wait for the operator's approval, and the operator's decisions. A waiting study reserves
+nothing. `approve` and `refuse` run in their own processes and write one line of the audit log. The serving
+coordinator reads it there, also after a restart."""
 
 from __future__ import annotations
 
@@ -106,11 +104,8 @@ def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
 
 
 def decide(config: Config, study: str, kind: str) -> ListedStudy:
-    """Store the operator's decision on the study whose digest begins with `study`.
-
-    Raises:
-        RequestError: no waiting study begins so, or several do, or it was decided on before.
-    """
+    """Store the operator's decision on the study whose digest begins with `study`. Raises RequestError: no
+    waiting study begins so, or several do, or it was decided on before."""
     with closing(existing_store(config)) as store:
         found = _waiting(StudyLists(store.reader).in_states(StudyState.AWAITING), study)
         with store.writer.transaction() as change:

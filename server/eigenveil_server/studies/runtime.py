@@ -89,11 +89,8 @@ AttemptKey = tuple[str, int, int]  # a study's digest, a round, and an attempt a
 class Poll:
     """State of a site. `known` are the stored plans, with the number of rounds whose releases are stored.
     `answered` are attempts whose answers are on their way. `awaiting_approval` are plans that wait for a
-    person, and `agreed` are plans that a person (True) or the rules alone have agreed to.
-
-    Raises:
-        PeerError: code `protocol`: it contradicts itself.
-    """
+    person, and `agreed` are plans that a person (True) or the rules alone have agreed to. Raises PeerError:
+    code `protocol`: it contradicts itself."""
 
     known: Mapping[str, int]
     answered: frozenset[AttemptKey]

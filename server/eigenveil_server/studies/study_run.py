@@ -1,11 +1,9 @@
-"""One running study: drives its session round by round; can be killed and resumed at any point.
-
-The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
-a tick -> cost charged and release sealed, in one transaction -> published -> fed to the algorithm -> next
-query durable. Before that transaction nothing depends on the draw: neither what this process computes nor if
-it survives [P27]. Masked rounds draw nothing and are charged for each attempt before its dispatch.
-`rounds.round` has the states, `rounds.drivers` the steps.
-"""
+"""One running study: drives its session round by round; can be killed and resumed at any point. The order
+within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added -> a tick ->
+cost charged and release sealed, in one transaction -> published -> fed to the algorithm -> next query
+durable. Before that transaction nothing depends on the draw: neither what this process computes nor if it
+survives [P27]. Masked rounds draw nothing and are charged for each attempt before its dispatch.
+`rounds.round` has the states, `rounds.drivers` the steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8], and the queue for them.
-
-Chunks are written into one array, which is added in place. The bytes on the way are limited, and sites wait
-for a slot in turn [0031].
-"""
+"""Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8], and the queue for them. Chunks are
+written into one array, which is added in place. The bytes on the way are limited, and sites wait for a slot
+in turn [0031]."""
 
 from __future__ import annotations
 
@@ -36,12 +34,10 @@ IsOpen = Callable[[str, int, int], bool]
 
 @dataclass(slots=True, kw_only=True)
 class UploadQueue:
-    """Waiting uploads, first come, first served, each with the time of its last call.
-
-    While others wait, a site loses its slot if it sends less than a minimum rate, which halves each time, so
-    slow connections succeed in the end. A site that means to block a slot delays the others once, for a time
-    that does not depend on how its chunks are distributed.
-    """
+    """Waiting uploads, first come, first served, each with the time of its last call. While others wait, a
+    site loses its slot if it sends less than a minimum rate, which halves each time, so slow connections
+    succeed in the end. A site that means to block a slot delays the others once, for a time that does not
+    depend on how its chunks are distributed."""
 
     slot_bytes: int = SLOT_BYTES
     clock: Callable[[], float] = time.monotonic
@@ -59,10 +55,7 @@ class UploadQueue:
         self, key: UploadKey, is_under_way: Callable[[], bool], has_slot: Callable[[], bool]
     ) -> None:
         """Return once `key` is first and `has_slot`, or its upload is open; repeating takes no second turn.
-
-        Raises:
-            RequestError: code `not-ready`, not within `SLOT_WAIT_SECONDS`.
-        """
+        Raises RequestError: code `not-ready`, not within `SLOT_WAIT_SECONDS`."""
         until = self.clock() + SLOT_WAIT_SECONDS
         try:
             while True:
@@ -156,11 +149,8 @@ class Upload:
         return 0 if self.added else self.total_bytes
 
     def put(self, index: int, data: bytes) -> None:
-        """Store one chunk; a chunk that was received before is ignored.
-
-        Raises:
-            PeerError: no such chunk, or not its length.
-        """
+        """Store one chunk; a chunk that was received before is ignored. Raises PeerError: no such chunk, or
+        not its length."""
         if index >= self.count:
             raise PeerError(
                 Code.BAD_CONTRIBUTION, f"chunk {index} does not exist: the answer has {self.count}"
@@ -210,12 +200,9 @@ class Uploads:
         self._by_key: dict[UploadKey, Upload] = {}
 
     async def wait_for_slot(self, wanted: Upload, *, due_bytes: int) -> None:
-        """Wait for a slot for `wanted`, unless its upload is open.
-
-        Raises:
-            PeerError: not the length that the query requires.
-            RequestError: code `not-ready`: too many are open, or others are first; the site keeps its turn.
-        """
+        """Wait for a slot for `wanted`, unless its upload is open. Raises PeerError: not the length that the
+        query requires; RequestError: code `not-ready`: too many are open, or others are first; the site keeps
+        its turn."""
         if wanted.total_bytes != due_bytes:
             raise PeerError(
                 Code.BAD_CONTRIBUTION, f"the answer has {wanted.total_bytes} bytes instead of {due_bytes}"
@@ -246,11 +233,8 @@ class Uploads:
         return not in_use or in_use + wanted.total_bytes <= self._queue.slot_bytes
 
     def open(self, wanted: Upload) -> Upload:
-        """Open the upload `wanted`, or return the open upload of the same answer.
-
-        Raises:
-            RequestError: another answer is under way.
-        """
+        """Open the upload `wanted`, or return the open upload of the same answer. Raises RequestError:
+        another answer is under way."""
         known = self._by_key.get(wanted.key)
         if known is not None:
             if known.contribution_digest != wanted.contribution_digest:
