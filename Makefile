@@ -174,10 +174,9 @@ vulnerabilities: $(STAMP) ## Ask the public database about everything in the loc
 	$(BIN)/python -m pip_audit -r requirements/lock.txt --require-hashes --disable-pip --strict
 
 .PHONY: docs
-docs: $(STAMP) ## Draw, run and write what the pages show, then build the documentation site into build/docs
+docs: $(STAMP) ## Draw and run what the pages show, then build the documentation site into build/docs
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/worked.py
-	$(BIN)/python docs/write_reference.py
 	$(MAKE) docs-site
 
 .PHONY: picture
@@ -188,6 +187,7 @@ picture: $(STAMP) ## Run the demonstration and draw the picture of its report th
 .PHONY: docs-site
 docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as errors; changes no page
 	$(ONE_THREAD) $(BIN)/python docs/run_blocks.py
+	$(BIN)/python docs/write_reference.py
 	$(ONE_THREAD) $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . build/docs
 	$(BIN)/python docs/check_site.py
 
@@ -224,5 +224,5 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 
 .PHONY: clean
 clean: ## Remove the environment, caches and everything that was built
-	rm -rf $(VENV) $(LIGHT) demo-out build dist core/eigenveil/site/kernels/kernels.so .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LIGHT) demo-out build dist docs/reference core/eigenveil/site/kernels/kernels.so .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find core common server client proto tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

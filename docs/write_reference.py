@@ -1,6 +1,6 @@
-"""`make docs`: write docs/reference from the code: commands, configuration, errors, metrics and public names.
+"""`make docs-site`: write docs/reference from the code: commands, keys, errors, metrics and public names.
 
-Nothing there is written by hand, so that it cannot lag; a test holds the pages to what is written here today.
+These pages are part of the built site and not kept in git. A test writes them too and misses no name in them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ FAULT = {
     PeerError: "the other end",
     InternalError: "this end: its disk, or a defect",
 }
-WRITTEN = "*Written by `make docs` from the code.*"
+WRITTEN = "*Written from the code of this version.*"
 
 
 def plain(text: str) -> str:
