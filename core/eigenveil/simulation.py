@@ -161,7 +161,6 @@ def simulate(
     algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
     submission: str = "simulation",
     apply: ParallelMap = map,
-    sum_factory: SumFactory | None = None,
 ) -> Simulation:
     """Run a study on records of simulated sites, with the session and the barrier of a federation.
 
@@ -177,7 +176,6 @@ def simulate(
       views.
     - `algorithm` is a custom algorithm, which no federation runs (docs/own-algorithm.md).
     - `apply` is `map` or that of an executor, for parallel work on large records.
-    - `sum_factory` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does.
 
     Raises:
         RequestError: records do not match the study; too few sites answered a round; the algorithm yielded a
@@ -199,7 +197,7 @@ def simulate(
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    answering = sum_factory or partial(sites_in_process, apply=apply)
+    answering: SumFactory = partial(sites_in_process, apply=apply)
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
         plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding

@@ -126,12 +126,6 @@ class Cluster:
         with self._translate_errors():
             return self._client.submit(work, *given, pure=False)
 
-    def scatter(self, value: Any) -> Future[Any]:
-        """Store `value` on a worker. It is lost with that worker, because no task can make it again."""
-        with self._translate_errors():
-            scattered: list[Future[Any]] = self._client.scatter([value], hash=False)
-            return scattered[0]
-
     def results(
         self, futures: Sequence[Future[Any]], tracked: Sequence[Future[Any]], report: Progress
     ) -> list[Any]:

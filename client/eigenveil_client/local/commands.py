@@ -97,13 +97,7 @@ def plan(
 @click.option(
     "--colluder", "colluders", multiple=True, metavar="SITE", help="SITE colludes: show what it can compute."
 )
-@click.option(
-    "--cluster",
-    type=FILE,
-    help="Run the sites on a Dask cluster: TOML with scheduler, scheduler_ca, _cert and _key.",
-)
 @click.option("--out", type=FOLDER, help="Folder for the last run's results.")
-@plot_option
 @json_option
 def simulate(
     study: Path,
@@ -119,9 +113,7 @@ def simulate(
     attempts: int | None,
     lost: tuple[str, ...],
     colluders: tuple[str, ...],
-    cluster: Path | None,
     out: Path | None,
-    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
@@ -133,13 +125,10 @@ def simulate(
     from eigenveil.simulation import simulate as simulate_study
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
-    from eigenveil_client.connection.cluster import ClusterAddress
     from eigenveil_client.local import simulate as simulated
     from eigenveil_client.local.benchmark import exact_components
     from eigenveil_client.records.isolated.reader import load
-    from eigenveil_common import config
 
-    check_picture(plot, study, data)
     resolved = read_study(study)
     print_overrides(resolved)
     parsed_study = simulated.with_sites(
@@ -155,14 +144,10 @@ def simulate(
         lost=simulated.parse_lost(lost, parsed_study), colluding=colluders,
     )  # fmt: skip
     exact = exact_components(rows, parsed_study) if truth else None
-    address = None if cluster is None else config.load(cluster, ClusterAddress)
-    with simulated.on_cluster(address) as sum_factory:
-        runs = simulated.repeat_study(partial(run, sum_factory=sum_factory), repeat, seed, exact)
+    runs = simulated.repeat_study(run, repeat, seed, exact)
     result = simulated.runs_summary(runs)
     if out is not None:
         result |= simulated.write_simulation(runs, out)
-    if plot is not None:
-        result |= simulated.draw_last(runs, plot)
     print_result(result, as_json, simulated.runs_text(runs, result))
 
 

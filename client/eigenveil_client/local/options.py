@@ -1,5 +1,5 @@
-"""Option type of `--epsilon 0.25:8`: a range of epsilons. `--plot FILE`: pictures of plans, simulations and
-comparisons, as PNG, SVG or PDF."""
+"""Option type of `--epsilon 0.25:8`: a range of epsilons. `--plot FILE`: pictures of plans and comparisons,
+as PNG, SVG or PDF."""
 
 from __future__ import annotations
 

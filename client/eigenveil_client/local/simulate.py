@@ -1,31 +1,22 @@
-"""`eigenveil simulate`: a study on one file, split over simulated sites, in this process. Simulated sites on
-a Dask cluster. Each worker stores the records of a share of the sites and adds up their contributions. The
-release equals that of a single process."""
+"""`eigenveil simulate`: a study on one file, split over simulated sites, in this process."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray, IntArray, canonical
-from eigenveil.numerics.linalg import sin_angle, single_blas_thread
-from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.queries import NAMES
-from eigenveil.simulated_sites import ContributionSum, Mask, SumFactory, aggregate_groups, sum_contributions
 from eigenveil.simulation import Simulation, site_places
-from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, offsets, steps, unit
 from eigenveil.study.study import MAX_ATTEMPTS, Study, Trust
-from eigenveil_client.connection.cluster import Cluster, ClusterAddress
 from eigenveil_common.concurrency import CORES
 from eigenveil_common.files import write_durably
 
@@ -178,16 +169,6 @@ def write_simulation(runs: SimulationRuns, folder: Path) -> dict[str, str]:
     return {name: str(path) for name, path in where.items()}
 
 
-def draw_last(runs: SimulationRuns, path: Path) -> dict[str, str]:
-    """Draw all pictures of the last run as one figure, unless it released no components."""
-    from eigenveil_client.local.tables import draw_overview  # drawing takes a second to import
-
-    if not len(runs.simulations[-1].result.components):
-        return {}
-    draw_overview(path, runs.document)
-    return {"plot": str(path)}
-
-
 def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
     """Return the printed text of the runs."""
     result = value["result"]
@@ -219,48 +200,5 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
             "answers, each with the noise of their shares, or pure noise if a site failed: --json lists them"
         )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
-    lines += [value[name] for name in ("document", "report", "plot") if name in value]
+    lines += [value[name] for name in ("document", "report") if name in value]
     return "\n".join(lines)
-
-
-@contextmanager
-def on_cluster(address: ClusterAddress | None) -> Iterator[SumFactory | None]:
-    """Yield the `sum_factory` argument of `simulate` that runs its sites on a cluster, if there is one.
-
-    Raises:
-        RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone.
-    """
-    if address is None:
-        yield None
-        return
-    with closing(Cluster(address)) as cluster:
-        yield partial(_scatter_sites, cluster)
-
-
-def _scatter_sites(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
-    names, threads = sorted(sites), max(1, cluster.workers().threads)
-    size = -(-len(names) // threads)
-    shares = [names[first : first + size] for first in range(0, len(names), size)]
-    futures = [cluster.scatter({name: sites[name] for name in share}) for share in shares]
-    max_records = plan.study.max_records
-
-    def sum_contributions(
-        round_query: RoundQuery, present: Sequence[str], mask: Mask | None = None
-    ) -> IntArray:
-        round_query.digest  # noqa: B018 - computed here once, and sent along
-        there = [[name for name in share if name in set(present)] for share in shares]
-        sums = [
-            cluster.submit(_answer, future, max_records, round_query, names, mask)
-            for future, names in zip(futures, there, strict=True)
-        ]
-        return aggregate_groups(round_query, cluster.results(sums, sums, lambda done, of: None))
-
-    return sum_contributions
-
-
-def _answer(
-    share: dict[str, Site], max_records: int, query: RoundQuery, present: Sequence[str], mask: Mask | None
-) -> IntArray:
-    with single_blas_thread():  # the worker's tasks are the threads
-        return sum_contributions(share, max_records, query, present, mask)

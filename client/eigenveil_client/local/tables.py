@@ -1,27 +1,22 @@
-"""Tables and pictures of a comparison and of a release: rows, CSV file, short texts, figures. Short texts are
-of sines, sizes, times and trust models. The picture of a comparison has one line for each algorithm, the
-least error on top. All pictures of a release are in one figure."""
+"""Tables and the picture of a comparison: rows, CSV file, figure, and short texts of sines, sizes, times and
+trust models. The picture has one line for each algorithm, the least error on top."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown_up
-from eigenveil.reporting.figures.components import loadings, scree, strongest_columns
-from eigenveil.reporting.figures.figure import BLUE, GRID, RED, SOFT, ReleaseFigureData
-from eigenveil.reporting.figures.loadings import arrows_of, biplot, heatmap, pair_matrix
+from eigenveil.reporting.figures.figure import BLUE, GRID, RED, SOFT
 from eigenveil_client.local.options import write_figure
 
 TRUST = (
@@ -162,36 +157,6 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("time", lambda row: "" if row.seconds is None else seconds_text(row.seconds)),
     ("trust", lambda row: row.trust),
 )
-
-
-WIDTH = 12.0  # inches
-
-
-def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
-    """Draw variances and loadings, and arrows and correlations if the release has them."""
-    subject = ReleaseFigureData.of(document)
-    panels: list[Callable[[Axes], None]] = [
-        lambda axes: scree(axes, subject),
-        lambda axes: loadings(axes, subject),
-    ]
-    if subject.k >= 2:
-        arrows = arrows_of(subject)
-        panels.append(lambda axes: biplot(axes, arrows, subject.result.columns, None))
-    if subject.result.noise is not None and len(subject.result.columns) >= 2:
-        correlations = pair_matrix(subject, "correlation")
-        panels.append(lambda axes: heatmap(axes, correlations, subject.result.columns))
-    rows = -(-len(panels) // 2)
-    row_height = max(4.0, 0.9 + 0.205 * len(strongest_columns(subject)))
-
-    def draw_panels(figure: Figure) -> None:
-        private = "" if document["private"] else ": NOT PRIVATE"
-        figure.suptitle(f"{subject.study.name}, {subject.algorithm}{private}", fontsize=11)
-        for axes, paint in zip(figure.subplots(rows, 2).flat, panels, strict=False):
-            paint(axes)
-        for axes in figure.axes[len(panels) : 2 * rows]:
-            axes.set_visible(False)
-
-    write_figure(path, (WIDTH, rows * row_height), draw_panels)
 
 
 def rows_with_error(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:

@@ -11,14 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from eigenveil import simulate
-from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation, Trust
 from eigenveil.study.toml import parse_study
-from eigenveil_client.local.simulate import divide, on_cluster, with_sites
+from eigenveil_client.local.simulate import divide, with_sites
 from tests.client.commands import eigenveil, ran
-from tests.client.site.engine.clusters import certified, of_threads
-from tests.support import Capture, a_study
+from tests.support import Capture
 
 STUDY = """
 name = "simulated"
@@ -122,15 +118,6 @@ def test_simulated_trust_and_unavailable_sites(study: Path, data: Path, capfd: C
     assert again["result"] == plain["result"]
 
 
-def test_the_last_run_is_drawn(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
-    path = tmp_path / "run.svg"
-    assert ran(capfd, "simulate", study, "--data", data, "--truth", "--plot", path)[1]["plot"] == str(path)
-    drawn = path.read_text()
-    assert all(word in drawn for word in ("NOT PRIVATE", "component 2", "correlation", ">d<"))
-    code, value = ran(capfd, "simulate", study, "--data", data, "--plot", data, "--repeat", 10_000)
-    assert (code, "the name must end in" in value["message"]) == (2, True)
-
-
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--split", "1,2,3"], 2, "write even, uneven, or 2 weights above 0"),
     (["--split", "1,-2"], 2, "weights above 0"),
@@ -150,28 +137,3 @@ def test_the_last_run_is_drawn(study: Path, data: Path, tmp_path: Path, capfd: C
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
     got, value = ran(capfd, "simulate", study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
-
-
-MANY = 70  # sites: more than are asked together
-
-
-@pytest.mark.parametrize(("algorithm", "trust"), [
-    (Algorithm.GAUSS_COV, Trust.CENTRAL),
-    (Algorithm.GAUSS_COV, Trust.SECURE_AGGREGATION),
-    pytest.param(Algorithm.SUBSPACE_EXACT, Trust.CENTRAL, marks=pytest.mark.slow),
-    pytest.param(Algorithm.PRIVATE_OJA, Trust.CENTRAL, marks=pytest.mark.slow),
-])  # fmt: skip
-def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust, tmp_path: Path) -> None:
-    sites = tuple(f"site-{number}" for number in range(MANY))
-    federation = Federation(sites=sites, quorum=2)
-    study = a_study(sites=sites, algorithm=algorithm, federation=federation, trust=trust)
-    records = {
-        name: np.random.default_rng(number).normal(size=(30 + number, 3)) * [20, 10, 5] + 50
-        for number, name in enumerate(sites)
-    }
-    gone = {1: sites[3:40]}
-    here = simulate(study, records, seed=3, drop_outs=gone)
-    with of_threads(certified(tmp_path / "tls")) as address, on_cluster(address) as hold:
-        there = simulate(study, records, seed=3, drop_outs=gone, sum_factory=hold)
-    assert [one.digest for one in there.releases] == [one.digest for one in here.releases]
-    assert len(here.releases[1].present) == MANY - 37
