@@ -150,11 +150,10 @@ def run() -> tuple[list[float], list[float]]:
         processes = Processes(layout.logs)
         try:
             federation = Consoled(layout, study, processes)
-            begun = federation.start_setup()
             generator = np.random.default_rng(0)
             for name in SITES:
                 write(layout, study, name, generator.normal(size=(RECORDS, COLUMNS)))
-            federation.set_up(begun)
+            federation.set_up()
             profiles = [enrolled(layout, federation, number) for number in range(ANALYSTS)]
             asyncio.run(one_study(layout, "warm"))
             alone, combined = list[float](), list[float]()

@@ -104,11 +104,10 @@ def run(profiles: Path | None = None) -> Measured:
         processes = Processes(layout.logs) if profiles is None else Profiled(layout.logs, profiles)
         try:
             federation = Wide(layout, study, processes)
-            begun = federation.start_setup()
             generator = np.random.default_rng(0)
             for name in SITES:
                 write(layout, study, name, generator.normal(size=(RECORDS, COLUMNS)))
-            federation.set_up(begun)
+            federation.set_up()
             digest = bytes.fromhex(federation.submit())
             asyncio.run(released(layout, digest))
             return probed(layout)

@@ -39,10 +39,12 @@ class Run:
     warned: bool
 
 
-def spare(plan: Plan, start: LocationEstimate) -> Schedule:
+def spare(start: LocationEstimate) -> Schedule:
     """The schedule with at least one direction more than components."""
-    times, d = schedule(plan, start), plan.study.dimension
-    return replace(times, directions=min(max(times.directions, plan.study.components + 1), d))
+    times, plan = schedule(start), start.plan
+    return replace(
+        times, directions=min(max(times.directions, plan.study.components + 1), plan.study.dimension)
+    )
 
 
 def turned(name: str, variances: FloatArray, n: int) -> Family:

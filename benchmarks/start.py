@@ -102,9 +102,8 @@ def daemons() -> float:
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
-            federation.set_up(begun)
+            federation.set_up()
             (site,) = study.federation.sites
             found = {
                 name: min(until_serving(federation, name) for _ in range(RUNS))

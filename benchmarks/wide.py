@@ -33,7 +33,7 @@ from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.demo.federation import free_ports
 from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
-from eigenveil_client.demo.processes import Processes, Task
+from eigenveil_client.demo.processes import Job, Processes
 
 SITES = ("site-a", "site-b", "site-c")
 MIB = 2**20
@@ -109,7 +109,7 @@ class Watched(Processes):
 class WideFederation(Wide):
     """A coordinator that allows as many columns as a study can have, and shows its metrics."""
 
-    def start_setup(self) -> list[Task]:
+    def start_setup(self) -> list[Job]:
         """Start making what every party needs."""
         begun = super().start_setup()
         self._processes.finish(begun)
@@ -170,10 +170,9 @@ def run(case: Case, folder: Path) -> None:
         processes = Watched(layout.logs)
         try:
             federation = WideFederation(layout, study, processes)
-            begun = federation.start_setup()
             for seed, name in enumerate(SITES):
                 write(layout, study, name, case.records, seed + 1)
-            federation.set_up(begun)
+            federation.set_up()
             start = time.monotonic()
             digest = bytes.fromhex(federation.submit())
             print(f"submitted: {time.monotonic() - start:.1f} s", flush=True)

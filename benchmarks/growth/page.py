@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.cost_model import Wanted, bill_table, kept, laws_table, limits_table
-from benchmarks.growth.laws import fitted
+from benchmarks.cost_model import Wanted, kept, limits_table
 from benchmarks.growth.points import Point
 from eigenveil.study.algorithm import Algorithm
 
@@ -28,11 +27,8 @@ LIMITED = (
 def written(text: str, folder: Path = POINTS) -> str:
     """The page with every table as the points of a folder have it."""
     points = kept(folder)
-    models = fitted(points)
     tables = {
         "machine": machines(folder),
-        "laws": laws_table(models),
-        "bill": bill_table(MANY, models),
         "limits": limits_table(LIMITED),
         "sites": rounds(points),
         "studies": past(points),

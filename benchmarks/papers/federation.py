@@ -29,9 +29,8 @@ def federated(study: Study, regime: Regime, folder: Path) -> Mapping[str, Any]:
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            tasks = federation.start_setup()
             write_records(layout, study, regime.records)
-            federation.set_up(tasks)
+            federation.set_up()
             digest = bytes.fromhex(federation.submit())
             identity = load_identity(layout.analyst)
             release = asyncio.run(watch_release(identity, digest, federation, lambda event: None))

@@ -23,7 +23,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
-from eigenveil_client.demo.processes import Processes, Task
+from eigenveil_client.demo.processes import Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ENOUGH = ("--budget-epsilon", "1000", "--budget-delta", "1e-3")  # for every study of a run
@@ -48,10 +48,6 @@ class Spending(WideFederation):
         super().__init__(layout, study, processes)
         self._budget = ENOUGH
 
-    def start_submission(self) -> Task:
-        """Start submitting the study, which may be the same as before."""
-        return self._analyst_task("submit", "study", "submit", self._layout.study, "--yes", "--again")
-
 
 @contextmanager
 def serving(case: Case) -> Iterator[tuple[ParquetLayout, Spending]]:
@@ -63,10 +59,9 @@ def serving(case: Case) -> Iterator[tuple[ParquetLayout, Spending]]:
         layout.study.write_text(case.toml)
         try:
             federation = Spending(layout, study, processes)
-            begun = federation.start_setup()
             for seed, name in enumerate(SITES):
                 write(layout, study, name, case.records, seed + 1)
-            federation.set_up(begun)
+            federation.set_up()
             yield layout, federation
         finally:
             processes.stop()
@@ -86,7 +81,7 @@ async def over(layout: DemoLayout, digest: bytes) -> None:
 def one_study(layout: DemoLayout, federation: Spending, case: Case) -> list[Round]:
     """Run it, and read what each round took but the first, in which records are loaded."""
     layout.study.write_text(case.toml)
-    digest = federation.submit()
+    digest = federation.submit("--again")
     asyncio.run(over(layout, bytes.fromhex(digest)))
     with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
         statement = "SELECT kind, released_at - opened_at FROM rounds WHERE study = ? ORDER BY round"

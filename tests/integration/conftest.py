@@ -43,9 +43,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, masked, processes)
-            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
-            federation.set_up(begun)
+            federation.set_up()
             for name in SITES:
                 answer_both(federation, layout.site_config(name), name)
             yield Stage(layout=layout, federation=federation, text=text)

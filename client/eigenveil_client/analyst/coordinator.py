@@ -45,7 +45,7 @@ class BlockingCoordinator:
         self.close()
 
     def close(self) -> None:
-        """End the thread and every call; may be repeated."""
+        """End the thread and every call; studies continue. May be repeated."""
         self._end()
 
     def call(self, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> T:

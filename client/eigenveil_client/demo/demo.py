@@ -117,15 +117,10 @@ def demonstrate(
         try:
             federation = DemoFederation(layout, study, processes)
             records, sizes = _set_up(federation, layout, study, log_step)
-            submission = federation.start_submission()
-            # Matplotlib loads while the coordinator plans.
-            import eigenveil_client.local.benchmark  # noqa: F401
-
-            digest = federation.finish_submission(submission)
+            digest = federation.submit()
             log_step(f"Submitted the study: {digest[:12]}")
             identity = load_identity(layout.analyst)
             release = asyncio.run(watch_release(identity, bytes.fromhex(digest), federation, on_event))
-            ledger_tasks = federation.start_reading_ledgers()
             log_step("Writing the release and its report")
             sin_angle = _write_results(layout, study, records, release, identity)
             demonstration = Demonstration(
@@ -135,7 +130,7 @@ def demonstrate(
                 document=load_release(release).document,
                 study=digest,
                 records=sizes,
-                ledgers=federation.finish_reading_ledgers(ledger_tasks),
+                ledgers=federation.ledgers(),
                 sin_angle=sin_angle,
                 seconds=time.monotonic() - started,
             )
@@ -152,8 +147,6 @@ def demonstrate(
 def _set_up(
     federation: DemoFederation, layout: DemoLayout, study: Study, log_step: LogStep
 ) -> tuple[PublicRecords, dict[str, int]]:
-    log_step("Making a certificate authority and a coordinator")
-    setup_tasks = federation.start_setup()
     records = public_records()
     sizes = write_records(layout, study, records.values)
     least = federation.min_site_records
@@ -163,7 +156,8 @@ def _set_up(
         raise RequestError(Code.BAD_ARGUMENT, f"{why} and {todo}")
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     log_step(f"Dividing {len(records.values)} public records: {shares}")
-    federation.set_up(setup_tasks)
+    log_step("Making a certificate authority and a coordinator")
+    federation.set_up()
     log_step(
         "The analyst made a signing key, and every site confirmed its fingerprint (in practice people "
         "compare it by telephone)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from eigenveil.dictionary.formats import dictionary_to_toml
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil_client.demo.layout import DemoLayout
-from eigenveil_client.demo.processes import Job, Processes, Task, check
+from eigenveil_client.demo.processes import Job, Processes, check
 from eigenveil_client.site.policy import ALGORITHMS
 
 NAME = "demo"
@@ -51,7 +50,7 @@ class DemoFederation:
         )
         self.daemons: dict[str, Job] = {}
 
-    def start_setup(self) -> list[Task]:
+    def start_setup(self) -> list[Job]:
         """Start making the certificate authority, the coordinator's keys, and a join file for each party."""
         port, enrol_port = map(str, free_ports())
         parties = [("site", name) for name in self._sites] + [("analyst", ANALYST)]
@@ -68,8 +67,9 @@ class DemoFederation:
         ]
         return [init_task, *tokens]
 
-    def set_up(self, setup_tasks: Sequence[Task]) -> None:
+    def set_up(self) -> None:
         """Configure and enrol all parties, exchange the key cards, and start the daemons."""
+        setup_tasks = self.start_setup()
         sites = [
             self._processes.enqueue(
                 f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
@@ -125,29 +125,29 @@ class DemoFederation:
                 tasks.append(self._site_task(name, "peers", *confirm, words=3))
         self._processes.finish(tasks)
 
-    def _coordinator_task(self, name: str, *arguments: str | Path) -> Task:
+    def _coordinator_task(self, name: str, *arguments: str | Path) -> Job:
         config = ("--config", self._layout.coordinator_config, "--json")
         return self._processes.enqueue(name, "eigenveil-coordinator", *arguments, *config)
 
-    def _site_task(self, name: str, *arguments: str | Path, words: int = 1) -> Task:
+    def _site_task(self, name: str, *arguments: str | Path, words: int = 1) -> Job:
         """Queue a command of a site, named after its first `words`."""
         task_name = "-".join(map(str, (name, *arguments[:words])))
         config = ("--config", self._layout.site_config(name), "--json")
         return self._processes.enqueue(task_name, "eigenveil-site", *arguments, *config)
 
-    def _analyst_task(self, name: str, *arguments: str | Path) -> Task:
+    def _analyst_task(self, name: str, *arguments: str | Path) -> Job:
         profile = ("--profile", self._layout.analyst, "--json")
         return self._processes.enqueue(name, "eigenveil", *arguments, *profile)
 
     def _serve_coordinator(self) -> Job:
         config = self._layout.coordinator_config
-        job = self._processes.start(COORDINATOR, "eigenveil-coordinator", "serve", "--config", config)
-        self.daemons[COORDINATOR] = job
-        return job
+        return self._serve(COORDINATOR, "eigenveil-coordinator", config)
 
     def serve_site(self, name: str) -> Job:
-        config = self._layout.site_config(name)
-        self.daemons[name] = self._processes.start(name, "eigenveil-site", "serve", "--config", config)
+        return self._serve(name, "eigenveil-site", self._layout.site_config(name))
+
+    def _serve(self, name: str, program: str, config: Path) -> Job:
+        self.daemons[name] = self._processes.start(name, program, "serve", "--config", config)
         return self.daemons[name]
 
     def publish(self, dictionary: Dictionary) -> None:
@@ -156,16 +156,10 @@ class DemoFederation:
         file.write_text(dictionary_to_toml(dictionary))
         self._processes.finish([self._coordinator_task("dictionary-publish", "dictionary", "publish", file)])
 
-    def start_submission(self) -> Task:
-        return self._analyst_task("submit", "study", "submit", self._layout.study, "--yes")
-
-    def finish_submission(self, task: Task) -> str:
-        """Return the digest of the submitted study."""
-        return str(self._processes.finish([task])[0]["study"])
-
-    def submit(self) -> str:
+    def submit(self, *options: str) -> str:
         """Submit the study and return its digest."""
-        return self.finish_submission(self.start_submission())
+        task = self._analyst_task("submit", "study", "submit", self._layout.study, "--yes", *options)
+        return str(self._processes.finish([task])[0]["study"])
 
     def check(self) -> None:
         """Raise the error of a daemon that has ended."""
@@ -180,15 +174,11 @@ class DemoFederation:
         """Start the coordinator or a site again, and wait until it serves."""
         self._processes.ready([self._serve_coordinator() if name == COORDINATOR else self.serve_site(name)])
 
-    def start_reading_ledgers(self) -> list[Task]:
-        """Start reading the coordinator's status and every site's two ledgers."""
+    def ledgers(self) -> DemoLedgers:
+        """Return the coordinator's status and every site's two ledgers."""
         ledgers = ("ledger", "egress")
         tasks = (self._site_task(name, ledger, "show") for name in self._sites for ledger in ledgers)
-        return [self._coordinator_task("status", "status"), *tasks]
-
-    def finish_reading_ledgers(self, tasks: Sequence[Task]) -> DemoLedgers:
-        """Return the status and the ledgers that were read."""
-        status, *outputs = self._processes.finish(tasks)
+        status, *outputs = self._processes.finish([self._coordinator_task("status", "status"), *tasks])
         pairs = zip(self._sites, outputs[::2], outputs[1::2], strict=True)
         sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
         return DemoLedgers(status, sites)

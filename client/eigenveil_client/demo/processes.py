@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, InternalError, error
 from eigenveil_client.demo import parent_guard
@@ -29,12 +29,6 @@ MODULES = {
     "eigenveil-coordinator": "eigenveil_server.cli",
     "eigenveil-site": "eigenveil_client.site.commands.main",
 }
-# Modules that most commands of a program need; its shell loads them while it is idle.
-LOADED = {
-    "eigenveil": "eigenveil_client.analyst.studies",
-    "eigenveil-coordinator": "eigenveil_server.admin.setup",
-    "eigenveil-site": "eigenveil_client.site.commands.consent",
-}
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
@@ -42,30 +36,15 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A running program. Its standard output and error are `name`.out and `name`.log in the logs."""
+    """A running program, or the command number `number` of a `shell`. Its standard output and error are
+    `name`.out and `name`.log in the logs."""
 
     name: str
     process: subprocess.Popen[bytes]
     out: Path
     log: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """The command number `number` of a shell, with its own `out` and `log`."""
-
-    name: str
-    shell: Job
-    number: int
-    out: Path
-    log: Path
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        return self.shell.process
-
-
-One = TypeVar("One", Job, Task)
+    shell: Job | None = None
+    number: int = 0
 
 
 def command_line(program: str) -> list[str]:
@@ -116,13 +95,13 @@ class Processes:
 
     def _shell(self, program: str) -> Job:
         if program not in self._shells:
-            shell = [sys.executable, "-m", "eigenveil_client.demo.processes", MODULES[program]]
-            command = [*shell, LOADED[program], str(self._logs)]
+            module = [sys.executable, "-m", "eigenveil_client.demo.processes"]
+            command = [*module, MODULES[program], str(self._logs)]
             self._shells[program] = self._start(f"{program}-shell", command, subprocess.PIPE)
             self._enqueued[program] = 0
         return self._shells[program]
 
-    def enqueue(self, name: str, program: str, *arguments: str | Path) -> Task:
+    def enqueue(self, name: str, program: str, *arguments: str | Path) -> Job:
         """Queue a command, after all earlier ones of the same program."""
         job = self._shell(program)
         number = self._enqueued[program]
@@ -135,9 +114,9 @@ class Processes:
             job.process.stdin.write(f"{line}\n".encode())
             job.process.stdin.flush()
         self._enqueued[program] += 1
-        return Task(name=name, shell=job, number=number, out=out, log=log)
+        return Job(name=name, process=job.process, out=out, log=log, shell=job, number=number)
 
-    def finish(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    def finish(self, tasks: Sequence[Job]) -> list[dict[str, Any]]:
         """Wait until the commands succeed; return the JSON object that each printed last. Raises
         EigenveilError: the command's own error, with its log."""
         deadline = time.monotonic() + COMMAND_SECONDS
@@ -178,7 +157,7 @@ class Processes:
         self._shells.clear()
 
 
-def _wait_until(done: Callable[[One], bool], waitable: One, problem: str, deadline: float) -> None:
+def _wait_until(done: Callable[[Job], bool], waitable: Job, problem: str, deadline: float) -> None:
     """Poll until `done`, or raise an error: the process ended, or the deadline passed."""
     while not done(waitable):
         check(waitable)
@@ -188,19 +167,20 @@ def _wait_until(done: Callable[[One], bool], waitable: One, problem: str, deadli
         time.sleep(POLL_SECONDS)
 
 
-def check(waitable: Job | Task) -> None:
+def check(waitable: Job) -> None:
     """Raise the error of a process that has ended."""
     if waitable.process.poll() is not None:
         raise failure(waitable, waitable.process.returncode)
 
 
-def _code(task: Task) -> int | None:
+def _code(task: Job) -> int | None:
     """Return the exit code of a command; None before its end."""
+    assert task.shell is not None
     *codes, _ = task.shell.out.read_text().split("\n")
     return int(codes[task.number]) if task.number < len(codes) else None
 
 
-def failure(finished: Job | Task, code: int) -> EigenveilError:
+def failure(finished: Job, code: int) -> EigenveilError:
     """Return the error of a command that failed, with its log."""
     try:
         printed = _last_object(finished)
@@ -210,15 +190,15 @@ def failure(finished: Job | Task, code: int) -> EigenveilError:
         return InternalError(Code.BUG, f"{finished.name} ended with exit code {code}: {last} (log: {log})")
 
 
-def _last_log_line(finished: Job | Task) -> tuple[Path, str]:
+def _last_log_line(finished: Job) -> tuple[Path, str]:
     """Return the log of an ended process and its last line; of a command that never ran, its shell's."""
     lines = finished.log.read_text(errors="replace").strip().splitlines()
-    if not lines and isinstance(finished, Task):
+    if not lines and finished.shell is not None:
         return _last_log_line(finished.shell)
     return finished.log, lines[-1] if lines else "no message"
 
 
-def _last_object(finished: Job | Task) -> dict[str, Any]:
+def _last_object(finished: Job) -> dict[str, Any]:
     lines = finished.out.read_text().strip().splitlines()
     value = json.loads(lines[-1]) if lines else {}
     if not isinstance(value, dict):
@@ -229,10 +209,10 @@ def _last_object(finished: Job | Task) -> dict[str, Any]:
 EXTRAS = "analyst,coordinator,site"  # the demonstration needs all roles
 
 
-def main(module: str, preloaded: str, logs: str) -> None:
+def main(module: str, logs: str) -> None:
     """Run the command of each line [name, arguments] of standard input, and answer with its exit code. The
     output of the command is in `logs`, as `name`.out and `name`.log."""
-    command = _load_command(module, preloaded)
+    command = _load_command(module)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         for line in sys.stdin:
             name, sys.argv = json.loads(line)
@@ -244,12 +224,11 @@ def main(module: str, preloaded: str, logs: str) -> None:
             print(code, file=answers, flush=True)
 
 
-def _load_command(module: str, preloaded: str) -> Callable[[], int]:
-    """Return `main` of `module`, with `preloaded` imported; without a library, a command that says so."""
+def _load_command(module: str) -> Callable[[], int]:
+    """Return `main` of `module`; without a library, a command that says so."""
     try:
         with require_extra(EXTRAS):
             main: Callable[[], int] = import_module(module).main
-            import_module(preloaded)
             return main
     except EigenveilError as problem:
         return partial(report_error, problem)

@@ -90,9 +90,8 @@ def running(folder: Path, study: Study) -> Iterator[Running]:
         processes = Known(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
-            federation.set_up(begun)
+            federation.set_up()
             yield Running(layout=layout, federation=federation, study=study)
         finally:
             processes.stop()

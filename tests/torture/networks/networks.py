@@ -231,9 +231,8 @@ def template(root: Path) -> Template:
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
-            federation.set_up(begun)
+            federation.set_up()
             for site in SITES:
                 _allow_both(layout.site_config(site))
         finally:

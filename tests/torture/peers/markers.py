@@ -124,11 +124,10 @@ def _federation(layout: DemoLayout, spy: Path) -> tuple[Planted, bool, list[str]
     processes = Processes(layout.logs)
     try:
         federation = Marked(layout, study, processes)
-        begun = federation.start_setup()
         # Markers stand in the first records: every other one goes to the one site, the rest to the other.
         write_csv(layout.records(SITES[0]), planted, planted.rows[::2])
         write_parquet(layout.records(SITES[1]).with_suffix(".parquet"), planted, planted.rows[1::2])
-        federation.set_up(begun)
+        federation.set_up()
         released = _follow(layout, text, "released") == pb.STUDY_STATE_RELEASED
         (layout.root / "scraped").write_bytes(_scrape(federation.metrics))
         dumps = _core_limits(federation)

@@ -6,11 +6,11 @@ Python interface of a federation for its analyst, and its tables.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from rich.console import Console
 from rich.table import Table as Printed
@@ -74,9 +74,6 @@ class DisplayTable(Sequence[T]):
     def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
         return self._rows[place]
 
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._rows)
-
     def to_pandas(self) -> Any:
         """Return the table as a DataFrame, which needs pandas."""
         import pandas
@@ -118,7 +115,7 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-class ConnectedFederation(Summary):
+class ConnectedFederation(BlockingCoordinator, Summary):
     """Your federation, as returned by `eigenveil.connect()`.
 
     Properties call the coordinator each time they are read. Any thread may use it; `with`, `close()` or the
@@ -128,23 +125,10 @@ class ConnectedFederation(Summary):
         EigenveilError: the coordinator's own error, or code `unreachable`.
     """
 
-    def __init__(self, profile: Path | None = None) -> None:
-        self.coordinator = BlockingCoordinator(profile)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End every call and the thread behind them; studies continue."""
-        self.coordinator.close()
-
     @property
     def view(self) -> FederationView:
         """The sites and the dictionary of the federation now."""
-        return self.coordinator.call(lambda analyst: analyst.federation())
+        return self.call(lambda analyst: analyst.federation())
 
     @property
     def sites(self) -> DisplayTable[ListedSite]:
@@ -160,15 +144,15 @@ class ConnectedFederation(Summary):
     @property
     def budget(self) -> FederationBudget:
         """The remaining budget of the federation."""
-        return budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
+        return budget_from(self.call(lambda analyst: analyst.listed()))
 
     @property
     def studies(self) -> DisplayTable[Run]:
         """Every study of the federation, oldest first."""
-        rows = self.coordinator.call(lambda analyst: analyst.studies())
-        statuses = {row.plan_digest.hex(): row for row in rows}
-        runs = [run_of(self.coordinator, row) for row in rows]
-        return DisplayTable("Studies", runs, lambda one: _study(one, statuses[one.digest]))
+        found = self.call(lambda analyst: analyst.studies())
+        rows = {row.plan_digest.hex(): row for row in found}
+        runs = [run_of(self, row) for row in found]
+        return DisplayTable("Studies", runs, lambda one: _study(one, rows[one.digest]))
 
     def study(self, source: str | os.PathLike[str] | Study | None = None, **fields: Any) -> FederatedStudy:
         """Return a study of this federation, which is not sent yet.
@@ -195,7 +179,7 @@ class ConnectedFederation(Summary):
             draft = draft_from_toml(study_to_toml(source))
         else:
             draft, folder = draft_from_toml(read_text(Path(source))), Path(source).parent
-        return study_from(self.coordinator, view, draft, folder)
+        return study_from(self, view, draft, folder)
 
     def run(self, wanted: str) -> Run:
         """Return the study of this name, or whose digest starts with `wanted` (6 characters or more).
@@ -203,15 +187,14 @@ class ConnectedFederation(Summary):
         Raises:
             RequestError: code `not-found`.
         """
-        return run_of(self.coordinator, self.coordinator.call(lambda analyst: analyst.find(wanted)))
+        return run_of(self, self.call(lambda analyst: analyst.find(wanted)))
 
     @property
     def title(self) -> str:
-        return f"federation {self.coordinator.identity.identity.federation}"
+        return f"federation {self.identity.identity.federation}"
 
     def rows(self) -> list[tuple[str, str]]:
-        mine = self.coordinator.identity
-        until = f"{mine.expires:%Y-%m-%d %H:%M} UTC"
+        mine, until = self.identity, f"{self.identity.expires:%Y-%m-%d %H:%M} UTC"
         return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
 
 
