@@ -52,17 +52,23 @@ def worked(page: Path) -> tuple[str, dict[str, Any]]:
 
 
 def coverage() -> str:
-    """Intervals of 100 that hold the exact answer: a line for each study, a column for each kind."""
-    kinds: dict[str, None] = {}
-    cells: dict[tuple[str, str], dict[str, str]] = {}
+    """Intervals of 100 that hold the exact answer, least and most of all studies: a line for each kind."""
+    tables: dict[str, None] = {}
+    cells: dict[str, dict[str, list[tuple[float, str]]]] = {}
     with (PAGES / "coverage.csv").open() as file:
         for row in csv.DictReader(file):
-            arrow = " ↓" if float(row["to"]) < 95 else " ↑" if float(row["from"]) > 95 else ""
-            cells.setdefault((row["table"], row["study"]), {})[row["answer"]] = row["covered"] + arrow
-            kinds[row["answer"]] = None
-    lines = [("table", "study", *kinds), ("---",) * (2 + len(kinds))]
-    lines += [(*at, *(one.get(kind, "") for kind in kinds)) for at, one in cells.items()]
+            arrow = "↓" if float(row["to"]) < 95 else "↑" if float(row["from"]) > 95 else ""
+            found = cells.setdefault(row["answer"], {}).setdefault(row["table"], [])
+            found.append((float(row["covered"]), row["covered"] + arrow))
+            tables[row["table"]] = None
+    lines = [("answer", *tables), ("---",) * (1 + len(tables))]
+    lines += [(kind, *(_range(one.get(table, [])) for table in tables)) for kind, one in cells.items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _range(found: list[tuple[float, str]]) -> str:
+    """The least and the most, each with its arrow."""
+    return f"{min(found)[1]}–{max(found)[1]}" if found else ""
 
 
 def of_correlations(axes: Axes, space: dict[str, Any]) -> None:
