@@ -20,7 +20,6 @@ from eigenveil.algorithms.recommended.dp_pca import Schedule, schedule
 from eigenveil.algorithms.shared.preparation import LocationEstimate
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.protocol.plan import Plan
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Study

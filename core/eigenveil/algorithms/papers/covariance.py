@@ -64,37 +64,33 @@ def separate_cov(plan: Plan) -> Steps:
     Privacy: [P7], [P10]; the spectrum needs a coordinator trusted with exact sums.
     Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
-    start, clip = yield from prepared(plan, noise_ratio(plan))
-    return (yield from separate_estimates(plan, start, clip))
+    return (yield from separate_estimates((yield from prepared(plan, noise_ratio(plan)))))
 
 
-def separate_estimates(plan: Plan, start: LocationEstimate, clip: RowClip) -> Steps:
+def separate_estimates(clip: RowClip) -> Steps:
     """Return sum_i values_i v_i v_i^T and its leading components: values and v_i at half of the rest each."""
-    k = plan.study.components
-    values, _ = yield from spectrum(plan, start, clip, clip.left / 2)
-    noised = yield from covariance(plan, start, clip, clip.left / 2)
+    k = clip.plan.study.components
+    values, _ = yield from spectrum(clip, clip.left / 2)
+    noised = yield from covariance(clip, clip.left / 2)
     _, vectors = eigenpairs(noised.matrix)
     return Estimate(
         components=vectors[:, :k].T,
         explained_variance=values[:k],
-        mean=start.mean,
-        records=start.records,
+        mean=clip.start.mean,
+        records=clip.start.records,
         total_variance=float(values.sum()),
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, start, clip, values, noised.scale),
+        sin_error=stated_error(clip, values, noised.scale),
         covariance=(vectors * values) @ vectors.T,
-        warnings=matrix_warnings(plan, start, clip, values),
+        warnings=matrix_warnings(clip, gaps_of(values, k)),
     )
 
 
-def spectrum(
-    plan: Plan, start: LocationEstimate, clip: RowClip, share: float
-) -> StepsTo[tuple[FloatArray, float]]:
+def spectrum(clip: RowClip, share: float) -> StepsTo[tuple[FloatArray, float]]:
     """Return noised eigenvalues of the covariance, sorted and at least 0 (d,), and the sd of their noise."""
-    query = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
-    release = yield query_at_share(plan, query, share)
-    unit = clip.unit(start.records)
-    return np.maximum(np.sort(release.values)[::-1] / unit, 0.0), release.sigma / unit
+    query = Spectrum(centre=clip.start.centre, radius=clip.radius, records=clip.plan.most_records)
+    release = yield query_at_share(clip.plan, query, share)
+    return np.maximum(np.sort(release.values)[::-1] / clip.unit, 0.0), release.sigma / clip.unit
 
 
 # Shares of a search and of the total variance: of rho, or of epsilon under basic composition.
@@ -113,53 +109,52 @@ def adaptive_cov(plan: Plan) -> Steps:
     """
     start = yield from locate(plan)
     find = _search_radius if plan.study.radius is None else _stated_radius
-    clip, trace = yield from find(plan, start)
+    clip, trace = yield from find(start)
     gauss, separate = _errors(plan, clip.left, clip.radius / S, trace)
     if gauss <= separate:
-        noised = yield from covariance(plan, start, clip, clip.left)
-        return matrix_estimate(plan, start, clip, noised, debiased_eigenvalues)
-    return (yield from separate_estimates(plan, start, clip))
+        return matrix_estimate((yield from covariance(clip, clip.left)), debiased_eigenvalues)
+    return (yield from separate_estimates(clip))
 
 
 def _shares(plan: Plan) -> tuple[float, float]:
     return BY_RHO if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else BY_EPSILON
 
 
-def _search_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
+def _search_radius(start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
     """Return the clip by two sparse vector searches and the noised sum of squared norms (analysis units)."""
-    search, energy = _shares(plan)
-    left = left_after(plan, start) - 2 * search - energy
+    plan, (search, energy) = start.plan, _shares(start.plan)
+    left = left_after(start) - 2 * search - energy
     top = public_radius(plan, start.centre)
     edges = NormGrid(top=top / S).edges(S)
     # A limit at which noise on both sides rarely accepts an edge with many records beyond it.
     few = math.ceil(2 / mu(cost_of_share(plan, search)) * math.log(edges.size / MISTAKEN))
-    radius = yield from _search(plan, start.centre, edges, frozen(np.full(edges.size, few)), top)
-    trace = yield from _energy(plan, start, radius, energy)
+    radius = yield from _search(start, edges, frozen(np.full(edges.size, few)), top)
+    trace = yield from _energy(start, radius, energy)
     edges = edges[: max(1, int(np.searchsorted(edges, radius)))]
     limits = _record_limits(plan, edges, radius, left, trace)
-    tau = yield from _search(plan, start.centre, edges, limits, radius)
+    tau = yield from _search(start, edges, limits, radius)
     # These norms are about the centre before its last step, which may have been far away.
-    return clip_to(tau, start.norms.of_mean_square(trace / start.records), start.records, left), trace
+    return clip_to(start, tau, start.norms.of_mean_square(trace / start.records), left), trace
 
 
-def _stated_radius(plan: Plan, start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
+def _stated_radius(start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
     """Return the clip of the stated radius and the noised sum of squared norms."""
-    _, energy = _shares(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan))
-    trace = yield from _energy(plan, start, clip.radius, energy)
+    _, energy = _shares(start.plan)
+    clip = yield from clip_radius(start, noise_ratio(start.plan))
+    trace = yield from _energy(start, clip.radius, energy)
     return replace(clip, left=clip.left - energy), trace
 
 
-def _energy(plan: Plan, start: LocationEstimate, radius: int, share: float) -> StepsTo[float]:
-    release = yield query_at_share(plan, SquaredNormSum(centre=start.centre, radius=radius), share)
+def _energy(start: LocationEstimate, radius: int, share: float) -> StepsTo[float]:
+    release = yield query_at_share(start.plan, SquaredNormSum(centre=start.centre, radius=radius), share)
     return max(float(release.values[0]) / S**2, 0.0)
 
 
-def _search(plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int) -> StepsTo[int]:
+def _search(start: LocationEstimate, edges: IntArray, limits: IntArray, top: int) -> StepsTo[int]:
     """Return the first edge with few enough records beyond, or the public floor; `top` if there is none."""
-    query = RadiusSearch(centre=centre, edges=edges, limits=limits)
-    release = yield query_at_share(plan, query, _shares(plan)[0])
-    return max(int([*edges.tolist(), top][int(release.values[0])]), least_row_radius(centre.size))
+    query = RadiusSearch(centre=start.centre, edges=edges, limits=limits)
+    release = yield query_at_share(start.plan, query, _shares(start.plan)[0])
+    return max(int([*edges.tolist(), top][int(release.values[0])]), least_row_radius(start.centre.size))
 
 
 def _errors(plan: Plan, left: float, radius: float, trace: float) -> tuple[float, float]:
@@ -218,22 +213,22 @@ def em_cov(plan: Plan) -> Steps:
     """
     d, k = plan.study.dimension, plan.study.components
     # A direction loses about d R^2 k / epsilon of u' C u, where a noised matrix loses 8 sqrt(d) R^2 / mu.
-    start, clip = yield from prepared(plan, math.sqrt(d) * k / 4)
-    values, sigma = yield from spectrum(plan, start, clip, clip.left / 2)
-    query = Eigenvectors(centre=start.centre, radius=clip.radius, records=plan.most_records, count=k)
+    clip = yield from prepared(plan, math.sqrt(d) * k / 4)
+    values, sigma = yield from spectrum(clip, clip.left / 2)
+    query = Eigenvectors(centre=clip.start.centre, radius=clip.radius, records=plan.most_records, count=k)
     release = yield query_at_share(plan, query, clip.left / 2)
     # They are orthogonal up to grid rounding; QR keeps the order.
     vectors = fix_signs(orthonormal(release.values.reshape(k, d).T / VECTOR))
     return Estimate(
         components=vectors.T,
         explained_variance=values[:k],
-        mean=start.mean,
-        records=start.records,
+        mean=clip.start.mean,
+        records=clip.start.records,
         total_variance=float(values.sum()),
         noise_scale=sigma,
-        sin_error=_em_error(plan, start, clip, values, sigma),
+        sin_error=_em_error(clip, values, sigma),
         covariance=_filled(values, vectors),
-        warnings=matrix_warnings(plan, start, clip, values),
+        warnings=matrix_warnings(clip, gaps_of(values, k)),
     )
 
 
@@ -247,13 +242,12 @@ def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
     return rest * np.eye(d) + (vectors * (values[:k] - rest)) @ vectors.T
 
 
-def _em_error(
-    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray, sigma: float
-) -> float | None:
+def _em_error(clip: RowClip, values: FloatArray, sigma: float) -> float | None:
     """Return the first-order sine, with the effect of the centre's error.
 
     u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), with exponent t.
     """
+    plan, start = clip.plan, clip.start
     if not has_known_clipping(plan):
         return None
     k = plan.study.components
@@ -275,6 +269,6 @@ def analyze_gauss(plan: Plan) -> Steps:
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """
-    start, clip = yield from prepared(plan, noise_ratio(plan, flat=True))
-    noised = yield from covariance(plan, start, clip, clip.left, flat=True)
-    return matrix_estimate(plan, start, clip, noised, lambda values, _: np.maximum(values, 0.0))
+    clip = yield from prepared(plan, noise_ratio(plan, flat=True))
+    noised = yield from covariance(clip, clip.left, flat=True)
+    return matrix_estimate(noised, lambda values, _: np.maximum(values, 0.0))

@@ -12,16 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.algorithms.recommended.gauss_cov import RowClip, clip_warning, noise_ratio, prepared
-from eigenveil.algorithms.shared.preparation import (
-    LocationEstimate,
-    cost_of_share,
-    effective_mu,
-    query_at_share,
-)
+from eigenveil.algorithms.recommended.gauss_cov import RowClip, matrix_warnings, noise_ratio, prepared
+from eigenveil.algorithms.shared.preparation import cost_of_share, effective_mu, query_at_share
 from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
 from eigenveil.algorithms.shared.standardised import changed_queries
-from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
+from eigenveil.algorithms.shared.stated_error import centre_sine, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import (
     eigenvalues,
@@ -198,12 +193,13 @@ def noisy_power(plan: Plan) -> Steps:
     Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
     """
     d, k = plan.study.dimension, plan.study.components
-    start, clip = yield from prepared(plan, noise_ratio(plan))
+    clip = yield from prepared(plan, noise_ratio(plan))
+    start = clip.start
     each = (clip.left - ENERGY_SHARE) / ROUNDS
     w = start_directions(d, k)
     for _ in range(ROUNDS):
         basis = w
-        product, _ = yield from noised_product(plan, start, clip, basis, each)
+        product, _ = yield from noised_product(clip, basis, each)
         w = orthonormal(product)
     energy = SquaredNormSum(centre=start.centre, radius=clip.radius)
     release = yield query_at_share(plan, energy, ENERGY_SHARE)
@@ -211,10 +207,10 @@ def noisy_power(plan: Plan) -> Steps:
     scale = (clip.radius / S) ** 2 / (
         effective_mu(plan, cost_of_share(plan, each)) * start.records * clip.retained
     )
-    total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
+    total = max(float(release.values[0]) / clip.unit, 0.0)
     # Rotation of the weakest direction by the last product's noise.
     turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)
-    centre_error = centre_sine(start, even_gaps(values, total, d) - scale)
+    gaps = even_gaps(values, total, d) - scale
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),
@@ -222,17 +218,15 @@ def noisy_power(plan: Plan) -> Steps:
         records=start.records,
         total_variance=total,
         noise_scale=scale,
-        sin_error=min(1.0, math.hypot(turned, centre_error)),
-        warnings=clip_warning(clip.retained) + centre_warning(centre_error),
+        sin_error=min(1.0, math.hypot(turned, centre_sine(start, gaps))),
+        warnings=matrix_warnings(clip, gaps),
     )
 
 
-def noised_product(
-    plan: Plan, start: LocationEstimate, clip: RowClip, w: FloatArray, share: float
-) -> StepsTo[tuple[FloatArray, float]]:
+def noised_product(clip: RowClip, w: FloatArray, share: float) -> StepsTo[tuple[FloatArray, float]]:
     """Return the noised mean of z (z . W) at a share of the budget, and its noise sd. Shape: (d, k)."""
-    slope = GradientQueryBuilder(centre=start.centre, directions=w, offset=np.zeros_like(w))
+    slope = GradientQueryBuilder(centre=clip.start.centre, directions=w, offset=np.zeros_like(w))
     query, unit = slope.query((clip.radius / S) ** 2)
-    release = yield query_at_share(plan, query, share)
-    whole = unit * start.records * clip.retained
+    release = yield query_at_share(clip.plan, query, share)
+    whole = unit * clip.start.records * clip.retained
     return release.values.reshape(w.shape) / whole, release.sigma / whole

@@ -62,8 +62,8 @@ def private_oja(plan: Plan) -> Steps:
     """
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
-    w = yield from _passes(plan, start, rounds, 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE)
-    variances, total, scale = yield from read_variances(plan, start, w)
+    w = yield from _passes(start, rounds, 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE)
+    variances, total, scale = yield from read_variances(start, w)
     chosen = best_group(variances, study.components) * study.components
     selected = slice(chosen, chosen + study.components)
     return ordered(start, w[:, selected], variances[selected], total, scale)
@@ -92,34 +92,33 @@ def ordered(
     )
 
 
-def schedules(plan: Plan, start: LocationEstimate) -> tuple[StepSchedule, ...]:
+def schedules(start: LocationEstimate) -> tuple[StepSchedule, ...]:
     """Return the step schedules to run in parallel: one gradient of more columns, so more noise for each."""
-    fit = plan.study.dimension // plan.study.components
-    return CANDIDATES[:fit] if signal_to_noise(plan, start.records) >= SEARCHED else CANDIDATES[:1]
+    fit = start.plan.study.dimension // start.plan.study.components
+    return CANDIDATES[:fit] if signal_to_noise(start) >= SEARCHED else CANDIDATES[:1]
 
 
-def _passes(plan: Plan, start: LocationEstimate, rounds: RoundCounter, share: float) -> StepsTo[FloatArray]:
+def _passes(start: LocationEstimate, rounds: RoundCounter, share: float) -> StepsTo[FloatArray]:
     """Return each schedule's k directions, concatenated. Shape: (d, c k)."""
+    plan, rates = start.plan, schedules(start)
     d, k = plan.study.dimension, plan.study.components
-    rates = schedules(plan, start)
     if plan.study.rank is Extraction.BLOCK:
         cost = share_of(plan.micro_rho, share)
         nothing = [np.zeros((d, 0)) for _ in rates]
         begun = np.tile(start_directions(d, k), len(rates))
-        found = yield from rounds.through(_pass(plan, start, rounds.started, cost, begun, nothing, rates))
+        found = yield from rounds.through(_pass(start, rounds.started, cost, begun, nothing, rates))
         return np.hstack(found)
     found = [np.zeros((d, 0)) for _ in rates]
     for j in range(k):
         new = start_directions(d, j + 1)[:, -1:]
         begun = np.hstack([orthonormalise_against(new, before) for before in found])
         cost = share_of(plan.micro_rho, share / k)
-        more = yield from rounds.through(_pass(plan, start, rounds.started, cost, begun, found, rates))
+        more = yield from rounds.through(_pass(start, rounds.started, cost, begun, found, rates))
         found = [np.hstack([before, new]) for before, new in zip(found, more, strict=True)]
     return np.hstack(found)
 
 
 def _pass(
-    plan: Plan,
     start: LocationEstimate,
     first: int,
     cost: int,
@@ -128,13 +127,13 @@ def _pass(
     rates: tuple[StepSchedule, ...],
 ) -> StepsTo[list[FloatArray]]:
     """Use all batches once: some for the radius, the others a step each. Shape: w (d, c m), found (d, j)."""
-    once = BatchPass(plan=plan, first=first, micro_rho=cost)
+    once = BatchPass(plan=start.plan, first=first, micro_rho=cost)
     strength, radius, taken = RunningStrength(w.shape[1]), math.nan, 0
     refreshes = radius_batches(once.size)
     for t in range(once.size):
         slope = GradientQueryBuilder(centre=start.centre, directions=w, offset=np.zeros_like(w))
         if t in refreshes:
-            radius = yield from batch_gradient_radius(plan, start, once, slope, radius)
+            radius = yield from batch_gradient_radius(start, once, slope, radius)
             continue
         query, unit = slope.query(radius)
         sums: FloatArray = (yield once.about(query)).values.reshape(w.shape).astype(np.float64)
@@ -154,9 +153,10 @@ def radius_batches(batches: int) -> tuple[int, ...]:
 
 
 def batch_gradient_radius(
-    plan: Plan, start: LocationEstimate, once: BatchPass, slope: GradientQueryBuilder, before: float
+    start: LocationEstimate, once: BatchPass, slope: GradientQueryBuilder, before: float
 ) -> StepsTo[float]:
     """Return a clip radius by the study's rule, from one batch's histogram of gradient norms."""
+    plan = start.plan
     grid = NormGrid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
     # The relevant noise is that after averaging over the steps.
@@ -195,7 +195,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     start = yield from rounds.through(locate(plan))
     rule = ClippingBalance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
     radius = choose_radius(start.norms, quantile(study.radius), rule)
-    total = yield from rounds.through(_variance(plan, start, radius))
+    total = yield from rounds.through(_variance(start, radius))
     share = 1 - shares(plan).count - start.mean_share - SHUFFLED_VARIANCE_SHARE
     once = BatchPass(
         plan=plan, first=rounds.started, micro_rho=cost_of_share(plan, share), atto_delta=plan.atto_delta
@@ -207,10 +207,10 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     return replace(found, explained_variance=np.maximum(found.explained_variance, 0.0))
 
 
-def _variance(plan: Plan, start: LocationEstimate, radius: float) -> StepsTo[float]:
+def _variance(start: LocationEstimate, radius: float) -> StepsTo[float]:
     """Return the noised trace, an upper limit of every direction's variance."""
-    query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
-    release = yield query_at_share(plan, query, SHUFFLED_VARIANCE_SHARE)
+    query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, start.centre.size))
+    release = yield query_at_share(start.plan, query, SHUFFLED_VARIANCE_SHARE)
     return max(float(release.values[0]) / (S**2 * start.records), FLOOR)
 
 

@@ -65,9 +65,9 @@ def single_pass(plan: Plan) -> Steps:
             atto_delta=plan.atto_delta // study.components,
         )
         begun = orthonormalise_against(start_directions(study.dimension, j + 1)[:, -1:], found)
-        w, moved = yield from rounds.through(_pass(plan, start, once, begun, found))
+        w, moved = yield from rounds.through(_pass(start, once, begun, found))
         found, with_release = np.hstack([found, w]), with_release + bool(moved)
-    variances, total, scale = yield from read_variances(plan, start, found)
+    variances, total, scale = yield from read_variances(start, found)
     if with_release < study.components:
         reason = (
             "no step was possible for a component, because too few records agreed to release a histogram "
@@ -119,7 +119,7 @@ def _along(start: LocationEstimate, w: FloatArray) -> tuple[GradientSpec, float]
 
 
 def _pass(
-    plan: Plan, start: LocationEstimate, once: BatchPass, w: FloatArray, found: FloatArray
+    start: LocationEstimate, once: BatchPass, w: FloatArray, found: FloatArray
 ) -> StepsTo[tuple[FloatArray, int]]:
     """Use all batches once, three a step; return the direction and the number of steps. Shape: w (d, 1).
 
@@ -130,8 +130,8 @@ def _pass(
     spread, strength, taken = 0.0, RunningStrength(1), 0
     records = start.records / once.size
     # At each site as many subsets as the threshold needs, if the records suffice.
-    wanted = min(VOTED * histogram_thresholds(plan)[0], max(records, 2.0) / LEAST_SUBSET_SIZE)
-    subsets = max(1, math.ceil(wanted / len(plan.study.federation.sites)))
+    wanted = min(VOTED * histogram_thresholds(start.plan)[0], max(records, 2.0) / LEAST_SUBSET_SIZE)
+    subsets = max(1, math.ceil(wanted / len(start.plan.study.federation.sites)))
     for t in range(once.size // QUESTIONS):
         spec, unit = _along(start, w)
         votes = yield once.about(

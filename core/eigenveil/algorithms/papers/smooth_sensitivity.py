@@ -12,9 +12,9 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.papers.covariance import spectrum
 from eigenveil.algorithms.papers.oja import noised_product
-from eigenveil.algorithms.recommended.gauss_cov import RowClip, clip_warning, prepared
-from eigenveil.algorithms.shared.preparation import LocationEstimate, cost_of_share, noise_distribution
-from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of, has_known_clipping
+from eigenveil.algorithms.recommended.gauss_cov import RowClip, matrix_warnings, prepared
+from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
+from eigenveil.algorithms.shared.stated_error import centre_sine, gaps_of, has_known_clipping
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal, rotated_eigenpairs
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -45,13 +45,14 @@ def smooth_subspace(plan: Plan) -> Steps:
     """
     d, k = plan.study.dimension, plan.study.components
     # The radius affects this noise as that of a noised matrix, so it is balanced alike.
-    start, clip = yield from prepared(plan, 1.0)
-    values, _ = yield from spectrum(plan, start, clip, SPECTRUM)
+    clip = yield from prepared(plan, 1.0)
+    start = clip.start
+    values, _ = yield from spectrum(clip, SPECTRUM)
     vectors, error, paid = np.eye(d), 0.0, 0.0
     warnings: tuple[str, ...] = ()
     if k < d:
         paid = clip.left - VARIANCES
-        release = yield _subspace(plan, start, clip, paid)
+        release = yield _subspace(clip, paid)
         matrix = release.values[:-1].reshape(d, k) / ENTRY_STEPS
         if not matrix.any():
             return no_release(plan, start.records, _too_close(plan, cost_of_share(plan, paid)))
@@ -63,10 +64,10 @@ def smooth_subspace(plan: Plan) -> Steps:
         warnings = _rounded(plan, gap)
     # The release is rotated at random within its span, so its columns have no meaning. Of one gradient
     # x (x . W) only W^T (x (x . W)) is used (Rayleigh-Ritz).
-    noised, scale = yield from noised_product(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
+    noised, scale = yield from noised_product(clip, vectors, clip.left - SPECTRUM - paid)
     along, turn = rotated_eigenpairs(vectors, noised)
     variances = np.maximum(along, 0.0)
-    centre = centre_sine(start, gaps_of(values, k))
+    gaps = gaps_of(values, k)
     return Estimate(
         components=fix_signs(vectors @ turn).T,
         explained_variance=variances,
@@ -74,8 +75,8 @@ def smooth_subspace(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
-        sin_error=min(1.0, math.hypot(error, centre)) if has_known_clipping(plan) else None,
-        warnings=clip_warning(clip.retained) + centre_warning(centre) + warnings,
+        sin_error=min(1.0, math.hypot(error, centre_sine(start, gaps))) if has_known_clipping(plan) else None,
+        warnings=matrix_warnings(clip, gaps) + warnings,
     )
 
 
@@ -84,8 +85,9 @@ def _query(plan: Plan, centre: IntArray, radius: int) -> Subspace:
     return Subspace(centre=centre, radius=radius, records=plan.most_records, count=count, mechanism=mechanism)
 
 
-def _subspace(plan: Plan, start: LocationEstimate, clip: RowClip, share: float) -> PricedQuery:
-    query = _query(plan, start.centre, clip.radius)
+def _subspace(clip: RowClip, share: float) -> PricedQuery:
+    plan = clip.plan
+    query = _query(plan, clip.start.centre, clip.radius)
     delta = 0 if query.mechanism == CAUCHY else plan.atto_delta
     return PricedQuery(
         query=query,

@@ -29,7 +29,7 @@ from eigenveil.algorithms.recommended.refined import (
     refined_matrix,
     refined_pca,
 )
-from eigenveil.algorithms.shared.preparation import LocationEstimate, locate
+from eigenveil.algorithms.shared.preparation import locate
 from eigenveil.algorithms.shared.refinement import refinement_steps
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Steps
@@ -88,30 +88,31 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     start = yield from locate(plan, PREPARED)
     steps = None if first_stage is None else refinement_steps(1.0)
     if d > WIDE:
-        found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
+        found = yield from by_gradients(start, 1 - PREPARED.count - start.mean_share, steps)
         return replace(
             found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix"
         )
-    share = matrix_share(plan, start)
-    clip = matrix_clip(plan, start, share)
-    first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
-    probed, reason = _probe(plan, start, first)
+    share = matrix_share(start)
+    clip = matrix_clip(start, share)
+    first = yield from covariance(clip, clip.left * share * PROBE)
+    probed, reason = _probe(first)
     if (first_stage or probed) is FirstStage.GRADIENTS:
-        found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
+        found = yield from by_gradients(start, clip.left * (1 - share * PROBE), steps)
         return replace(found, decision=f"gradients, then their refinement: {reason}")
-    rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
+    rest = yield from covariance(clip, clip.left * share * (1 - PROBE))
     noised = combine_matrices(first, rest)
-    found = yield from refined_matrix(plan, start, clip, noised, clip.left * (1 - share), steps)
+    found = yield from refined_matrix(noised, clip.left * (1 - share), steps)
     return replace(found, decision=f"the rest of the matrix, then its refinement: {reason}")
 
 
-def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> tuple[FirstStage, str]:
+def _probe(first: GaussCovariance) -> tuple[FirstStage, str]:
     """Return the first stage that suits the first part of a matrix, and the reason.
 
     By the height of component k above the other variances, and the total variance a component, both in units
     of the noise's sd sqrt(d).
     """
-    d, k = plan.study.dimension, plan.study.components
+    start = first.clip.start
+    d, k = start.plan.study.dimension, start.plan.study.components
     values, _ = eigenpairs(first.matrix)
     level = first.scale * math.sqrt(d / 2)
     height = float(values[k - 1] - np.median(values)) / level

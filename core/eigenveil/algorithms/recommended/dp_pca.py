@@ -65,9 +65,10 @@ class Schedule:
         return (0, 2, self.tail)
 
 
-def schedule(plan: Plan, start: LocationEstimate) -> Schedule:
+def schedule(start: LocationEstimate) -> Schedule:
+    plan = start.plan
     d, k = plan.study.dimension, plan.study.components
-    strength = signal_to_noise(plan, start.records)
+    strength = signal_to_noise(start)
     rounds = MANY_ROUNDS if strength >= STRONG else ROUNDS
     left = 1 - COUNT_SHARE - start.mean_share - RADIUS_SHARE - VARIANCE_SHARE
     return Schedule(
@@ -87,9 +88,9 @@ def dp_pca(plan: Plan) -> Steps:
     """
     study = plan.study
     start = yield from locate(plan)
-    tail = yield from iterate(plan, start, schedule(plan, start))
+    tail = yield from iterate(start, schedule(start))
     components = tail.components(study.components)
-    variances, total, scale = yield from read_variances(plan, start, components)
+    variances, total, scale = yield from read_variances(start, components)
     stated = quantile(study.radius) is None
     centre = centre_sine(start, even_gaps(variances, total, study.dimension) - scale)
     return Estimate(
@@ -169,15 +170,15 @@ class Tail:
         return stretches, q @ turn
 
 
-def iterate(plan: Plan, start: LocationEstimate, times: Schedule) -> StepsTo[Tail]:
-    v, scales = start_directions(plan.study.dimension, times.directions), np.ones(times.directions)
+def iterate(start: LocationEstimate, times: Schedule) -> StepsTo[Tail]:
+    v, scales = start_directions(start.centre.size, times.directions), np.ones(times.directions)
     radius: float | None = None
     tail: Tail | None = None
     for t in range(times.rounds):
         pull = v * np.sqrt(scales) if t >= times.tail else np.zeros_like(v)
         slope = GradientQueryBuilder(centre=start.centre, directions=v / np.sqrt(scales), offset=pull)
         if t in times.refreshes:
-            radius = yield from gradient_radius(plan, start, times, slope, radius)
+            radius = yield from gradient_radius(start, times, slope, radius)
         assert radius is not None  # round 0 refreshes
         gradient = yield from _gradient(slope, radius * slope.largest_norm, times.round_cost, start.records)
         gradient = gradient * np.sqrt(scales)
@@ -197,17 +198,17 @@ def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def gradient_radius(
-    plan: Plan, start: LocationEstimate, times: Schedule, slope: GradientQueryBuilder, before: float | None
+    start: LocationEstimate, times: Schedule, slope: GradientQueryBuilder, before: float | None
 ) -> StepsTo[float]:
     """Return a new clip radius, for directions of norm 1."""
     grid = NormGrid(top=start.norms.largest**2 * slope.largest_norm)
     release = yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_cost)
     # The relevant noise is that of the averaged tail, not of one round.
-    averaged = effective_mu(plan, times.round_cost * (times.rounds - times.tail))
+    averaged = effective_mu(start.plan, times.round_cost * (times.rounds - times.tail))
     rule = ClippingBalance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.largest_norm
     histogram = read_histogram(release, grid)
-    return choose_radius(histogram, quantile(plan.study.radius), rule, fallback) / slope.largest_norm
+    return choose_radius(histogram, quantile(start.plan.study.radius), rule, fallback) / slope.largest_norm
 
 
 def _gradient(slope: GradientQueryBuilder, radius: float, cost: int, records: float) -> StepsTo[FloatArray]:
@@ -218,13 +219,14 @@ def _gradient(slope: GradientQueryBuilder, radius: float, cost: int, records: fl
 
 
 def read_variances(
-    plan: Plan, start: LocationEstimate, components: FloatArray
+    start: LocationEstimate, components: FloatArray
 ) -> StepsTo[tuple[FloatArray, float, float]]:
     """Return the variance along each component, the total, and the noise on an entry of the gradient.
 
     Clipping biases the gradients of the tail, so the variances come from one more gradient with a radius that
     hardly clips. Only k of its d k noised numbers are used.
     """
+    plan = start.plan
     cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
     rule = ClippingBalance(power=2, noise=1 / effective_mu(plan, cost), quadratic=True)
     radius = row_radius(choose_radius(start.norms, None, rule), plan.study.dimension)

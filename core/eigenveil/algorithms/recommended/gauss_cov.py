@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormHistogram, choose_radius
 from eigenveil.algorithms.shared.preparation import (
-    UNCLIPPED,
     LocationEstimate,
     cost_of_share,
     effective_mu,
@@ -35,6 +34,7 @@ from eigenveil.algorithms.shared.stated_error import (
     clipping_bias,
     clipping_bias_factor,
     gaps_of,
+    has_known_clipping,
     typical_sine,
 )
 from eigenveil.numerics.encoding import FloatArray
@@ -51,23 +51,29 @@ CLIPPED = 0.9
 DRAG = 0.6  # measured on normal and heavy-tailed records, independent columns and scaled rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowClip:
-    """Clip radius of rows in grid units, and its effects.
+    """Clip radius of located rows in grid units, and its effects.
 
     `retained` is the share of the squared norms left by clipping. `clipping_bias_factor` is as in
     `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget.
     """
 
+    start: LocationEstimate
     radius: int
     retained: float
     clipping_bias_factor: float
     drag: float
     left: float
 
-    def unit(self, records: float) -> float:
+    @property
+    def plan(self) -> Plan:
+        return self.start.plan
+
+    @property
+    def unit(self) -> float:
         """Return the integers of a Gram matrix per covariance of 1; restores the clipped part on average."""
-        return S**2 * records * self.retained
+        return S**2 * self.start.records * self.retained
 
     def restored(self, values: FloatArray) -> FloatArray:
         """Return variances with the clipped part of each restored, where `unit` restored the average.
@@ -81,9 +87,9 @@ class RowClip:
         return np.asarray(values * self.retained / left)
 
 
-def left_after(plan: Plan, start: LocationEstimate) -> float:
+def left_after(start: LocationEstimate) -> float:
     """Return the share of the budget left after the count and the mean."""
-    return 1 - shares(plan).count - start.mean_share
+    return 1 - shares(start.plan).count - start.mean_share
 
 
 def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
@@ -92,27 +98,26 @@ def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
     return noise_scale_ratio(plan, Gram(centre=centre, radius=S, flat=flat))
 
 
-def clip_radius(plan: Plan, start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
+def clip_radius(start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
     """Return the clip by the study's rule for one Gram matrix of this `noise_ratio` at the whole rest.
 
     Privacy: [P7] post-processing; a public radius needs no query.
     Cost: 5 % of rho, or 8 % of epsilon.
     """
-    left = left_after(plan, start)
+    plan, left = start.plan, left_after(start)
     if has_public_radius(plan):
-        return public_clip(plan, start, left)
+        return public_clip(start, left)
     share = RADIUS_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else shares(plan).norms
     norms = yield from row_norms(
         start.centre, cost_of_share(plan, share), noise_distribution(plan), stated_norm(plan.study.radius)
     )
-    return clip_to(balanced(plan, norms, left - share, ratio), norms, start.records, left - share)
+    return clip_to(start, balanced(plan, norms, left - share, ratio), norms, left - share)
 
 
-def public_clip(plan: Plan, start: LocationEstimate, left: float) -> RowClip:
+def public_clip(start: LocationEstimate, left: float) -> RowClip:
     """Return the clip at the largest norm that a row can have."""
-    return RowClip(
-        radius=public_radius(plan, start.centre), retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=left
-    )
+    radius = public_radius(start.plan, start.centre)
+    return RowClip(start=start, radius=radius, retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=left)
 
 
 def balanced(plan: Plan, norms: NormHistogram, share: float, ratio: float) -> int:
@@ -123,32 +128,33 @@ def balanced(plan: Plan, norms: NormHistogram, share: float, ratio: float) -> in
     return row_radius(choose_radius(norms, quantile(plan.study.radius), rule), d)
 
 
-def clip_to(radius: int, norms: NormHistogram, records: float, left: float) -> RowClip:
+def clip_to(start: LocationEstimate, radius: int, norms: NormHistogram, left: float) -> RowClip:
     """Return the clip for a radius in grid units, with its effects by a histogram of norms."""
     at = radius / S
     return RowClip(
+        start=start,
         radius=radius,
         retained=norms.retained(at),
-        clipping_bias_factor=clipping_bias_factor(norms, at, records),
+        clipping_bias_factor=clipping_bias_factor(norms, at, start.records),
         drag=norms.drag(at),
         left=left,
     )
 
 
-def prepared(plan: Plan, ratio: float) -> StepsTo[tuple[LocationEstimate, RowClip]]:
+def prepared(plan: Plan, ratio: float) -> StepsTo[RowClip]:
     """Locate the records, then return the clip for one Gram matrix of this `noise_ratio`."""
-    start = yield from locate(plan)
-    return start, (yield from clip_radius(plan, start, ratio))
+    return (yield from clip_radius((yield from locate(plan)), ratio))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GaussCovariance:
-    """Noised covariance matrix; `scale` is sqrt 2 times the sd of an entry off its diagonal.
+    """Noised covariance matrix of clipped rows; `scale` is sqrt 2 times the sd of an entry off its diagonal.
 
     Symmetric noise has sd `scale` on the diagonal; with `even` the sd is the same everywhere [P3].
     Shape: matrix (d, d).
     """
 
+    clip: RowClip
     matrix: FloatArray
     scale: float
     even: bool = False
@@ -159,80 +165,68 @@ class GaussCovariance:
         return max(float(np.trace(self.matrix)), 0.0)
 
 
-def covariance(
-    plan: Plan, start: LocationEstimate, clip: RowClip, share: float, *, flat: bool = False
-) -> StepsTo[GaussCovariance]:
+def covariance(clip: RowClip, share: float, *, flat: bool = False) -> StepsTo[GaussCovariance]:
     """Return one Gram matrix about the centre, divided by the noised count.
 
     Privacy: [P7] post-processing of one `Gram` query.
     Cost: `share` of the budget, d (d + 1) / 2 integers from every site.
     """
-    release = yield query_at_share(plan, Gram(centre=start.centre, radius=clip.radius, flat=flat), share)
-    unit = clip.unit(start.records)
+    plan, unit, centre = clip.plan, clip.unit, clip.start.centre
+    release = yield query_at_share(plan, Gram(centre=centre, radius=clip.radius, flat=flat), share)
     even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
     scale = release.sigma / unit * (math.sqrt(2) if even else 1.0)
-    return GaussCovariance(matrix=matrix, scale=scale, even=even)
+    return GaussCovariance(clip=clip, matrix=matrix, scale=scale, even=even)
 
 
-def matrix_noise(
-    plan: Plan, start: LocationEstimate, clip: RowClip, noised: GaussCovariance
-) -> MatrixNoise | None:
+def matrix_noise(noised: GaussCovariance) -> MatrixNoise | None:
     """Return the error model of that matrix [P7]; None where it is not about the records' mean."""
-    if not plan.study.centring:
+    start = noised.clip.start
+    if not start.plan.study.centring:
         return None
     off_diagonal = noised.scale / math.sqrt(2)
     return MatrixNoise(
-        distribution=noise_distribution(plan),
+        distribution=noise_distribution(start.plan),
         diagonal=off_diagonal if noised.even else noised.scale,
         off_diagonal=off_diagonal,
         count=start.relative_count_noise,
         centre=start.squared_centre_error,
-        retained_share=min(clip.retained, 1.0),
+        retained_share=min(noised.clip.retained, 1.0),
     )
 
 
 def combine_matrices(one: GaussCovariance, other: GaussCovariance) -> GaussCovariance:
     """Return the inverse-variance average of two noised matrices of the same records."""
     part = other.scale**2 / (one.scale**2 + other.scale**2)
-    return GaussCovariance(
-        matrix=part * one.matrix + (1 - part) * other.matrix, scale=math.sqrt(part) * one.scale, even=one.even
-    )
+    matrix = part * one.matrix + (1 - part) * other.matrix
+    return replace(one, matrix=matrix, scale=math.sqrt(part) * one.scale)
 
 
-def clip_warning(retained: float) -> tuple[str, ...]:
-    """Return a warning if clipping removed much; variances are then extrapolated."""
-    if retained >= CLIPPED:
-        return ()
-    sentence = (
-        f"clipping left about {retained:.0%} of the records' squared norm, so variances are scaled up by an "
-        "average that may not hold for every direction; use more records or a larger epsilon"
-    )
-    return (sentence,)
-
-
-def stated_error(
-    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray, scale: float
-) -> float | None:
+def stated_error(clip: RowClip, values: FloatArray, scale: float) -> float | None:
     """Return the first-order sine by which noise, clipping and the centre's error rotate the top-k subspace.
 
     None for a fixed quantile, whose clipping bias is large and hardly known. A tilt has variance
     scale^2 / 2 / (l_i - l_j)^2 plus that of clipping. Shape: values (d,), falling.
     """
-    if quantile(plan.study.radius) not in (None, UNCLIPPED):
+    if not has_known_clipping(clip.plan):
         return None
-    gaps = gaps_of(values, plan.study.components)
+    gaps = gaps_of(values, clip.plan.study.components)
     tilts = scale**2 / 2 / gaps**2 + clipping_bias(clip.clipping_bias_factor, values, gaps)
-    return min(1.0, math.hypot(typical_sine(tilts), centre_sine(start, gaps)))
+    return min(1.0, math.hypot(typical_sine(tilts), centre_sine(clip.start, gaps)))
 
 
-def matrix_warnings(
-    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray
-) -> tuple[str, ...]:
-    """Return the warnings for the result of a noised matrix. Shape: values (d,), falling."""
-    centre = centre_sine(start, gaps_of(values, plan.study.components))
-    return clip_warning(clip.retained) + centre_warning(centre)
+def matrix_warnings(clip: RowClip, gaps: FloatArray) -> tuple[str, ...]:
+    """Return the warnings for components with these gaps, and if clipping removed much.
+
+    Variances are then extrapolated. Shape: gaps (k, d - k), as in `centre_sine`.
+    """
+    sentence = (
+        f"clipping left about {clip.retained:.0%} of the records' squared norm, so variances are scaled up "
+        "by an average that may not hold for every direction; use more records or a larger epsilon"
+    )
+    clipped = (sentence,) if clip.retained < CLIPPED else ()
+    return clipped + centre_warning(centre_sine(clip.start, gaps))
 
 
 def gauss_cov(plan: Plan) -> Steps:
@@ -242,32 +236,28 @@ def gauss_cov(plan: Plan) -> Steps:
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """
-    start, clip = yield from prepared(plan, noise_ratio(plan))
-    noised = yield from covariance(plan, start, clip, clip.left)
-    return matrix_estimate(plan, start, clip, noised, debiased_eigenvalues)
+    clip = yield from prepared(plan, noise_ratio(plan))
+    noised = yield from covariance(clip, clip.left)
+    return matrix_estimate(noised, debiased_eigenvalues)
 
 
 def matrix_estimate(
-    plan: Plan,
-    start: LocationEstimate,
-    clip: RowClip,
-    noised: GaussCovariance,
-    variances: Callable[[FloatArray, float], FloatArray],
+    noised: GaussCovariance, variances: Callable[[FloatArray, float], FloatArray]
 ) -> Estimate:
     """Return the leading components of a noised matrix, with variances `variances(eigenvalues, scale)`."""
-    k = plan.study.components
+    clip, k = noised.clip, noised.clip.plan.study.components
     values, vectors = leading_eigenpairs(noised.matrix, k)
     return Estimate(
         components=vectors.T,
         explained_variance=clip.restored(variances(values, noised.scale))[:k],
-        mean=start.mean,
-        records=start.records,
+        mean=clip.start.mean,
+        records=clip.start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, start, clip, values, noised.scale),
+        sin_error=stated_error(clip, values, noised.scale),
         covariance=noised.matrix,
-        noise=matrix_noise(plan, start, clip, noised),
-        warnings=matrix_warnings(plan, start, clip, values),
+        noise=matrix_noise(noised),
+        warnings=matrix_warnings(clip, gaps_of(values, k)),
     )
 
 

@@ -26,11 +26,11 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     RowClip,
     balanced,
     clip_to,
-    clip_warning,
     covariance,
     debiased_eigenvalues,
     gauss_cov,
     matrix_noise,
+    matrix_warnings,
     noise_ratio,
     public_clip,
 )
@@ -72,24 +72,24 @@ def refined_cov(plan: Plan, steps: int | None = None) -> Steps:
     if plan.study.components == plan.study.dimension:  # no direction is left outside
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, PREPARED)
-    share = matrix_share(plan, start)
-    clip = matrix_clip(plan, start, share)
-    noised = yield from covariance(plan, start, clip, clip.left * share)
-    return (yield from refined_matrix(plan, start, clip, noised, clip.left * (1 - share), steps))
+    share = matrix_share(start)
+    clip = matrix_clip(start, share)
+    noised = yield from covariance(clip, clip.left * share)
+    return (yield from refined_matrix(noised, clip.left * (1 - share), steps))
 
 
-def matrix_share(plan: Plan, start: LocationEstimate) -> float:
+def matrix_share(start: LocationEstimate) -> float:
     """Return the share of the matrix in the budget left after the mean."""
-    return next(share for least, share in SHARES if signal_to_noise(plan, start.records) >= least)
+    return next(share for least, share in SHARES if signal_to_noise(start) >= least)
 
 
-def matrix_clip(plan: Plan, start: LocationEstimate, share: float) -> RowClip:
+def matrix_clip(start: LocationEstimate, share: float) -> RowClip:
     """Return the clip for a matrix at a share of the rest, from the last norms of the mean."""
-    left = 1 - PREPARED.count - start.mean_share
+    plan, left = start.plan, 1 - PREPARED.count - start.mean_share
     if has_public_radius(plan):
-        return public_clip(plan, start, left)
+        return public_clip(start, left)
     radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
-    return clip_to(radius, start.norms, start.records, left)
+    return clip_to(start, radius, start.norms, left)
 
 
 def aligned(plan: Plan, noised: GaussCovariance) -> AlignedCovariance:
@@ -114,18 +114,12 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
     )
 
 
-def refined_matrix(
-    plan: Plan,
-    start: LocationEstimate,
-    clip: RowClip,
-    noised: GaussCovariance,
-    share: float,
-    steps: int | None,
-) -> Steps:
+def refined_matrix(noised: GaussCovariance, share: float, steps: int | None) -> Steps:
     """Refine the directions of a noised matrix at a share of the budget."""
-    first, k = aligned(plan, noised), plan.study.components
+    clip, start = noised.clip, noised.clip.start
+    first, k = aligned(start.plan, noised), start.plan.study.components
     steps = steps or refinement_steps(first.sine(start))
-    found = yield from refine_directions(plan, start, first, share, steps)
+    found = yield from refine_directions(start, first, share, steps)
     return Estimate(
         components=fix_signs(found.basis[:, :k]).T,
         explained_variance=clip.restored(found.variances)[:k],
@@ -133,10 +127,10 @@ def refined_matrix(
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=found.sine(start) if has_known_clipping(plan) else None,
+        sin_error=found.sine(start) if has_known_clipping(start.plan) else None,
         covariance=noised.matrix,  # as released: its noise is known, unlike after rotation
-        noise=matrix_noise(plan, start, clip, noised),
-        warnings=clip_warning(clip.retained) + centre_warning(centre_sine(start, found.gaps()[:, :-1])),
+        noise=matrix_noise(noised),
+        warnings=matrix_warnings(clip, found.gaps()[:, :-1]),
     )
 
 
@@ -162,26 +156,26 @@ def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
     if plan.study.components == plan.study.dimension:  # no direction is left outside
         return (yield from dp_pca(plan))
     start = yield from locate(plan)
-    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share, steps))
+    return (yield from by_gradients(start, 1 - COUNT_SHARE - start.mean_share, steps))
 
 
-def by_gradients(plan: Plan, start: LocationEstimate, share: float, steps: int | None = None) -> Steps:
+def by_gradients(start: LocationEstimate, share: float, steps: int | None = None) -> Steps:
     """Run both stages at a share of the budget, about a known location.
 
     By default the number of refinement steps follows from the error of the first stage.
     """
-    times, left = schedule(plan, start, share)
-    tail = yield from iterate(plan, start, times)
-    first, total = yield from _aligned(plan, start, tail)
-    steps = steps or refinement_steps(tail.error(plan.study.components))
-    found = yield from refine_directions(plan, start, first, left, steps)
-    return _estimate(plan, start, tail, found, total)
+    times, left = schedule(start, share)
+    tail = yield from iterate(start, times)
+    first, total = yield from _aligned(start, tail)
+    steps = steps or refinement_steps(tail.error(start.plan.study.components))
+    found = yield from refine_directions(start, first, left, steps)
+    return _estimate(start, tail, found, total)
 
 
-def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedule, float]:
+def schedule(start: LocationEstimate, share: float) -> tuple[Schedule, float]:
     """Return the schedule of the first stage and the remaining share for the refinement."""
-    left = share - RADIUS_SHARE - VARIANCE_SHARE
-    strength = signal_to_noise(plan, start.records)
+    plan, left = start.plan, share - RADIUS_SHARE - VARIANCE_SHARE
+    strength = signal_to_noise(start)
     _, spare, rounds, stage_share = next(stage for stage in STAGES if strength >= stage[0])
     times = Schedule(
         rounds=rounds,
@@ -192,12 +186,13 @@ def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedul
     return times, left * (1 - stage_share)
 
 
-def _aligned(plan: Plan, start: LocationEstimate, tail: Tail) -> StepsTo[tuple[AlignedCovariance, float]]:
+def _aligned(start: LocationEstimate, tail: Tail) -> StepsTo[tuple[AlignedCovariance, float]]:
     """Return the directions and variances of the first stage, and the total variance."""
     basis = tail.components(tail.basis.shape[1])
-    lengths, total, scale = yield from read_variances(plan, start, basis)
+    lengths, total, scale = yield from read_variances(start, basis)
     order = np.argsort(-lengths, kind="stable")
-    return refined_pca_on_axes(basis[:, order], lengths[order], plan.study.components, total, scale), total
+    k = start.plan.study.components
+    return refined_pca_on_axes(basis[:, order], lengths[order], k, total, scale), total
 
 
 def refined_pca_on_axes(
@@ -230,11 +225,9 @@ def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:
     return np.hstack([np.sqrt(lead * variances[k:]), lead / math.sqrt(d)])
 
 
-def _estimate(
-    plan: Plan, start: LocationEstimate, tail: Tail, found: AlignedCovariance, total: float
-) -> Estimate:
-    k = plan.study.components
-    stated = quantile(plan.study.radius) is None
+def _estimate(start: LocationEstimate, tail: Tail, found: AlignedCovariance, total: float) -> Estimate:
+    k = start.plan.study.components
+    stated = quantile(start.plan.study.radius) is None
     centre = centre_sine(start, found.gaps())
     warnings = gap_warning(tail, found.variances[:k], total, found.variance_sd)
     return Estimate(

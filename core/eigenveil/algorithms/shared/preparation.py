@@ -149,12 +149,13 @@ def noise_scale_ratio(plan: Plan, query: AdditiveQuery) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocationEstimate:
-    """Location of the records: noised count, public centre (integer, (d,)), norms about the last queried one.
+    """Location of a plan's records: noised count, public centre (integer, (d,)), norms about the last one.
 
     `squared_centre_error`: expected squared distance from the centre to the records' mean, in analysis units;
     0 if the study does not centre. `relative_count_noise`: the noise sd of the count relative to it.
     """
 
+    plan: Plan
     records: float
     centre: IntArray
     norms: NormHistogram
@@ -182,6 +183,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
     distribution = noise_distribution(plan)
     # With public radii and no centring no norms are queried: no bin is significant.
     found = LocationEstimate(
+        plan=plan,
         records=records,
         centre=centre,
         norms=NormHistogram(grid=_reach(centre, most), counts=np.zeros(BINS)),
@@ -201,7 +203,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
             norms_cost = cost_of_share(plan, share * norm_share + cost.final_norms)
         norms = yield from row_norms(found.centre, norms_cost, distribution, most)
         found = replace(found, norms=norms)
-        found = yield from _step(plan, found, cost_of_nested_share(plan, share, sum_share))
+        found = yield from _step(found, cost_of_nested_share(plan, share, sum_share))
     return replace(found, mean_share=share + cost.final_norms)
 
 
@@ -243,7 +245,7 @@ def row_norms(
     )
 
 
-def _step(plan: Plan, found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
+def _step(found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
     """Move the centre by the shrunk clipped mean of the rows about it.
 
     A step of square L, with noise of square B = d sigma^2, is shrunk by a = 1 - (B / L)^2, at least 0. The
@@ -251,7 +253,7 @@ def _step(plan: Plan, found: LocationEstimate, micro_rho: int) -> StepsTo[Locati
     components further (measured). The error is a^2 B + (1 - a)^2 (L - B), where L determines B up to
     sqrt(2 / d) of it, plus the part of the step that the count and clipping remove.
     """
-    centre, norms, d = found.centre, found.norms, found.centre.size
+    plan, centre, norms, d = found.plan, found.centre, found.norms, found.centre.size
     noise = 4 * math.sqrt(d) / effective_mu(plan, micro_rho)
     noise *= noise_scale_ratio(plan, ClippedSum(centre=centre, radius=S))
     radius = choose_radius(norms, None, ClippingBalance(power=1, noise=noise, quadratic=True))
@@ -269,10 +271,11 @@ def _step(plan: Plan, found: LocationEstimate, micro_rho: int) -> StepsTo[Locati
     return replace(found, centre=frozen(moved.astype(np.int64)), squared_centre_error=error / S**2)
 
 
-def signal_to_noise(plan: Plan, records: float) -> float:
+def signal_to_noise(start: LocationEstimate) -> float:
     """Return mu n / sqrt(d k), the signal-to-noise ratio of the data."""
+    plan = start.plan
     size = plan.study.dimension * plan.study.components
-    return effective_mu(plan, plan.micro_rho) * records / math.sqrt(size)
+    return effective_mu(plan, plan.micro_rho) * start.records / math.sqrt(size)
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:

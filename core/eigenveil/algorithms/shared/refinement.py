@@ -31,7 +31,6 @@ from eigenveil.algorithms.shared.stated_error import (
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
 from eigenveil.protocol.estimate import StepsTo
-from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release
 from eigenveil.study.radius import quantile
 
@@ -144,7 +143,7 @@ def _nearest(leading: FloatArray) -> FloatArray:
 
 
 def refine_directions(
-    plan: Plan, start: LocationEstimate, first: AlignedCovariance, share: float, steps: int
+    start: LocationEstimate, first: AlignedCovariance, share: float, steps: int
 ) -> StepsTo[AlignedCovariance]:
     """Return `first` after `steps` rotations by the noised cross covariance of its leading directions.
 
@@ -156,12 +155,12 @@ def refine_directions(
     """
     norms = SMALL_NORMS_SHARE if start.records < SMALL_SAMPLE else NORMS_SHARE
     cross, left = cross_query_builder(start, first), share - norms
-    radius, retained, bias_factor = yield from _clip(plan, start, cross, norms, left)
+    radius, retained, bias_factor = yield from _clip(start, cross, norms, left)
     found = replace(first, clipping_bias=bias_factor)
     for _ in range(steps):
         cross = cross.about(found.basis[:, : cross.basis.shape[1]])
         query, unit = cross.query(radius)
-        release = yield query_at_share(plan, query, left / steps)
+        release = yield query_at_share(start.plan, query, left / steps)
         found = found.turned(*_entries(found, cross, release, unit * start.records * retained))
     return found
 
@@ -181,14 +180,14 @@ def part_norm_grid(start: LocationEstimate) -> NormGrid:
 
 
 def _clip(
-    plan: Plan, start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
+    start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
 ) -> StepsTo[tuple[float, float, float]]:
     """Return the clip by balance from one histogram at `share`, for all steps together at `left`.
 
     The radius of records' parts (analysis units), the share of their mean norm left by clipping, and the
     `clipping_bias_factor`.
     """
-    grid = part_norm_grid(start)
+    plan, grid = start.plan, part_norm_grid(start)
     norms = read_histogram((yield query_at_share(plan, cross.norms(grid), share)), grid)
     noise = 2 * math.sqrt(cross.centre.size * cross.k) / effective_mu(plan, cost_of_share(plan, left))
     rule = ClippingBalance(power=1, noise=noise, quadratic=False)

@@ -84,7 +84,7 @@ def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     slope = GradientQueryBuilder(centre=start.centre, directions=axes, offset=np.zeros_like(axes))
     radius = run_noiseless(
         plan,
-        batch_gradient_radius(plan, start, once, slope, math.nan),
+        batch_gradient_radius(start, once, slope, math.nan),
         pulls.norms * S**2 * slope.integer_scale,
     )
     retained = pulls.retained(radius)

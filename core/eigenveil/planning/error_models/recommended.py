@@ -92,8 +92,8 @@ def gram_error(
 
 def clipped_records(plan: Plan, spectrum: AssumedSpectrum, ratio: float) -> tuple[RowClip, AssumedRecords]:
     """Return the clip for a Gram matrix of this `noise_ratio`, and the assumed records."""
-    start, clip = run_noiseless(plan, prepared(plan, ratio), spectrum.lengths * S)
-    return clip, AssumedRecords(spectrum, plan.study.components, start.records)
+    clip = run_noiseless(plan, prepared(plan, ratio), spectrum.lengths * S)
+    return clip, AssumedRecords(spectrum, plan.study.components, clip.start.records)
 
 
 def sensitivity(plan: Plan) -> int:
@@ -157,7 +157,7 @@ class GradientModel:
         slope = GradientQueryBuilder(
             centre=start.centre, directions=axes / roots, offset=axes * roots * self.pulled
         )
-        steps = gradient_radius(plan, start, times, slope, None)
+        steps = gradient_radius(start, times, slope, None)
         return run_noiseless(plan, steps, self.norms * S**2 * slope.integer_scale) * slope.largest_norm
 
     def retained(self, radius: float) -> FloatArray:
@@ -182,7 +182,7 @@ class GradientModel:
 def dp_pca(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     """Return the error of dp-pca: noise and clipping of the averaged tail, and the rest of the start."""
     start = locate_noiseless(plan, spectrum)
-    return tail_average_error(plan, spectrum, start, schedule(plan, start))
+    return tail_average_error(plan, spectrum, start, schedule(start))
 
 
 def tail_average_error(
@@ -262,9 +262,9 @@ def refined_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     if k == plan.study.dimension:  # the algorithm is gauss-cov then
         return gram_error(plan, spectrum)
     start = run_noiseless(plan, locate(plan, refined.PREPARED), spectrum.lengths * S)
-    share = refined.matrix_share(plan, start)
-    clip = refined.matrix_clip(plan, start, share)
-    sd = entry_noise(plan, cost_of_share(plan, clip.left * share)) / clip.unit(start.records) * clip.radius**2
+    share = refined.matrix_share(start)
+    clip = refined.matrix_clip(start, share)
+    sd = entry_noise(plan, cost_of_share(plan, clip.left * share)) / clip.unit * clip.radius**2
     leading_values = spectrum.values[: k + SPARE]
     first = refined.on_axes(
         np.eye(plan.study.dimension, leading_values.size), leading_values, k, math.sqrt(2) * sd
@@ -284,12 +284,12 @@ def refined_pca(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     if k == plan.study.dimension:  # the algorithm is dp-pca then
         return dp_pca(plan, spectrum)
     start = locate_noiseless(plan, spectrum)
-    times, left = refined.schedule(plan, start, 1 - COUNT_SHARE - start.mean_share)
+    times, left = refined.schedule(start, 1 - COUNT_SHARE - start.mean_share)
     before = tail_average_error(plan, spectrum, start, times).raw
     basis = np.eye(plan.study.dimension, times.directions)
     assumed = AssumedRecords(spectrum, k, start.records)
     norms = GradientModel(assumed, times.directions, pulled=False, scaled=False).norms
-    steps = read_variances(plan, start, basis)
+    steps = read_variances(start, basis)
     _, _, scale = run_noiseless(plan, steps, norms * S**2 * (DIRECTION_LIMIT / 2))
     first = refined.refined_pca_on_axes(
         basis, spectrum.values[: times.directions], k, float(spectrum.values.sum()), scale
@@ -318,7 +318,7 @@ def _turned(
     grid_unit = part_unit(cross.norms(part_norm_grid(start)).spec.shift)
     found = run_noiseless(
         plan,
-        refine_directions(plan, start, first, share, refinement_steps(sine)),
+        refine_directions(start, first, share, refinement_steps(sine)),
         norms * grid_unit,
         priced_queries,
     )
