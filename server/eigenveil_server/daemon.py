@@ -31,7 +31,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
 )
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.front import pending_connections, quota
-from eigenveil_server.front.gateway import Gateway, GatewayOptions
+from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.front.quota import ConnectionInfo, ListenerLimits
 from eigenveil_server.metrics import LoopDelay, Metrics, MetricsListener
 from eigenveil_server.pki.keys import ServerCertificate, load_keys
@@ -53,7 +53,7 @@ from eigenveil_server.rpc.sites import SiteSessions
 from eigenveil_server.storage.database import existing_store, lock_folder
 from eigenveil_server.storage.repository import Repository, check_start
 from eigenveil_server.studies.engine import StudyEngine
-from eigenveil_server.studies.runtime import ChangeEvents, Runtime
+from eigenveil_server.studies.runtime import Runtime
 
 if TYPE_CHECKING:
     from eigenveil_server.console.console import ConsoleServer
@@ -102,7 +102,6 @@ class Daemon:
             noise=noise or OsNoise(),
             compute=Compute(),
             planning=PlanningPool(config.max_columns),
-            change_events=ChangeEvents(),
             metrics=Metrics(),
         )
         self.registry = Registry(store, config.federation, clock)
@@ -218,14 +217,14 @@ class Daemon:
         *,
         client_certificates: bool,
     ) -> Gateway:
-        options = GatewayOptions(
+        return Gateway(
+            self.config.state / f"{name}.door",
             tls=partial(self._leaf.tls, client_certificates=client_certificates),
-            name=identity_in_certificate,
+            identify=identity_in_certificate,
             check_admitted=check_admitted,
             closed=self.runtime.metrics.closed,
             limits=limits,
         )
-        return Gateway(self.config.state / f"{name}.door", options)
 
     def _interceptor(self, admit: Admit, gateway: Gateway, calls: Calls) -> Interceptor:
         return Interceptor(
@@ -263,8 +262,8 @@ class Daemon:
             await self._metrics_listener.close()
         if self._console is not None:
             await self._console.close()
-        self.runtime.change_events.work.notify()
-        self.runtime.change_events.news.notify()
+        self.runtime.work.notify()
+        self.runtime.news.notify()
         await self._main.stop(STOP_SECONDS)
         await self._enrol.stop(STOP_SECONDS)
         for gateway in (self._main_gateway, self._enrol_gateway):
@@ -297,7 +296,7 @@ async def _serve(config: Config) -> None:
         config.notify.channels,
         federation=config.federation,
         analysts=dict(config.notify.analysts),
-        count=daemon.runtime.metrics.notified,
+        count=lambda outcome: daemon.runtime.metrics.notices.labels(outcome).inc(),
     ):
         # A long ledger is a million long-lived values: exclude them from garbage collection.
         gc.collect()

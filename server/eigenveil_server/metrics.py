@@ -92,11 +92,11 @@ class Metrics:
         self._refused = Counter(
             "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
         )
-        self._pages = Counter(
+        self.pages = Counter(
             "eigenveil_console_requests", "Requests of the console, by HTTP status.", ["status"],
             registry=self.registry,
         )  # fmt: skip
-        self._console_refusals = Counter(
+        self.console_refusals = Counter(
             "eigenveil_console_refusals",
             "Refused requests of the console, by reason: identity, role, session or quota.",
             ["why"], registry=self.registry,
@@ -116,7 +116,7 @@ class Metrics:
             "eigenveil_round_seconds", "Time from a round's query to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
-        self._attempts = Counter(
+        self.attempts = Counter(
             "eigenveil_attempts", "Attempts at masked rounds whose sites were fixed.",
             registry=self.registry,
         )  # fmt: skip
@@ -124,7 +124,7 @@ class Metrics:
             "eigenveil_event_loop_delay_seconds", "Delay of passes of the event loop.",
             buckets=DELAYS, registry=self.registry,
         )  # fmt: skip
-        self._notices = Counter(
+        self.notices = Counter(
             "eigenveil_notices", "Notifications by mail and webhook.", ["outcome"], registry=self.registry
         )
         self._polls: Tally[str] = Tally()
@@ -134,20 +134,8 @@ class Metrics:
         for outcome in ("released", "failed"):
             self._rounds.labels(outcome)
 
-    def notified(self, outcome: str) -> None:
-        """Count a notification by its outcome: sent, failed, or dropped from a full queue."""
-        self._notices.labels(outcome).inc()
-
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
-
-    def page(self, status: int) -> None:
-        """Count an answered request of the console."""
-        self._pages.labels(str(status)).inc()
-
-    def page_refused(self, why: str) -> None:
-        """Count a refused request of the console."""
-        self._console_refusals.labels(why).inc()
 
     def refusals(self) -> dict[str, int]:
         """Return the number of refused calls since the start, by code."""
@@ -158,10 +146,6 @@ class Metrics:
     def closed(self, why: str, peer: str) -> None:
         """Count a connection of `peer` that the gateway closed."""
         self._closed.labels(why, peer).inc()
-
-    def attempted(self) -> None:
-        """Count an attempt at a masked round that has begun or is resumed."""
-        self._attempts.inc()
 
     @contextmanager
     def round(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ key or its connection, and, with an offline root, not by whoever holds its whole
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -340,10 +340,11 @@ def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
         assert (check.level, "version 7" in check.text) == (level, True)
 
 
-def test_a_folder_of_an_earlier_version_gets_its_first_list_of_who_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", [lambda config: load_keys(config.files), lambda c: extend(c, Signers())])
+def test_a_folder_without_a_list_of_authorities_is_refused(
+    tmp_path: Path, act: Callable[[Config], object]
+) -> None:
     config = made(tmp_path / "c")
     config.files.authorities.unlink()
-    with refused(Code.BAD_CONFIG, "ca extend"):
-        load_keys(config.files)
-    assert extend(config, Signers())
-    assert load_keys(config.files).authorities.current_list.version == 1
+    with refused(Code.BAD_CONFIG, "ca import"):
+        act(config)

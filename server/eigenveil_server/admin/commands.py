@@ -54,8 +54,9 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
     from eigenveil_server.recovery.backup import back_up
 
     made = back_up(config_path, load(config_path, Config), out, _progress_printer(as_json))
-    summary = {"backup": str(out), "rows": made.rows, "head": made.head, "files": len(made.files)}
-    text = f"Wrote {out}: the ledger has {made.rows} rows, checkpoint {made.head[:16]}"
+    rows, head = made.ledger["rows"], made.ledger["head"]
+    summary = {"backup": str(out), "rows": rows, "head": head, "files": len(made.files)}
+    text = f"Wrote {out}: the ledger has {rows} rows, checkpoint {head[:16]}"
     print_result(summary, as_json, text)
 
 
@@ -74,7 +75,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
     config = folder / CONFIG_NAME
-    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.rows}
+    summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.ledger["rows"]}
     summary |= {"awaited_checkpoints": waiting}
     text = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n"
     print_result(summary, as_json, text + _next_steps(waiting, config))

@@ -156,7 +156,7 @@ class AccessGate:
         return self._gateway.sessions.open(visitor.identity.uri)
 
     def _refused(self, status: int, why: str) -> HTTPException:
-        self._metrics.page_refused(why)
+        self._metrics.console_refusals.labels(why).inc()
         return HTTPException(status)
 
     def _visitor(self, request: Request) -> Visitor:
@@ -165,7 +165,7 @@ class AccessGate:
         except PeerError as problem:
             address = "" if request.client is None else request.client.host
             log.event("page-refused", logging.WARNING, address=address, why=str(problem))
-            self._metrics.page_refused("identity")
+            self._metrics.console_refusals.labels("identity").inc()
             raise
 
     def _allowance(self, visitor: Visitor) -> TokenBucket:

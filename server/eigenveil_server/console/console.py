@@ -77,7 +77,7 @@ class ConsoleServer:
 
     def _on_unlisted_proxy(self, address: str) -> None:
         log.event("page-refused", logging.WARNING, address=address, why="address is not in trusted_proxies")
-        self._serving.runtime.metrics.page_refused("identity")
+        self._serving.runtime.metrics.console_refusals.labels("identity").inc()
 
     def sweep(self) -> None:
         """End the live pages of visitors that are no longer admitted."""
@@ -99,7 +99,7 @@ class StatusCounter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self.metrics.page(message["status"])
+                self.metrics.pages.labels(str(message["status"])).inc()
             await send(message)
 
         await self.app(scope, receive, counted)

@@ -160,7 +160,7 @@ class StudyPages:
         self._context = context
         self._calls = calls
         self._watches = watches
-        self._broker = LivePageBroker(context.serving.runtime.change_events.news)
+        self._broker = LivePageBroker(context.serving.runtime.news)
         self._reports: OrderedDict[str, str] = OrderedDict()
 
     def routes(self) -> list[Route]:

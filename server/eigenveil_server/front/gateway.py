@@ -15,7 +15,6 @@ import time
 import traceback
 from asyncio import sslproto
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -60,32 +59,32 @@ CLOSE_REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayOptions:
-    """Options of a gateway: the current TLS context, the identity in a certificate, the check that a client
-    is still admitted (raises PeerError), the counter of closed connections, and the limits."""
-
-    tls: Callable[[], ssl.SSLContext]
-    name: Callable[[bytes], Identity | None]
-    check_admitted: Callable[[ConnectionInfo], object]
-    closed: Callable[[str, str], None]  # by reason and client
-    limits: ListenerLimits
-
-
 class Gateway:
-    """Listener in front of gRPC. gRPC's socket is `folder`/grpc; connections to it have numbers as names."""
+    """Listener in front of gRPC. gRPC's socket is `folder`/grpc; connections to it have numbers as names.
+    `tls` returns the current context, `identify` the identity in a certificate. `check_admitted` raises
+    PeerError if a client is no longer admitted. `closed` counts closed connections by reason and client."""
 
-    def __init__(self, folder: Path, options: GatewayOptions) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tls: Callable[[], ssl.SSLContext],
+        identify: Callable[[bytes], Identity | None],
+        check_admitted: Callable[[ConnectionInfo], object],
+        closed: Callable[[str, str], None],
+        limits: ListenerLimits,
+    ) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # left over if the last process was killed
         folder.mkdir(mode=0o700)
         self._opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
-        self._options = options
-        self.quota = ConnectionQuota(self.cut, options.limits)
+        self._tls, self._identify = tls, identify
+        self._check_admitted, self._closed = check_admitted, closed
+        self.quota = ConnectionQuota(self.cut, limits)
         self.requests = RequestQuota(partial(self.block, why="requests"))
         self._pending_connections = PendingConnections(
-            self._start_handshake, partial(self._log_closed, "handshakes"), most=options.limits.strangers
+            self._start_handshake, partial(self._log_closed, "handshakes"), most=limits.strangers
         )
         self._connections: dict[str, GatewayConnection] = {}
         self._handshake_tasks: set[asyncio.Task[None]] = set()
@@ -184,7 +183,7 @@ class Gateway:
         plain, _ = await loop.connect_accepted_socket(lambda: connection, pending.sock)
         try:
             tls = await loop.start_tls(
-                plain, connection, self._options.tls(), server_side=True,
+                plain, connection, self._tls(), server_side=True,
                 ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=CLOSE_SECONDS,
             )  # fmt: skip
         except BaseException as problem:
@@ -200,7 +199,7 @@ class Gateway:
         channel = cast(ssl.SSLObject, tls.get_extra_info("ssl_object"))
         der = channel.getpeercert(binary_form=True)
         certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
-        who = self._options.name(certificate) if certificate else None
+        who = self._identify(certificate) if certificate else None
         client = self.quota.client_of(who, pending.network)
         host = f"[{pending.address}]" if ":" in pending.address else pending.address
         peer, tls_version = f"{host}:{pending.port}", channel.version() or ""
@@ -270,7 +269,7 @@ class Gateway:
                 shown = info.certificate
                 if shown not in verdicts:
                     try:
-                        self._options.check_admitted(info)
+                        self._check_admitted(info)
                         verdicts[shown] = False
                     except PeerError:
                         verdicts[shown] = True
@@ -287,7 +286,7 @@ class Gateway:
     def _log_closed(self, why: str, info: ConnectionInfo | None = None) -> None:
         """Count a closed connection, and log it once a minute for each client and reason."""
         client = None if info is None else info.client
-        self._options.closed(why, client.name if client is not None and client.role is not None else "")
+        self._closed(why, client.name if client is not None and client.role is not None else "")
         if info is not None and info.client.should_log(why):
             about = {"why": why, "peer": info.client.name, "address": info.peer}
             log.event("connection-closed", logging.WARNING, **about)

@@ -30,8 +30,7 @@ from eigenveil_server.config import Files
 from eigenveil_server.pki.authority import Authority, fingerprint, keys_from_pem, pem
 
 MISSING = (
-    "has no list of authorities yet. After init --csr, run: eigenveil-coordinator ca import, then ca accept. "
-    "In a folder of an earlier version, run: eigenveil-coordinator ca extend"
+    "has no list of authorities yet. After init --csr, run: eigenveil-coordinator ca import, then ca accept"
 )
 
 

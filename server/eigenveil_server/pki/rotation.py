@@ -101,14 +101,10 @@ def import_authority(config: Config, path: Path, signers: Signers) -> bool:
 
 
 def extend(config: Config, signers: Signers) -> bool:
-    """Make a new list of the same authorities, for another year. Return False if it waits for signatures. In
-    a folder of an earlier version, make the first list, of the authorities in ca.pem. Raises RequestError:
-    there are none, or a file is damaged."""
+    """Make a new list of the same authorities, for another year. Return False if it waits for signatures.
+    Raises RequestError: there is no list, or a file is damaged."""
     with _locked_lists(config) as lists:
-        if lists.current_list is not None:
-            return _change(config, lists, lists.current_list.authorities, signers)
-        there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
-        return _change(config, lists, there, signers)
+        return _change(config, lists, lists.in_force.authorities, signers)
 
 
 def accept(config: Config, paths: Sequence[Path]) -> None:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +46,16 @@ ReportProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Content of a backup: origin, ledger and file digests."""
+    """Content of a backup: origin, ledger (`rows`, `head` and `spent_micro_rho`) and file digests."""
 
     federation: str
     created_at: str
-    rows: int
-    head: str
-    spent_micro_rho: int
+    ledger: dict[str, Any]
     files: dict[str, str]
+    format: int = FORMAT
 
     def to_json(self) -> bytes:
-        document = {
-            "format": FORMAT,
-            "federation": self.federation,
-            "created_at": self.created_at,
-            "ledger": {"rows": self.rows, "head": self.head, "spent_micro_rho": self.spent_micro_rho},
-            "files": self.files,
-        }
-        return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+        return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
 
 
 def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress) -> Manifest:
@@ -77,12 +69,11 @@ def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress
             write_secret(here / path.name, read(path))
         text = read(config_path).decode("utf-8-sig")
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
+        ledger = {"rows": copied.size, "head": copied.head, "spent_micro_rho": copied.spent.micro_rho}
         manifest = Manifest(
             federation=config.federation,
             created_at=time_text(unix_ms()),
-            rows=copied.size,
-            head=copied.head,
-            spent_micro_rho=copied.spent.micro_rho,
+            ledger=ledger,
             files={path.name: _digest(path) for path in sorted(here.iterdir())},
         )
         for name in manifest.files:
@@ -107,7 +98,7 @@ def restore(
         report(f"{len(manifest.files)} files match the manifest")
         with closing(open_store(Files(folder=here).database, Expect.EXISTING)) as store:
             ledger = LedgerStore(store.reader, load(here / CONFIG_NAME, Config).budget, unix_ms).ledger
-            if (ledger.size, ledger.head) != (manifest.rows, manifest.head):
+            if (ledger.size, ledger.head) != (manifest.ledger["rows"], manifest.ledger["head"]):
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} differs from the manifest")
             report(f"the ledger is complete: {ledger.size} rows, head {ledger.head[:16]}")
             failpoint("restore-checked")
@@ -174,21 +165,14 @@ def _await_checkpoints(
 
 def _manifest(source: Path) -> Manifest:
     try:
-        document: dict[str, Any] = parse_json(read(source / MANIFEST))
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']}")
-        ledger = document["ledger"]
-        files = {str(name): str(value) for name, value in document["files"].items()}
-        if any(Path(name).name != name for name in files):
+        manifest = Manifest(**parse_json(read(source / MANIFEST)))
+        if manifest.format != FORMAT:
+            raise ValueError(f"format {manifest.format}")
+        if any(Path(name).name != name for name, _ in manifest.files.items()):
             raise ValueError("a file outside the folder")
-        return Manifest(
-            federation=str(document["federation"]),
-            created_at=str(document["created_at"]),
-            rows=int(ledger["rows"]),
-            head=str(ledger["head"]),
-            spent_micro_rho=int(ledger["spent_micro_rho"]),
-            files=files,
-        )
+        if manifest.ledger.keys() != {"rows", "head", "spent_micro_rho"}:
+            raise ValueError("it states no ledger")
+        return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{source} is not a readable backup: {problem}") from problem
 

@@ -319,7 +319,7 @@ class Service(CoordinatorServicer):
                 continue
             if state is None or state.ended or self._engine.closing:
                 return
-            await self._runtime.change_events.news.wait(self._config.long_poll_seconds)
+            await self._runtime.news.wait(self._config.long_poll_seconds)
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study. What it has spent stays spent."""

@@ -227,7 +227,7 @@ class Contributions:
         await self._repository.writer.write(change)
         failpoint("answer-stored")
         opened.stored(macs)
-        self._runtime.change_events.news.notify()
+        self._runtime.news.notify()
 
     def _news(self, run: StudyRun, opened: Round) -> pb.StudyEvent | None:
         """Return the event of the round; None once that is frozen: its release reports that [P27]."""
@@ -263,7 +263,7 @@ class Contributions:
         failpoint("decline-stored")
         opened.stored([site])
         log.event("declined", study=study, round=round, site=site, reason=reason)
-        self._runtime.change_events.news.notify()
+        self._runtime.news.notify()
 
 
 def check_invited(plan: Plan, site: str) -> None:

@@ -67,7 +67,7 @@ class OperatorApprovals:
             else:
                 await self._launch(begun, plan)
                 log.event(APPROVED, study=stored.digest, analyst=stored.analyst)
-                self._runtime.change_events.news.notify()
+                self._runtime.news.notify()
                 return
         await self.end_waiting(stored, failure, StudyState.FAILED)
 
@@ -83,7 +83,7 @@ class OperatorApprovals:
                 lambda change: study_writes.end_unstarted(change, stored, state, at, why)
             )
         log.event(f"study-{state.value}", study=stored.digest, analyst=stored.analyst)
-        self._runtime.change_events.news.notify()
+        self._runtime.news.notify()
 
     async def _awaits(self, stored: StoredStudy) -> bool:
         state = await self._runtime.repository.store.read(

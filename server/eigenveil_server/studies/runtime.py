@@ -45,14 +45,6 @@ class ChangeEvent:
             del self._waiting[waiter]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeEvents:
-    """Events of the coordinator: `work` for sites, `news` for watchers of studies."""
-
-    work: ChangeEvent = field(default_factory=ChangeEvent)
-    news: ChangeEvent = field(default_factory=ChangeEvent)
-
-
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
@@ -60,15 +52,17 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Services made once and shared by every study; a class that needs few of them gets only those."""
+    """Services made once and shared by every study; a class that needs few of them gets only those. `work`
+    is the event for sites, `news` for watchers of studies."""
 
     repository: Repository
     keys: Keys
     noise: NoiseSource
     compute: Compute
     planning: PlanningPool
-    change_events: ChangeEvents
     metrics: Metrics
+    work: ChangeEvent = field(default_factory=ChangeEvent)
+    news: ChangeEvent = field(default_factory=ChangeEvent)
 
     async def plan(self, stored: StoredStudy) -> Plan:
         """Return the parsed plan of a study. Raises as `Studies.plan_of`."""

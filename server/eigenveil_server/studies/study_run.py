@@ -67,9 +67,7 @@ class StudyRun:
         self._noise = PreparedNoise(runtime.noise, runtime.compute.draws)
         self.record_counts: dict[str, int] = {}  # of each site, in memory only [0014]
         self._cancelled = False
-        self.consent = ConsentPhase(
-            stored, plan.study.federation, runtime.repository, runtime.change_events.news, config
-        )
+        self.consent = ConsentPhase(stored, plan.study.federation, runtime.repository, runtime.news, config)
         self._on_next_attempt = on_next_attempt
         self._driver = self._driver_of()
 
@@ -116,7 +114,7 @@ class StudyRun:
     async def _run_rounds(self, session: StudySession) -> bytes:
         """Run all rounds; return the signed release."""
         compute = self._runtime.compute
-        self._runtime.change_events.work.notify()
+        self._runtime.work.notify()
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
         self._stop_if_cancelled()
@@ -166,7 +164,7 @@ class StudyRun:
         failpoint("round-released")
         opened.enter(RoundEvent.RELEASE)
         log.event("round-released", study=self.digest)
-        self._runtime.change_events.news.notify()
+        self._runtime.news.notify()
         return await run(self._follow, session, release, journal.last, opened.eligible())
 
     def _follow(
@@ -181,11 +179,11 @@ class StudyRun:
 
     def _announce(self, opened: Round) -> None:
         """Notify sites and watchers of a round or an attempt that is durably open."""
-        self._runtime.change_events.work.notify()
-        self._runtime.change_events.news.notify()
+        self._runtime.work.notify()
+        self._runtime.news.notify()
         attempt = opened.attempt
         if attempt is not None:
-            self._runtime.metrics.attempted()
+            self._runtime.metrics.attempts.inc()
             number, sites = attempt.number, ",".join(attempt.sites)
             log.event("set-fixed", study=self.digest, round=attempt.round, attempt=number, sites=sites)
             failpoint("set-fixed")
@@ -267,7 +265,7 @@ class StudyRun:
             opened.settle(durable=True)
         self.state, self.opened = state, None
         log.event(f"study-{state.value}", study=self.digest, analyst=self.stored.analyst)
-        self._runtime.change_events.news.notify()
+        self._runtime.news.notify()
 
     def event(
         self,

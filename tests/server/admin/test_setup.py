@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -12,11 +10,9 @@ from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_server.config import CONFIG_NAME
-from eigenveil_server.daemon import Daemon
 from tests.client.site.support import at_failpoint
 from tests.server.process import command
 from tests.server.rig import made
-from tests.support import refused
 
 LONGEST = "f" * 63
 FILES = 7  # that are replaced by whole ones: keys, certificates, coordinator.toml
@@ -76,16 +72,3 @@ def test_a_folder_that_another_init_is_filling_is_left_to_it(
             made(folder)
     assert refused.value.code is Code.CONFLICT
     assert (folder / CONFIG_NAME).read_text() == "of the other"
-
-
-def test_a_federation_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
-    with closing(sqlite3.connect(config.files.database)) as connection:
-        connection.execute("PRAGMA user_version = 4")
-    with refused(
-        Code.STORAGE,
-        "from which there is no upgrade",
-        "start with an empty database",
-        "budget reduced by what was spent",
-    ):
-        Daemon(config)

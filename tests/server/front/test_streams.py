@@ -11,7 +11,7 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_server.front import http2, quota
 from eigenveil_server.front.connection import GatewayConnection
-from eigenveil_server.front.gateway import Gateway, GatewayOptions
+from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.front.http2 import (
     LEAST_BYTES,
     STUCK_SECONDS,
@@ -281,10 +281,10 @@ async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_con
     tmp_path: Path,
 ) -> None:
     refuse = mock.Mock()
-    gateway_options = GatewayOptions(
-        tls=refuse, name=refuse, check_admitted=refuse, closed=refuse, limits=LIMITS
+    entrance = Gateway(
+        tmp_path / "door", tls=refuse, identify=refuse, check_admitted=refuse, closed=refuse, limits=LIMITS
     )
-    entrance, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
+    eve = GatewayClient(name="eve", role=Role.ANALYST)
     one, other = GatewayConnection(entrance), GatewayConnection(entrance)
     for connection in (one, other):
         connection.connection_made(mock.Mock())

@@ -39,10 +39,8 @@ def card_of(site: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class MaskedSite:
-    """A site that answers each attempt once, and sends the same bytes whenever it is asked again.
-
-    `loses` says which attempts it does not answer; `sets` is the digest of every set that it was shown.
-    """
+    """A site that answers each attempt once, and sends the same bytes whenever it is asked again. `loses`
+    says which attempts it does not answer; `sets` is the digest of every set that it was shown."""
 
     client: Client
     key: bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,8 @@ async def tried_again(sites: MaskedSites) -> tuple[RoundQuery, Attempt, Attempt]
     return round_query, first, second
 
 
-def audited(folder: Path) -> list[tuple[str, str]]:
-    connection = sqlite3.connect(folder / "state.db")
-    try:
-        found = connection.execute("SELECT kind, subject FROM audit WHERE kind LIKE '%answer%'")
-        return [(row[0], row[1]) for row in found]
-    finally:
-        connection.close()
+def audited(rig: Rig) -> list[tuple[str, ...]]:
+    return [tuple(row) for row in rig.rows("SELECT kind, subject FROM audit WHERE kind LIKE '%answer%'")]
 
 
 async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
@@ -69,7 +63,7 @@ async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
     assert opened is not None
     assert opened.macs() == {}
     assert not opened._total._sum.any()
-    assert sorted(audited(rig.config.state)) == [
+    assert sorted(audited(rig)) == [
         ("different-second-answer", "site/anna"),
         ("late-answer", "site/bert"), ("late-answer", "site/carl"),
     ]  # fmt: skip
@@ -104,7 +98,7 @@ async def test_an_answer_for_another_set_or_for_none_is_refused_and_audited(rig:
     await anna.send(round_query, attempt)
     changed = anna.client.contribution(round_query, anna.rows[:1, 0].astype("<i8"), attempt.digest)
     assert "differently before" in str(await refusal(anna.client.stub.Contribute(changed)))
-    assert audited(rig.config.state) == [
+    assert audited(rig) == [
         ("answer-refused", "site/anna"), ("different-second-answer", "site/anna"),
     ]  # fmt: skip
     assert (await bert.send(round_query, attempt)).repeated is False

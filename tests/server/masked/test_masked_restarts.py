@@ -16,11 +16,8 @@ from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.deadlines import pass_without
 from tests.server.masked.sites import MaskedSite, attempts_of, charges_of, masked_toml, serving_sites, site_of
+from tests.server.recovery.test_restart import Died
 from tests.server.rig import SITES, Credentials, Rig, made, serving
-
-
-class Died(BaseException):
-    """Stands for a process that ended here."""
 
 
 class End:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.directory import Directory, SiteStatement
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -32,27 +30,8 @@ def test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of() -> None
     assert cache.take(WORDS) is None
 
 
-def a_directory(max_missing: float = 0.1) -> Directory:
-    """Of 50 sites that offer 2,000 columns each. Statements are the same objects as often as it is made, but
-    for one with another threshold."""
-    sites = dict(STATED)
-    if max_missing != sites["site 7"].max_missing:
-        sites["site 7"] = replace(sites["site 7"], max_missing=max_missing)
-    columns = tuple(name for name in NAMES)  # another tuple, as for every call
-    return Directory(federation="f", sites=sites, columns=columns, approval_seconds=1.0)
-
-
-NAMES = [f"column {number}" for number in range(2000)]
-STATED = {
-    f"site {number}": SiteStatement(
-        columns=tuple(NAMES), needs_approval=False, max_missing=0.1, max_unreadable=0.1, max_out_of_bounds=0.1
-    )
-    for number in range(50)
-}
-
-
 def test_a_plan_of_another_directory_is_not_found_and_not_stored() -> None:
-    cache, now, later = PlanCache(), a_directory(), a_directory(max_missing=0.2)
+    cache, now, later = PlanCache(), {"anna": 1}, {"anna": 2}
     cache.put(WORDS | {"directory": now}, planned())
     assert cache.take(WORDS | {"directory": later}) is None
     cache.put(WORDS | {"directory": later, "submission": "two"}, planned())

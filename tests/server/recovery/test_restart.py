@@ -42,7 +42,7 @@ def sealed(folder: Path) -> SealedRelease:
 
 def charges(config: Config) -> dict[tuple[str, int], str]:
     """Charges of the ledger on disk, replayed and checked."""
-    store = open_store(config.files.database)
+    store = open_store(config.store)
     try:
         entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
         return replay(config.budget, entries).charged

@@ -18,7 +18,9 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import GroupCommit
+from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.study_run import StudyRun
 from tests.server.rig import SITES, SUMMARY, UNLIMITED, Client, Rig, Sites, answering, refusal, study_toml
 from tests.support import signed_request
 
@@ -130,3 +132,28 @@ async def test_a_decline_is_durable_when_its_sender_vanishes(
     for name in SITES[1:]:
         await sites[name].contribute(query, frozen([60]))
     assert (await sites["bert"].query()).round == 1
+
+
+async def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.sites()
+    ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
+    digest = await ada.submit(study_toml())
+    run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
+
+    async def slowly(work: Callable[..., Any], *args: Any) -> Any:
+        found = work(*args)
+        if work is StudyRun:
+            reads.set()
+            await go.wait()
+        return found
+
+    monkeypatch.setattr(engine, "_read", slowly)
+    again = asyncio.create_task(engine._launch(run.stored, run.plan))
+    await reads.wait()
+    await engine.cancel(digest, "ada")
+    go.set()
+    await again
+    assert engine.running(digest) is None
+    assert engine._states[digest] is StudyState.CANCELLED

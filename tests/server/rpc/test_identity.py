@@ -15,16 +15,10 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.rpc import callers
-from eigenveil_server.rpc.interceptor import ROLES
 from tests.server.rig import FEDERATION, HOUR, Rig, made, refusal, request_for, serving, study_toml
 from tests.support import a_hello
 
 HELLO = a_hello()
-
-
-def test_every_method_has_a_row_in_the_role_table() -> None:
-    service = pb.DESCRIPTOR.services_by_name["Coordinator"]
-    assert set(ROLES) == {method.name for method in service.methods}
 
 
 async def test_each_role_is_refused_the_methods_of_others(rig: Rig) -> None:

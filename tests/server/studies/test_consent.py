@@ -180,17 +180,17 @@ async def waits(life: Life) -> float:
     return await life.started()
 
 
-def test_a_person_is_waited_for_until_the_operators_hours_are_over(tmp_path: Path) -> None:
+async def most(life: Life) -> None:
+    await receive(life, anna=RULES, bert=RULES, carl=WAITS)
+    await asyncio.sleep(1.5 * HOUR)
+
+
+@pytest.mark.parametrize("scripts", [(waits,), (most, waits)], ids=["one life", "restarted"])
+def test_a_person_is_waited_for_until_the_operators_hours_are_over(
+    tmp_path: Path, scripts: tuple[Script, ...]
+) -> None:
     """Then the study begins without that site, if it can."""
-    assert lived(tmp_path, waits, quorum=2) == [pytest.approx(2 * HOUR, abs=0.1)]
-
-
-def test_no_restart_gives_a_person_more_than_the_operators_hours(tmp_path: Path) -> None:
-    async def most(life: Life) -> None:
-        await receive(life, anna=RULES, bert=RULES, carl=WAITS)
-        await asyncio.sleep(1.5 * HOUR)
-
-    assert lived(tmp_path, most, waits, quorum=2)[-1] == pytest.approx(2 * HOUR, abs=0.1)
+    assert lived(tmp_path, *scripts, quorum=2)[-1] == pytest.approx(2 * HOUR, abs=0.1)
 
 
 def test_an_unresponsive_site_without_manual_consent_has_the_deadline_of_the_study(tmp_path: Path) -> None:
@@ -341,6 +341,3 @@ def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
 
 def _die() -> None:
     raise RuntimeError("the power is gone")
-
-
-# ---------------------------------------------------------------- over the wire
