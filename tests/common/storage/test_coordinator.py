@@ -16,11 +16,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from eigenveil.accounting.ledger import replay
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
-from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
@@ -32,6 +30,7 @@ from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import open_store
 from tests.common.storage.cluster import binaries
 from tests.server.process import command, process
+from tests.server.recovery.test_restart import charges, enrolled
 from tests.server.rig import FEDERATION, SITES, Credentials, answering, no_fatal, refusal, serving, study_toml
 from tests.support import Patch, a_hello
 
@@ -41,21 +40,6 @@ def made(folder: Path, url: str) -> Config:
     code, _, err = command(*line, "--database", url)
     assert code == 0, err
     return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, database=url)
-
-
-async def enrolled(config: Config) -> dict[str, Credentials]:
-    async with serving(config) as rig:
-        stored = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-        return stored | {"ada": await rig.credentials(Role.ANALYST, "ada")}
-
-
-def charges(config: Config) -> dict[tuple[str, int], str]:
-    store = open_store(config.store)
-    try:
-        entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
-        return replay(config.budget, entries).charged
-    finally:
-        store.close()
 
 
 def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
@@ -113,14 +97,6 @@ async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: st
         assert command("status", "--config", str(config.state / "coordinator.toml"))[0] == 0
     async with serving(replace(config, state=copy)):
         pass
-
-
-def test_a_federation_is_made_in_an_empty_database_only(tmp_path: Path, url: str) -> None:
-    made(tmp_path / "c", url)
-    line = ("init", "--dir", str(tmp_path / "d"), "--federation", "other", "--database", url)
-    code, _, err = command(*line)
-    assert (code, "holds a federation already" in err) == (Code.CONFLICT.exit_code, True)
-    assert list((tmp_path / "d").iterdir()) == []
 
 
 def test_both_databases_have_the_same_tables(tmp_path: Path, url: str) -> None:

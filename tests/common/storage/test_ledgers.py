@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -123,17 +120,6 @@ def edit(path: Path, *statements: str) -> None:
         for statement in statements:
             connection.execute(statement)
         connection.commit()
-
-
-def test_a_charge_survives_a_killed_process(path: Path) -> None:
-    code = (
-        "import os, signal, sys; from tests.common.storage.test_ledgers import *;"
-        "s = open_store(Path(sys.argv[1])); s.charge(STUDY, 1, OTHER, Cost(micro_rho=5));"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=False)
-    assert (done.returncode, open_store(path).ledger.spent.micro_rho) == (-9, 25)
 
 
 def test_the_database_syncs_each_commit(path: Path) -> None:
