@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 
 from benchmarks import omop
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records.records import read
+from eigenveil_client.records.records import gathered, stream
 from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.site.support import a_study
 from tests.common.storage import cluster
@@ -62,7 +62,7 @@ def measure(name: str, message: RecordsConfig, study: Study) -> None:
 
 def _measured(name: str, message: RecordsConfig, study: Study) -> None:
     began = time.monotonic()
-    found = read(message, study)
+    found = gathered(study, lambda sink: stream(message, study, sink))
     seconds = time.monotonic() - began
     # Not getrusage: what it says began with the process that started this one.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

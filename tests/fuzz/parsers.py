@@ -33,12 +33,12 @@ from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import read_join
-from eigenveil_client.records.records import load
 from eigenveil_client.site.config import load as load_config
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records.genotypes.support import a_study as a_genotype_study
 from tests.client.records.genotypes.support import counted, genotypes, plink
+from tests.client.records.support import load
 from tests.client.site.support import Authority
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text

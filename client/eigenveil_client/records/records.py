@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -57,26 +56,6 @@ class Records(RecordsSummary):
     """
 
     rows: GridRows
-
-
-def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """Return the rows of a file, with default settings and without a rule."""
-    return read(RecordsConfig(source=path), study, unreadable=unreadable).rows
-
-
-def read(
-    config: RecordsConfig,
-    study: Study,
-    *,
-    rules: Rules = (),
-    plausible: PlausibleRanges = NO_RANGES,
-    unreadable: Callable[[Unreadable], None] | None = None,
-) -> Records:
-    """Return the records of `stream`, all in memory."""
-    return gathered(
-        study,
-        lambda sink: stream(config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable),
-    )
 
 
 def gathered(study: Study, streamed: Callable[[RowSink], RecordsSummary]) -> Records:

@@ -13,10 +13,11 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records import records
+from eigenveil_client.records.records import Records
 from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
+from tests.client.records import support as records
 from tests.client.site.support import a_study
 from tests.support import Patch
 
@@ -121,9 +122,7 @@ def test_unnamed_rows_of_parquet_are_no_person(tmp_path: Path) -> None:
     path, numbers = tmp_path / "records.parquet", pa.array([1.0, 2.0, 3.0])
     people = pa.array([None, None, 7], pa.int64())
     parquet.write_table(pa.table({"person": people, "a": numbers, "b": numbers, "c": numbers}), path)
-    found = records.read(
-        RecordsConfig(source=path), a_study(person_column="person"), unreadable=lambda _: None
-    )
+    found = records.read(path, a_study(person_column="person"), unreadable=lambda _: None)
     assert (found.rows.tolist(), found.persons) == (grid([[3, 3, 3]]), 1)
 
 
@@ -235,9 +234,9 @@ def test_a_broken_line_costs_its_own_record(
     study = a_study(columns=columns, person_column=person)
     lines = [b"%d,%d,3" % (number, number % 7) for number in range(100, 160)]
 
-    def read(lines: list[bytes]) -> records.Records:
+    def read(lines: list[bytes]) -> Records:
         path = csv(tmp_path, b"\n".join([b"a,b,c", *lines]) + b"\n")
-        return records.read(RecordsConfig(source=path), study, unreadable=result.append)
+        return records.read(path, study, unreadable=result.append)
 
     for size in (64, 300, 1 << 20):
         monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
@@ -258,5 +257,5 @@ def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
             columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=0) for n in names)
             for rule in Missing:
                 study = a_study(columns=columns, person_column=person, missing=rule)
-                found = records.read(RecordsConfig(source=path), study, unreadable=lambda _: None)
+                found = records.read(path, study, unreadable=lambda _: None)
                 assert found.persons == persons >= len(found.rows)

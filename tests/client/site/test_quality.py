@@ -15,7 +15,6 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.study import Column, Study
-from eigenveil_client.records import records
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRange
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
@@ -25,6 +24,7 @@ from eigenveil_client.site.config import plausible_ranges
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records import support as records
 from tests.client.site.command_line import site, written
 from tests.client.site.daemon.test_worker import reply_to
 from tests.client.site.support import Log, Stage, a_plan, a_study, reason_of
@@ -126,7 +126,7 @@ def test_study_bounds_do_not_change_quality_rules(
     file.write_text("a,b\n" + "".join(f"{n / 4},{n}\n" for n in range(80)))
     study = of_columns(a=(lower, lower + width, "kg"))
     plausible = {"a": PlausibleRange(lower=within[0], upper=within[1], unit="kg")}
-    (found,) = records.read(RecordsConfig(source=file), study, plausible=plausible).quality
+    (found,) = records.read(file, study, plausible=plausible).quality
     assert found.implausible == sum(not within[0] <= n / 4 <= within[1] for n in range(80))
 
 
@@ -171,12 +171,9 @@ def test_no_study_names_a_column_past_the_rule_about_it(tmp_path: Path) -> None:
     rules = (ColumnRule(name="pressure", source="RAW", missing=("-999",)),)
     for name in ("RAW", "weight [kg]"):
         with refused(Code.POLICY, "Name columns as the site does"):
-            records.read(
-                RecordsConfig(source=file), of_columns(**{name: (0, 300, "kg")}), rules=rules,
+            records.read(file, of_columns(**{name: (0, 300, "kg")}), rules=rules,
                 plausible=plausible,
             )  # fmt: skip
-    assert (
-        records.read(RecordsConfig(source=file), of_columns(weight=(0, 300, "kg")), rules=rules).persons == 20
-    )
+    assert records.read(file, of_columns(weight=(0, 300, "kg")), rules=rules).persons == 20
     brackets = of_columns(**{"b [1]": (0, 2, "1")})  # a name of which the site says nothing may have them
-    assert records.read(RecordsConfig(source=file), brackets, rules=rules, plausible=plausible).persons == 20
+    assert records.read(file, brackets, rules=rules, plausible=plausible).persons == 20

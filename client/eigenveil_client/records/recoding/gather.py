@@ -41,28 +41,27 @@ WIDE = np.uint64(DIGIT)
 
 
 class ExactSums:
-    """Sums of fewer than 2^30 terms each, and their numbers of terms. Memory holds the digits at places that
-    some term has reached."""
+    """Fold to the exact mean, rounded once: sums of fewer than 2^30 terms each, and their numbers of terms.
+    Memory holds the digits at places that some term has reached."""
 
     def __init__(self) -> None:
         self._first = ONE
         self._digits: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self._terms: IntArray = np.zeros(0, dtype=np.int64)
 
-    def add(self, which: IntArray, values: FloatArray) -> None:
-        """Add each of `values` to the sum number `which`. Shape: which and values (n,), all finite."""
+    def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
         if not len(values):
             return
         significand, exponent = np.frexp(values)
         whole = np.abs(significand * 2.0**53).astype(np.uint64)
         place, bits = np.divmod(exponent.astype(np.int64) - 53 + ONE * DIGIT, DIGIT)
-        self._reach(int(place.min()), int(place.max()) + 3, int(which.max()) + 1)
+        self._reach(int(place.min()), int(place.max()) + 3, persons)
         shift = bits.astype(np.uint64)
         low, high = (whole & MASK) << shift, (whole >> WIDE) << shift
         sign, place = np.where(values < 0, -1, 1), place - self._first
         for step, part in enumerate([low & MASK, (low >> WIDE) + (high & MASK), high >> WIDE]):
-            np.add.at(self._digits, (place + step, which), sign * part.astype(np.int64))
-        np.add.at(self._terms, which, 1)
+            np.add.at(self._digits, (place + step, person_numbers), sign * part.astype(np.int64))
+        np.add.at(self._terms, person_numbers, 1)
 
     def _reach(self, first: int, end: int, sums: int) -> None:
         """Extend the arrays to places from `first` to before `end`, and to `sums` sums."""
@@ -76,10 +75,9 @@ class ExactSums:
         self._terms = np.concatenate([self._terms, np.zeros(capacity - width, dtype=np.int64)])
         self._first, self._digits = first, grown
 
-    def means(self, count: int) -> FloatArray:
-        """Return the means of the first `count` sums, each rounded once; NaN without a term."""
-        found, shift = np.full(count, np.nan), DIGIT * (self._first - ONE)
-        some = np.flatnonzero(self._terms[:count])
+    def values(self, persons: int) -> FloatArray:
+        found, shift = np.full(persons, np.nan), DIGIT * (self._first - ONE)
+        some = np.flatnonzero(self._terms[:persons])
         for which, digits, terms in zip(
             some, self._digits[:, some].T.tolist(), self._terms[some].tolist(), strict=True
         ):
@@ -160,19 +158,6 @@ class ReduceFold:
         return grown(self._stored, persons, self._empty)[:persons]
 
 
-class MeanFold:
-    """Exact mean, rounded once."""
-
-    def __init__(self) -> None:
-        self._sums = ExactSums()
-
-    def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
-        self._sums.add(person_numbers, values)
-
-    def values(self, persons: int) -> FloatArray:
-        return self._sums.means(persons)
-
-
 class DateFold:
     """Value at the first moment, the least of several; or at the last, the largest of several."""
 
@@ -210,7 +195,7 @@ def gather(rule: ColumnRule) -> FirstRowGather | FoldGather:
         case Rows.FIRST | Rows.LAST:
             return FoldGather(DateFold(last=rule.rows is Rows.LAST), columns=2)
         case Rows.MEAN:
-            return FoldGather(MeanFold())
+            return FoldGather(ExactSums())
         case Rows.MINIMUM:
             return FoldGather(ReduceFold(np.fmin))
         case Rows.MAXIMUM:

@@ -13,11 +13,10 @@ import zarr
 
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.toml import parse_study
-from eigenveil_client.records import grid_encoding, records
+from eigenveil_client.records import grid_encoding
 from eigenveil_client.records.column_quality import PlausibleRange
 from eigenveil_client.records.genotype_files import list_variants
 from eigenveil_client.records.genotype_table import MISSING
-from eigenveil_client.records.records import Records, load
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.commands import eigenveil
@@ -31,15 +30,12 @@ from tests.client.records.genotypes.support import (
     vcf_zarr,
 )
 from tests.client.records.recoding.support import open_table
+from tests.client.records.support import load, read
 from tests.support import Capture, Patch
 
 PERSON_DECLINES, VARIANTS = 23, 11
 COUNTS = genotypes(PERSON_DECLINES, VARIANTS)
 NAMES = counted(VARIANTS)
-
-
-def read(path: Path, study: object, **message: object) -> Records:
-    return records.read(RecordsConfig(source=path), study, **message)  # type: ignore[arg-type]
 
 
 def as_floats() -> np.ndarray:

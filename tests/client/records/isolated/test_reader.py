@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from eigenveil.study.study import Column, Study
-from eigenveil_client.records import genotype_files, records
+from eigenveil_client.records import genotype_files
 from eigenveil_client.records.genotype_files import ZARR
 from eigenveil_client.records.isolated import fork_server, process, reader
 from eigenveil_client.records.isolated.fork_server import SERVER
@@ -33,6 +33,7 @@ from eigenveil_client.records.tables.source import BED, BadRecords, RecordsConfi
 from tests.client.records.isolated import hostile
 from tests.client.records.isolated.hostile import GOOD, HANGS, SEGFAULT, Ends
 from tests.client.records.isolated.support import ABSENT, STUDY, refusal
+from tests.client.records.support import read
 from tests.support import Log, Patch
 
 OF_GENOTYPES = replace(
@@ -74,7 +75,7 @@ def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_a_reader_gives_the_records_that_are_read_here(tmp_path: Path, name: str) -> None:
     message, study = GOOD[name](tmp_path / name), study_of(name)
-    here = records.read(message, study)
+    here = read(message, study)
     distance = reader.read(message, study)
     assert (distance.persons, distance.file, distance.quality) == (here.persons, here.file, here.quality)
     assert distance.rows.dtype == here.rows.dtype

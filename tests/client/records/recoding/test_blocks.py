@@ -16,12 +16,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil.study.study import Column, Missing
-from eigenveil_client.records import records
 from eigenveil_client.records.recoding import gather as room
 from eigenveil_client.records.recoding.gather import ExactSums
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
 from eigenveil_client.records.sources import delimited
-from eigenveil_client.records.tables.source import RecordsConfig
+from tests.client.records import support as records
 from tests.client.records.recoding.support import made
 from tests.client.site.support import a_study
 from tests.support import Patch
@@ -131,8 +130,7 @@ def test_whatever_one_persons_rows_become_at_most_one_record_changes(
     study = a_study(columns=tuple(columns), person_column="person", missing=Missing(rule))
     with file_of(table) as one, file_of(neighbour) as two:
         before, after = (
-            records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
-            for path in (one, two)
+            records.read(path, study, rules=RULES, unreadable=lambda _: None) for path in (one, two)
         )
     left, right = (Counter(map(bytes, found.rows)) for found in (before, after))
     assert sum((left - right).values()) <= 1
@@ -154,9 +152,9 @@ def test_a_mean_is_the_exact_one_rounded_once(added: list[tuple[int, float]], si
     """From the least float to the largest, in whatever pieces they come."""
     sums = ExactSums()
     for start in range(0, len(added), size):
-        which, values = zip(*added[start : start + size], strict=True)
-        sums.add(np.array(which), np.array(values))
-    for number, mean in enumerate(sums.means(8).tolist()):
+        which, values = map(np.array, zip(*added[start : start + size], strict=True))
+        sums.add(which, values, values, which.max() + 1)
+    for number, mean in enumerate(sums.values(8).tolist()):
         own = [Fraction(value) for place, value in added if place == number]
         assert mean == float(sum(own) / len(own)) if own else np.isnan(mean)
 
@@ -164,5 +162,5 @@ def test_a_mean_is_the_exact_one_rounded_once(added: list[tuple[int, float]], si
 def test_many_terms_of_one_size_do_not_overflow_a_digit() -> None:
     sums, value = ExactSums(), -(2.0 - 2**-52)
     for _ in range(20):
-        sums.add(np.zeros(50_000, dtype=np.int64), np.full(50_000, value))
-    assert sums.means(1).tolist() == [value]
+        sums.add(np.zeros(50_000, dtype=np.int64), np.full(50_000, value), np.zeros(0), 1)
+    assert sums.values(1).tolist() == [value]

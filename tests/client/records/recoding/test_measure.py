@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records import records
 from eigenveil_client.records.recoding.parsing import numbers
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
-from eigenveil_client.records.tables.source import THOUSANDS, BadRecords, Dialect, RecordsConfig
+from eigenveil_client.records.tables.source import THOUSANDS, BadRecords, Dialect
+from tests.client.records import support as records
 from tests.client.records.recoding.support import column, made
 from tests.client.site.support import a_study
 
@@ -136,7 +136,7 @@ def test_a_misfit_is_refused_by_name_not_by_value(
     columns = tuple(a_study().columns[:1])
     study = a_study(columns=tuple(type(columns[0])(name="a", unit=unit, lower=0, upper=10) for _ in columns))
     with pytest.raises(BadRecords, match=message) as caught:
-        records.read(RecordsConfig(source=path), study, rules=(rule,))
+        records.read(path, study, rules=(rule,))
     assert SECRET not in str(caught.value)
     assert caught.value.about in ("a", "b")
 

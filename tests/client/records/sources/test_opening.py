@@ -16,10 +16,10 @@ import pytest
 import xlsxwriter
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.records import read
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.batches import text_of
 from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig, Source
+from tests.client.records.support import read
 from tests.client.site.support import a_study
 from tests.support import Patch
 
@@ -88,7 +88,7 @@ def test_a_missing_driver_names_its_extra(
     with pytest.raises(RequestError, match=rf"this needs {library}.*eigenveil\[sources\]") as caught:
         open_source(config).schema()
     assert caught.value.code is Code.BAD_CONFIG
-    assert len(read(RecordsConfig(source=tmp_path / "r.parquet"), a_study()).rows) == len(ROWS) - 1
+    assert len(read(tmp_path / "r.parquet", a_study()).rows) == len(ROWS) - 1
 
 
 def workbook(folder: Path, **sheets: dict[int, list[object]]) -> Path:

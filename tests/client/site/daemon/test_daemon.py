@@ -20,11 +20,11 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
-from eigenveil_client.records import records
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records import support as records
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
 from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, store_identity, until, write_records

@@ -19,7 +19,6 @@ from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.planning.choose import rehearse
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.site.site import Site
-from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
@@ -29,6 +28,7 @@ from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records import support as records
 from tests.client.site.masking import (
     ATTEMPTS,
     EVERY,

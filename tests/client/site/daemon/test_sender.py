@@ -20,7 +20,6 @@ from eigenveil.numerics.encoding import from_bytes
 from eigenveil.protocol.plan import Plan
 from eigenveil.site.site import Site
 from eigenveil.study.study import Column
-from eigenveil_client.records import records
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon.connection import SiteConnection
 from eigenveil_client.site.daemon.metrics import Contact
@@ -30,6 +29,7 @@ from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records import support as records
 from tests.client.site.daemon.test_daemon import queries, script
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
