@@ -33,7 +33,7 @@ from eigenveil.reporting.result import Result, result_of
 from eigenveil.reporting.summary import release_summary_html
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
-from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process
+from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, sum_contributions
 from eigenveil.site.batches import HASH_RANGE, assign_batches
 from eigenveil.site.record_view import ParallelMap, to_grid
 from eigenveil.site.site import Site
@@ -51,17 +51,17 @@ def run_study(
     journal: barrier.Journal,
     noise: NoiseSource,
     present: Callable[[RoundQuery], Sequence[str]] | None = None,
-    sum_factory: SumFactory = sites_in_process,
+    contribute: Callable[[RoundQuery, Sequence[str]], IntArray] | None = None,
 ) -> None:
     """Run the protocol, round by round, until the algorithm has no more queries.
 
     A coordinator, its sites and an analyst do the same over a network, each its part. `present` returns the
-    sites that answer a round (default: all). `sum_factory` returns the function that sums their answers,
-    here or elsewhere. Under secure aggregation both are methods of `MaskedRounds`: the summed answers are
-    masked and include the noise, so the barrier draws none.
+    sites that answer a round (default: all), `contribute` the sum of their answers. Under secure aggregation
+    both are methods of `MaskedRounds`: the summed answers are masked and include the noise, so the barrier
+    draws none.
     """
     plan = session.plan
-    contribute = sum_factory(sites, plan)
+    contribute = contribute or partial(sum_contributions, sites, plan.study.max_records)
     while (round_query := session.pending) is not None:  # the algorithm yielded a priced query
         names = tuple(sites if present is None else present(round_query))
         total = contribute(round_query, names)  # every site answers for its records; the exact sum
@@ -197,15 +197,15 @@ def simulate(
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    answering: SumFactory = partial(sites_in_process, apply=apply)
+    exact_sum = partial(sum_contributions, attendance.sites, study.max_records, apply=apply)
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
-        plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
+        plan, attendance, journal.attempt, exact_sum, seed=seed, lost=lost or {}, colluding=colluding
     )
-    present, answering = (masked.present, masked.sum_factory) if study.masked else (attendance, answering)
+    present, contribute = (masked.present, masked.last_sum) if study.masked else (attendance, exact_sum)
     with single_blas_thread():  # the workers run in parallel, so BLAS uses one thread
         run_study(
-            session, attendance.sites, journal=journal, noise=noise, present=present, sum_factory=answering
+            session, attendance.sites, journal=journal, noise=noise, present=present, contribute=contribute
         )
     return _simulated(session, attendance, masked, noise.private)
 

@@ -116,17 +116,11 @@ def test_a_seeded_simulation_is_not_private_and_an_unseeded_one_is() -> None:
 RECORDS_OF_TWO = {name: RECORDS[name] for name in ("north", "south")}
 
 
-# Contributions of simulated sites in groups.
-
-
 SITES = tuple(f"site-{number}" for number in range(7))
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.SUBSPACE_EXACT])
-def test_contributions_of_groups_equal_the_answers_of_their_sites(
-    algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(simulated_sites, "SITES_AT_ONCE", 3)
+def test_the_sum_of_contributions_equals_the_aggregate_of_the_answers(algorithm: Algorithm) -> None:
     study = a_study(sites=SITES, algorithm=algorithm)
     rng = np.random.default_rng(0)
     sites = {name: Site(to_grid(rng.normal(50, 20, size=(90, 3)), study)) for name in SITES}

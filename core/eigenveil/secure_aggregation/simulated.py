@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -19,9 +19,6 @@ from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
-from eigenveil.simulated_sites import ContributionSum, SumFactory
-from eigenveil.site.site import Site
-from eigenveil.study.study import Study
 
 PAIRS = 2**17  # cached secrets
 
@@ -45,35 +42,13 @@ class CoalitionView:
     values: IntArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Masking:
-    """Masking of each site's exact answer: its noise share and its masks with all others. `seed` makes each
-    share reproducible, independently of the order of the sites."""
-
-    round_query: RoundQuery
-    study: Study
-    masked_attempt: Attempt
-    seed: int | None
-
-    @property
-    def attempt(self) -> str:
-        return self.masked_attempt.digest
-
-    def __call__(self, site: str, values: IntArray) -> IntArray:
-        order = [self.seed, self.attempt, site]
-        source = OsNoise() if self.seed is None else SeededNoise(int(digest("simulated-share", order), 16))
-        share = source.draw(share_spec(self.round_query.priced, self.study, len(self.masked_attempt.members)))
-        secrets = {other: secret(site, other) for other in self.masked_attempt.sites if other != site}
-        return masked(values, share, site, secrets, self.masked_attempt)
-
-
 class MaskedRounds:
     """Attempts at the rounds of a study: their members, unavailable sites and sums.
 
     Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
-    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method
-    `sum_factory` gives the sum of the last attempt. `coalition_views` are the views of the coordinator and
-    the `colluding` sites.
+    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method `last_sum`
+    returns the sum of the last attempt, which `contribute` adds. `coalition_views` are the views of the
+    coordinator and the `colluding` sites.
     """
 
     def __init__(
@@ -81,21 +56,20 @@ class MaskedRounds:
         plan: Plan,
         fix: AvailableSites,
         charge: Callable[[RoundQuery, int], None],
-        hold: SumFactory,
+        contribute: Callable[..., IntArray],
         *,
         seed: int | None,
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],
     ) -> None:
         self.coalition_views: list[CoalitionView] = []
-        self._study, self._fix, self._charge, self._sum_factory = plan.study, fix, charge, hold
+        self._study, self._fix, self._charge, self._contribute = plan.study, fix, charge, contribute
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
 
-    def sum_factory(self, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
-        """Return a function with the sum of the last attempt of `present`."""
-        self._sum_contributions = self._sum_factory(sites, plan)
-        return lambda round_query, present, mask=None: self._sum
+    def last_sum(self, round_query: RoundQuery, present: Sequence[str]) -> IntArray:
+        """Return the sum of the last attempt of `present`."""
+        return self._sum
 
     def present(self, round_query: RoundQuery) -> tuple[str, ...]:
         """Return the members of the first attempt in which no site is lost. Raises RequestError: code
@@ -123,9 +97,9 @@ class MaskedRounds:
 
     def _sum_sent(self, round_query: RoundQuery, attempt: Attempt, answering: Sequence[str]) -> IntArray:
         """Return the sum of the messages of the sites that answer, and record the coalition's view."""
-        mask = Masking(round_query=round_query, study=self._study, masked_attempt=attempt, seed=self._seed)
+        mask = partial(self._masked, round_query, attempt)
         honest = tuple(site for site in answering if site not in self._colluding)
-        total = self._sum_contributions(round_query, honest, mask)
+        total = self._contribute(round_query, honest, mask, attempt.digest)
         if not self._colluding:
             return total
         known = unmasked(total, honest, self._colluding & attempt.members.keys(), attempt)
@@ -133,9 +107,17 @@ class MaskedRounds:
             CoalitionView(round=round_query.round, attempt=attempt.number, honest=honest, values=known)
         )
         others = [site for site in answering if site in self._colluding]
-        return total + self._sum_contributions(
-            round_query, others, mask
-        )  # modulo 2^64, as int64 is by itself
+        # Modulo 2^64, as int64 is by itself.
+        return total + self._contribute(round_query, others, mask, attempt.digest)
+
+    def _masked(self, round_query: RoundQuery, attempt: Attempt, site: str, values: IntArray) -> IntArray:
+        """Return a site's exact answer with its noise share and its masks with all others. A seed makes each
+        share reproducible, independently of the order of the sites."""
+        order = [self._seed, attempt.digest, site]
+        seeded = None if self._seed is None else SeededNoise(int(digest("simulated-share", order), 16))
+        spec = share_spec(round_query.priced, self._study, len(attempt.members))
+        secrets = {other: secret(site, other) for other in attempt.sites if other != site}
+        return masked(values, (seeded or OsNoise()).draw(spec), site, secrets, attempt)
 
 
 def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> Attempt:

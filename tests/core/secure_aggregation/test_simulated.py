@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Count
 from eigenveil.secure_aggregation import simulated
-from eigenveil.simulated_sites import sites_in_process
+from eigenveil.simulated_sites import sum_contributions
 from eigenveil.simulation import MemoryJournal
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
@@ -87,7 +88,7 @@ def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
 def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorithm, drawn: Drawn) -> None:
     study = a_masked(algorithm=algorithm)
     run = simulate(study, RECORDS, seed=4)
-    answers = sites_in_process({name: site(study, name) for name in SITES}, run.plan)
+    answers = partial(sum_contributions, {name: site(study, name) for name in SITES}, study.max_records)
     assert len(drawn) == len(SITES) * len(run.queries)
     for i, (round_query, release) in enumerate(zip(run.queries, run.releases, strict=True)):
         shares = drawn[len(SITES) * i : len(SITES) * (i + 1)]
@@ -168,7 +169,7 @@ def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
         lost={round: [sorted(lost)] for round in range(7)},
     )
     assert [one.round for one in run.coalition_views] == sorted([*range(7)] * (1 + len(lost)))
-    answers = sites_in_process({name: site(study, name) for name in SITES}, run.plan)
+    answers = partial(sum_contributions, {name: site(study, name) for name in SITES}, study.max_records)
     for seen in run.coalition_views:
         members = set(SITES) if seen.attempt == 1 else set(SITES) - lost
         honest = members - colluding - (lost if seen.attempt == 1 else set())
