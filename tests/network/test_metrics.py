@@ -170,7 +170,7 @@ async def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     )
     ledger = Ledger(PrivacyBudget(mixed=Cost(micro_rho=500)))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
-    totals = LedgerTotals(ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
+    totals = LedgerTotals.of(ledger)
     result = scraped(metrics.metrics_text(contact, totals, 86400.0).decode())
     assert result['eigenveil_site_budget_micro_rho{part="total"}'] == 500
     assert result['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
@@ -200,7 +200,7 @@ async def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
     ledger = Ledger(PrivacyBudget(mixed=Cost(micro_rho=500)))
-    totals = LedgerTotals(ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
+    totals = LedgerTotals.of(ledger)
     text = metrics.metrics_text(Contact(), totals, 0.0).decode()
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()

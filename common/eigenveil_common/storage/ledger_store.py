@@ -26,16 +26,20 @@ PositionedWrite = Callable[[Connection, LedgerPosition], None]
 
 
 class LedgerTotals(NamedTuple):
-    """Totals of a ledger at one moment; `limit` and `exact` as in the ledger."""
+    """Totals of a ledger at one moment, under their names in the ledger."""
 
     spent: Cost
     committed: Cost
     limit: Cost
     exact: bool
+    gaussian: bool
+    head: str
+    size: int
 
     @classmethod
     def of(cls, ledger: Ledger) -> LedgerTotals:
-        return cls(ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
+        committed, noise = ledger.committed(), (ledger.exact, ledger.gaussian)
+        return cls(ledger.spent, committed, ledger.limit, *noise, ledger.head, ledger.size)
 
 
 class LedgerStore:
@@ -51,9 +55,7 @@ class LedgerStore:
         self._clock = clock
         self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
         self.ledger = replay(budget, self.entries())
-        self.ledger_position: LedgerPosition
-        self.totals: LedgerTotals
-        self._refresh_totals()
+        self.totals = LedgerTotals.of(self.ledger)
 
     def entries(self) -> list[LedgerEntry]:
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
@@ -106,6 +108,12 @@ class LedgerStore:
         """Settle `study`, durably on return, and release what was not charged."""
         self._append(lambda: self.ledger.settle(study, at=self._clock()), _extra(also))
 
+    @property
+    def ledger_position(self) -> LedgerPosition:
+        """Return the position after the last change, on any thread."""
+        totals = self.totals
+        return totals.head, totals.size
+
     def spent(self, study: str) -> int:
         """Return the micro-rho that `study` has spent."""
         return self.ledger.spent_by_study.get(study, NO_COST).micro_rho
@@ -127,11 +135,7 @@ class LedgerStore:
             try:
                 yield
             finally:
-                self._refresh_totals()
-
-    def _refresh_totals(self) -> None:
-        self.ledger_position = (self.ledger.head, self.ledger.size)
-        self.totals = LedgerTotals.of(self.ledger)
+                self.totals = LedgerTotals.of(self.ledger)
 
     def _append(self, decide: Callable[[], LedgerEntry | None], also: PositionedWrite) -> None:
         with self._changing():

@@ -5,15 +5,12 @@ marker and ends, until the ledger has that checkpoint or the operator has accept
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from eigenveil.accounting.checkpoint import Checkpoint, checkpoint_of, verify_checkpoint
-from eigenveil.accounting.ledger import EntryKind
-from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import parse_json
@@ -29,63 +26,10 @@ from eigenveil_server.storage.database import Store, audit
 from eigenveil_server.storage.repository import GroupCommit
 
 
-class RowTotals(NamedTuple):
-    """Rows read so far: number, last digest, amount spent or set aside, and if all noise is Gaussian."""
-
-    size: int
-    last: str
-    committed: Cost
-    gaussian: bool
-
-
-EMPTY_LEDGER = RowTotals(size=0, last="", committed=NO_COST, gaussian=True)
-
-
-@dataclass(slots=True)
-class LedgerDigests:
-    """Digests of the ledger's durable rows and their totals, extended as rows come. `rows` returns the
-    current number of rows; every call of a site reads it. `totals` is replaced as a whole, after the digests
-    that it counts: signing happens beside a thread that reads on."""
-
-    reader: Database
-    rows: Callable[[], int]
-    lock: Lock = field(default_factory=Lock)
-    digests: list[str] = field(default_factory=list)
-    digest_set: set[str] = field(default_factory=set)
-    totals: RowTotals = EMPTY_LEDGER
-    spent: Cost = NO_COST
-    reserved: dict[str, Cost] = field(default_factory=dict)  # of each open study, without what it has spent
-
-    def catch_up(self) -> None:
-        with self.lock:
-            rows = self.reader.rows(
-                "SELECT kind, study, micro_rho, atto_delta, digest FROM ledger "
-                'WHERE "index" >= ? ORDER BY "index"',
-                (self.totals.size,),
-            )
-            size, last, _, gaussian = self.totals
-            for row in rows:
-                last = row["digest"]
-                gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
-                cost = Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
-                self._count(EntryKind(row["kind"]), row["study"], cost)
-                self.digests.append(last)
-                self.digest_set.add(last)
-            self.totals = RowTotals(size + len(rows), last, sum(self.reserved.values(), self.spent), gaussian)
-
-    def _count(self, kind: EntryKind, study: str, cost: Cost) -> None:
-        if kind is EntryKind.SETTLE:
-            self.reserved.pop(study, None)
-        elif kind.spends:
-            self.spent += cost
-            self.reserved[study] -= cost
-        else:
-            self.reserved[study] = cost
-
-
 class Checkpoints:
-    """Checkpoints of one coordinator's ledger. Raises on construction InternalError: code `storage`, a site
-    stores a later checkpoint than the ledger here."""
+    """Checkpoints of one coordinator's ledger. `_digests` are those of its durable rows, at least as many as
+    `_totals` counts: signing happens beside a thread that reads on. Raises on construction InternalError:
+    code `storage`, a site stores a later checkpoint than the ledger here."""
 
     def __init__(
         self, config: Config, store: Store, ledger: LedgerStore, keys: Keys, clock: Clock, fatal: Fatal
@@ -95,33 +39,46 @@ class Checkpoints:
         self._keys = keys
         self._clock = clock
         self._fatal = fatal
-        self._chain = LedgerDigests(store.reader, lambda: ledger.ledger_position[1])
+        self._ledger = ledger
+        self._lock = Lock()
+        self._digests: list[str] = []
+        self._known: set[str] = set()
         self._signed: pb.SignedCheckpoint | None = None
         self._signed_size = 0
-        self._chain.catch_up()  # a long ledger is read now, not while calls wait
+        self._catch_up()  # a long ledger is read now, not while calls wait
         self._refuse_if_behind()
 
     async def refresh(self) -> None:
         """Read the rows charged since the last call; the methods below reflect that moment."""
-        if self._chain.rows() != self._chain.totals.size:
-            await self._store.read(self._chain.catch_up)
+        if self._ledger.totals.size != self._totals.size:
+            await self._store.read(self._catch_up)
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            totals = self._ledger.totals  # before the rows, which may be more
+            rows = self._store.reader.rows(
+                'SELECT digest FROM ledger WHERE "index" >= ? ORDER BY "index"', (len(self._digests),)
+            )
+            self._digests += [row["digest"] for row in rows]
+            self._known.update(row["digest"] for row in rows)
+            self._totals = totals
 
     def is_unknown_digest(self, site_digest: bytes) -> bool:
         """True if this digest of a site is in a ledger other than this one, whose loss was accepted. The site
         gets no work but at once the current checkpoint."""
-        return bool(site_digest) and site_digest.hex() not in self._chain.digest_set
+        return bool(site_digest) and site_digest.hex() not in self._known
 
     def checkpoint_if_newer(self, site_digest: bytes) -> pb.SignedCheckpoint | None:
         """Return the signed checkpoint of the ledger; None if the site has it, or the ledger is empty."""
-        size, last, committed, gaussian = self._chain.totals
-        if not size or last == site_digest.hex():
+        totals, federation = self._totals, self._config.federation
+        if not totals.size or totals.head == site_digest.hex():
             return None
-        if self._signed is None or self._signed_size != size:
-            digests, federation = self._chain.digests[:size], self._config.federation
-            document = checkpoint_of(federation, digests, [committed], gaussian=gaussian).to_json()
+        if self._signed is None or self._signed_size != totals.size:
+            digests, committed = self._digests[: totals.size], [totals.committed]
+            document = checkpoint_of(federation, digests, committed, gaussian=totals.gaussian).to_json()
             signature = self._keys.sign_checkpoint(document)
             self._signed = pb.SignedCheckpoint(checkpoint_json=document, signature=signature)
-            self._signed_size = size
+            self._signed_size = totals.size
         return self._signed
 
     async def check_presented(self, caller: Identity, hello: pb.HelloRequest) -> None:
@@ -142,9 +99,9 @@ class Checkpoints:
             log.event("checkpoint-presented", site=site)
 
     def _contains(self, checkpoint: Checkpoint) -> bool:
-        self._chain.catch_up()
+        self._catch_up()
         losses = accepted_losses(self._store.reader, self._keys, self._config.federation)
-        return checkpoint.is_in(self._chain.digests) or any(one.follows(checkpoint) for one in losses)
+        return checkpoint.is_in(self._digests) or any(one.follows(checkpoint) for one in losses)
 
     def _stop_behind(self, site: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> NoReturn:
         marker = {
@@ -153,7 +110,7 @@ class Checkpoints:
             "signature": signed.signature.hex(),
             "at_ms": self._clock(),
         }
-        log.log_error("ledger-behind", site=site, here=len(self._chain.digests), there=checkpoint.size)
+        log.log_error("ledger-behind", site=site, here=len(self._digests), there=checkpoint.size)
         try:
             write_secret(self._config.files.marker, json.dumps(marker, indent=2, sort_keys=True).encode())
         finally:  # also if the marker cannot be written
@@ -174,7 +131,7 @@ class Checkpoints:
         return InternalError(
             Code.STORAGE,
             f"site {site} has a signed checkpoint of {checkpoint.size} rows that is not in this ledger of "
-            f"{len(self._chain.digests)} rows: the ledger was restored to an older state. "
+            f"{len(self._digests)} rows: the ledger was restored to an older state. "
             "Restore a newer backup; if there is none, run: "
             "eigenveil-coordinator accept-loss --config FILE",
         )

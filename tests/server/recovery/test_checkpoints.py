@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from unittest import mock
 
 import pytest
 
@@ -18,6 +17,7 @@ from eigenveil.accounting.ledger import Ledger, LedgerEntry
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
+from eigenveil_common.storage.ledger_store import LedgerTotals
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.admin.status import report
@@ -25,7 +25,6 @@ from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss, cost_of_loss
-from eigenveil_server.recovery.checkpoints import LedgerDigests
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
 from tests.support import a_hello, refused
@@ -306,14 +305,7 @@ def test_after_every_row_a_checkpoint_states_what_is_spent_and_reserved() -> Non
             if (entry := step(at=0)) is not None:
                 ledger.apply(entry)
                 entries.append(entry)
-    stored = list[dict[str, object]]()
-    reader = mock.Mock(rows=lambda _, after: stored[after[0] :])
-    chain = LedgerDigests(reader, lambda: len(stored))
-    for entry in entries:
-        stored.append({
-            "kind": entry.kind.value, "study": entry.study, "micro_rho": entry.micro_rho,
-            "atto_delta": str(entry.atto_delta), "digest": entry.digest,
-        })  # fmt: skip
-        chain.catch_up()
-        assert chain.totals.committed == checkpoint(entries[: len(stored)]).committed
-    assert chain.totals.committed == ledger.committed() != ledger.spent
+    for size in range(1, len(entries) + 1):
+        totals = LedgerTotals.of(ledger_of(entries[:size]))
+        assert totals.committed == checkpoint(entries[:size]).committed
+    assert totals.committed == ledger.committed() != ledger.spent
