@@ -1,15 +1,12 @@
-"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`, which need no federation. `eigenveil
-compare`: all algorithms that apply to a study, on a file or in the federation."""
+"""`eigenveil example`, `plan`, `simulate` and `compare`, which need no federation."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
-from eigenveil.errors import Code, RequestError
-from eigenveil_client.analyst.options import json_option, profile_option
+from eigenveil_client.analyst.options import json_option
 from eigenveil_client.local.options import check_picture, epsilon_option, plot_option
 from eigenveil_common.command import (
     FILE,
@@ -70,33 +67,6 @@ def plan(
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--truth", is_flag=True, help="Compare with the exact answer (not private; do not share).")
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise; the result says it is not private.")
-@click.option(
-    "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
-)
-@click.option(
-    "--trust",
-    type=click.Choice(["central", "secure-aggregation"]),
-    help="Who may see exact sums [default: as the study says].",
-)
-@click.option(
-    "--colluding",
-    type=click.IntRange(1),
-    help="How many sites may help the coordinator against the others [default: as the study says].",
-)
-@click.option(
-    "--attempts",
-    type=click.IntRange(1, 8),
-    help="Attempts at a round that loses a site [default: as the study says].",
-)
-@click.option(
-    "--lost",
-    multiple=True,
-    metavar="ROUND[.ATTEMPT]:SITE",
-    help="SITE fails in an attempt (the first) at ROUND, after its set of sites was fixed.",
-)
-@click.option(
-    "--colluder", "colluders", multiple=True, metavar="SITE", help="SITE colludes: show what it can compute."
-)
 @click.option("--out", type=FOLDER, help="Folder for the last run's results.")
 @json_option
 def simulate(
@@ -107,12 +77,6 @@ def simulate(
     repeat: int,
     truth: bool,
     seed: int | None,
-    drop_outs: tuple[str, ...],
-    trust: str | None,
-    colluding: int | None,
-    attempts: int | None,
-    lost: tuple[str, ...],
-    colluders: tuple[str, ...],
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -122,7 +86,6 @@ def simulate(
     simulated site of a record depends on that record alone. Under secure aggregation sites draw the noise
     and mask their answers as in a federation, but their keys are not secret.
     """
-    from eigenveil.simulation import simulate as simulate_study
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.local import simulate as simulated
@@ -131,20 +94,14 @@ def simulate(
 
     resolved = read_study(study)
     print_overrides(resolved)
-    parsed_study = simulated.with_sites(
-        parse_study(resolved.text), sites, **simulated.privacy_overrides(trust, colluding, attempts)
-    )
+    parsed_study = simulated.with_sites(parse_study(resolved.text), sites)
     if out is not None:
         make_folder(out)
         check_output(out / "simulation.json", study, data)
     rows = load(data, parsed_study)
-    run = partial(
-        simulate_study, parsed_study, simulated.divide(rows, parsed_study, split),
-        drop_outs=simulated.parse_drop_outs(drop_outs, parsed_study),
-        lost=simulated.parse_lost(lost, parsed_study), colluding=colluders,
-    )  # fmt: skip
     exact = exact_components(rows, parsed_study) if truth else None
-    runs = simulated.repeat_study(run, repeat, seed, exact)
+    parts = simulated.divide(rows, parsed_study, split)
+    runs = simulated.repeat_study(parsed_study, parts, repeat, seed, exact)
     result = simulated.runs_summary(runs)
     if out is not None:
         result |= simulated.write_simulation(runs, out)
@@ -178,7 +135,7 @@ COMMANDS = (write_example, plan, simulate)
 
 @click.command()
 @click.argument("file", metavar="STUDY.toml", type=FILE)
-@click.option("--data", type=FILE_OR_FOLDER, help="Records: CSV, Parquet, Excel.")
+@click.option("--data", required=True, type=FILE_OR_FOLDER, help="Records: CSV, Parquet, Excel.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
@@ -186,13 +143,10 @@ COMMANDS = (write_example, plan, simulate)
 @click.option("--with", "own", metavar="FILE.py[:NAME]", help="Also a custom algorithm from this file.")
 @click.option("--out", type=FILE, help="Also write the table as CSV.")
 @plot_option
-@click.option("--federation", is_flag=True, help="Run them at your coordinator, which spends budget.")
-@click.option("--yes", is_flag=True, help="With --federation: do not ask before spending.")
-@profile_option
 @json_option
 def compare(
     file: Path,
-    data: Path | None,
+    data: Path,
     repeat: int,
     seed: int | None,
     sites: int | None,
@@ -200,16 +154,12 @@ def compare(
     own: str | None,
     out: Path | None,
     plot: Path | None,
-    federation: bool,
-    yes: bool,
-    profile: Path | None,
     as_json: bool,
 ) -> int:
     """Run STUDY.toml with every algorithm that applies, and print one table, the least error first.
 
-    With --data the runs are simulations on the records in that file, compared with the exact answer: not
-    private, do not share. With --federation each algorithm is a separate study at your coordinator.
-    A custom algorithm (--with) runs in simulations only, because sites run no foreign code.
+    The runs are simulations on the records in that file, compared with the exact answer: not private, do not
+    share. A custom algorithm (--with) runs in simulations only, because sites run no foreign code.
     """
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
@@ -217,24 +167,13 @@ def compare(
     from eigenveil_client.local.simulate import with_sites
     from eigenveil_client.local.tables import as_csv
 
-    inputs = [file] if data is None else [file, data]
-    check_picture(plot, *inputs)
-    resolved = read_study(file, profile)
+    check_picture(plot, file, data)
+    resolved = read_study(file)
     print_overrides(resolved)
     study = parse_study(resolved.text)
     if out is not None:
-        check_output(out, *inputs)
-    if federation:
-        if own is not None:
-            raise RequestError(Code.BAD_ARGUMENT, "--with is for simulations only; leave out --federation")
-        if sites is not None or seed is not None or repeat > 1:
-            why = "--sites, --seed and --repeat are for simulations: leave out --federation"
-            raise RequestError(Code.BAD_ARGUMENT, why)
-        rows, whole = comparison.run_federated(study, data, algorithms, profile, yes=yes, as_json=as_json)
-    else:
-        if data is None:
-            raise RequestError(Code.BAD_ARGUMENT, "give --data FILE, or --federation to run at the sites")
-        rows, whole = comparison.run_simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
+        check_output(out, file, data)
+    rows, whole = comparison.run_simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
     if out is not None:
         write_durably(out, as_csv(rows).encode())
     if plot is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +12,12 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.numerics.linalg import sin_angle
-from eigenveil.queries import NAMES
-from eigenveil.simulation import Simulation, site_places
+from eigenveil.simulation import Simulation, simulate, site_places
 from eigenveil.study.grid import GridRows, offsets, steps, unit
-from eigenveil.study.study import MAX_ATTEMPTS, Study, Trust
+from eigenveil.study.study import Study
 from eigenveil_common.concurrency import CORES
 from eigenveil_common.files import write_durably
 
-DROP_OUT_PATTERN = re.compile(r"(?P<round>0*[1-9]\d*)(?P<attempt>):(?P<site>.+)")
-LOST_PATTERN = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
 NOT_PRIVATE = (
     "NOT PRIVATE: this result contains the exact answer computed from the records. "
     "Do not publish it if the records are confidential."
@@ -44,22 +40,14 @@ class SimulationRuns:
         return last | {"private": False, "guarantee": {"text": NOT_PRIVATE}}
 
 
-def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
-    """Return the study with `number` sites and the changes of `privacy`; equal numbers keep the names."""
+def with_sites(study: Study, number: int | None) -> Study:
+    """Return the study with `number` sites; an equal number keeps their names."""
     federation = study.federation
-    if number is not None and number != len(federation.sites):
-        names = tuple(f"site-{i + 1}" for i in range(number))
-        quorum = None if federation.quorum is None else min(federation.quorum, number)
-        federation = replace(federation, sites=names, required=(), quorum=quorum)
-    return replace(study, federation=federation, **privacy)
-
-
-def privacy_overrides(trust: str | None, colluding: int | None, attempts: int | None) -> dict[str, Any]:
-    """Return the [privacy] keys that the command line overrides; a central study has no others."""
-    if trust == Trust.CENTRAL.value:
-        return {"trust": Trust.CENTRAL, "colluding": colluding, "attempts": attempts or 1}
-    stated = {"trust": trust and Trust(trust), "colluding": colluding, "attempts": attempts}
-    return {key: value for key, value in stated.items() if value is not None}
+    if number is None or number == len(federation.sites):
+        return study
+    names = tuple(f"site-{i + 1}" for i in range(number))
+    quorum = None if federation.quorum is None else min(federation.quorum, number)
+    return replace(study, federation=replace(federation, sites=names, required=(), quorum=quorum))
 
 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
@@ -85,52 +73,20 @@ def _weights(split: str, number: int) -> list[float]:
     return weights
 
 
-def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
-    """Return the sites that miss each round (from 0), parsed from ROUND:SITE (rounds from 1)."""
-    out: dict[int, list[str]] = {}
-    form = "--drop-out", "ROUND:SITE, with a round from 1"
-    for round, _, site in _failures(given, study, DROP_OUT_PATTERN, *form):
-        out.setdefault(round, []).append(site)
-    return out
-
-
-def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]:
-    """Return the sites that fail in each attempt at each round (from 0). Parsed from ROUND:SITE (first
-    attempt) or ROUND.ATTEMPT:SITE (both from 1)."""
-    out: dict[int, list[list[str]]] = {}
-    numbers = f"with a round from 1, an attempt from 1 to {MAX_ATTEMPTS}"
-    form = "--lost", f"ROUND:SITE or ROUND.ATTEMPT:SITE, {numbers}"
-    for round, attempt, site in _failures(given, study, LOST_PATTERN, *form):
-        out.setdefault(round, [[] for _ in range(MAX_ATTEMPTS)])[attempt].append(site)
-    return out
-
-
-def _failures(
-    given: Sequence[str], study: Study, pattern: re.Pattern[str], option: str, form: str
-) -> Iterator[tuple[int, int, str]]:
-    """Yield the round and the attempt, both from 0, and the site of each text."""
-    for item in given:
-        matched = pattern.fullmatch(item)
-        if matched is None or matched["site"] not in study.federation.sites:
-            todo = f"write {form} and a site of: {', '.join(study.federation.sites)}"
-            raise RequestError(Code.BAD_ARGUMENT, f"{option} {item!r}: {todo}")
-        yield int(matched["round"]) - 1, int(matched["attempt"] or 1) - 1, matched["site"]
-
-
 def repeat_study(
-    simulate: Callable[..., Simulation], repeat: int, seed: int | None, truth: FloatArray | None
+    study: Study, parts: Mapping[str, FloatArray], repeat: int, seed: int | None, truth: FloatArray | None
 ) -> SimulationRuns:
-    """Run a study `repeat` times, with seeds seed, seed + 1, ... if any."""
+    """Run a study `repeat` times on the records of each site, with seeds seed, seed + 1, ... if any."""
     with ThreadPoolExecutor(CORES) as threads:
         seeds = (None if seed is None else seed + i for i in range(repeat))
-        runs = tuple(simulate(seed=one, apply=threads.map) for one in seeds)
+        runs = tuple(simulate(study, parts, seed=one, apply=threads.map) for one in seeds)
     angles = (None if truth is None else sin_angle(truth, run.estimate.components) for run in runs)
     return SimulationRuns(simulations=runs, sin_angles=tuple(angles))
 
 
 def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
     """Return the runs as plain values; the document is the last run's."""
-    last, run = runs.document, runs.simulations[-1]
+    last = runs.document
     value: dict[str, Any] = {
         "algorithm": last["plan"]["algorithm"],
         "n_sites": len(last["plan"]["study"]["federation"]["sites"]),
@@ -140,18 +96,6 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "guarantee": last["guarantee"],
         "result": last["result"],
     }
-    if run.plan.masked:
-        seen = [
-            {
-                "round": one.round,
-                "attempt": one.attempt,
-                "kind": NAMES[type(run.queries[one.round].query)],
-                "honest": one.honest,
-                "values": one.values.tolist(),
-            }
-            for one in run.coalition_views
-        ]
-        value |= {"attempts": run.attempts, "seen": seen}
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
@@ -192,13 +136,6 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
         least, most = f"{min(angles):.3g}", f"{max(angles):.3g}"
         spread = "" if len(angles) == 1 else f" (median of {len(angles)}, {least} to {most})"
         lines.append(f"measured sine to the exact components: {median:.3g}{spread}")
-    if extra := sum(value.get("attempts", ())) - len(value.get("attempts", ())):
-        lines.append(f"attempts that failed because a site was unavailable: {extra}, each charged")
-    if value.get("seen"):
-        lines.append(
-            f"the colluding sites and the coordinator could compute {len(value['seen'])} sums of the others' "
-            "answers, each with the noise of their shares, or pure noise if a site failed: --json lists them"
-        )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
     lines += [value[name] for name in ("document", "report") if name in value]
     return "\n".join(lines)

@@ -60,8 +60,8 @@ class ComparisonRow:
 
     `sin_angle` is the median sine to the records' exact components over the repeats that released components,
     from `sin_least` to `sin_most`. `frobenius` is the median of ||C' - C|| / ||C|| if there is a covariance
-    C'. `predicted` is the error that the release states. `distance` is the sine to that of `reference`.
-    `custom` marks a custom algorithm. `outcome` is the reason for no run or no release.
+    C'. `predicted` is the error that the release states. `custom` marks a custom algorithm. `outcome` is the
+    reason for no run or no release.
     """
 
     algorithm: str
@@ -75,15 +75,12 @@ class ComparisonRow:
     sin_most: float | None = None
     frobenius: float | None = None
     predicted: float | None = None
-    distance: float | None = None
-    reference: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     micro_rho: int | None = None
     rounds: int | None = None
     bytes_per_site: int | None = None
     seconds: float | None = None
-    study: str | None = None
     outcome: str = ""
 
     @property
@@ -149,7 +146,6 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("error", lambda row: _sine(row.sin_angle)),
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
     ("stated", lambda row: _sine(row.predicted)),
-    ("distance", lambda row: _sine(row.distance)),
     ("eps", lambda row: "" if row.epsilon is None else shown_up(row.epsilon)),
     ("delta", lambda row: "" if row.delta is None else shown_up(row.delta, 2)),
     ("rounds", lambda row: "" if row.rounds is None else str(row.rounds)),

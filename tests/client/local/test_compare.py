@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.local import benchmark
-from eigenveil_client.local.algorithm_selection import select_algorithms, total_cost
+from eigenveil_client.local.algorithm_selection import total_cost
 from eigenveil_client.local.tables import ComparisonRow, ordered, seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil, ran
 from tests.support import Capture, Patch, a_study
@@ -112,17 +111,10 @@ def test_ctrl_c_shows_what_had_ended(study: Path, data: Path, capfd: Capture, mo
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--algorithms", "gauss-cov,best"], 2, "'best' is unknown; there are: gauss-cov"),
     (["--algorithms", "private-oja-shuffled"], 2, "none of these algorithms can run this study"),
-    (["--federation", "--seed", "1"], 2, "are for simulations"),
-    (["--federation", "--algorithms", "oja"], 2, "'oja' is unknown"),
 ])  # fmt: skip
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
     got, value = ran(capfd, "compare", study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
-
-
-def test_compare_without_records_and_without_a_federation_is_refused(study: Path, capfd: Capture) -> None:
-    code, value = ran(capfd, "compare", study)
-    assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
 
 
 def test_several_algorithms_cost_the_sum() -> None:
@@ -148,10 +140,3 @@ def test_order_and_short_texts() -> None:
     ]  # fmt: skip
     assert [seconds_text(s) for s in (0.017, 1.26, 61, 180)] == ["17 ms", "1.3 s", "61 s", "3 min"]
     assert [sine_text(s) for s in (0.00423, 0.3051, 0.999)] == ["0.0042", "0.31", "1"]
-
-
-def test_single_records_are_not_offered_to_a_federation() -> None:
-    study = a_study(sites=("north",), neighbours=Neighbours.REPLACE_ONE, expected_records=5000)
-    names = {one.algorithm for one in select_algorithms(study, None).runnable}
-    private = {one.algorithm for one in select_algorithms(study, None, private=True).runnable}
-    assert names - private == {Algorithm.PRIVATE_OJA_SHUFFLED}

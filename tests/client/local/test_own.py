@@ -73,12 +73,6 @@ def test_the_page_runs_as_it_stands(folder: Path, monkeypatch: Patch, capsys: Ca
     assert "custom:one_gram" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_custom_algorithm_is_refused_for_a_federation(capfd: Capture) -> None:
-    code, value = answer(capfd, "--federation", "--with", "one_gram.py")
-    assert (code, "is for simulations only" in value["message"]) == (2, True)
-
-
 GENERATOR = "def {}(plan):\n    yield 1\n"
 WRONG = {
     "no file": (None, "cannot read"), "no Python": ("def f(plan)\n", r"line 1: not valid Python"),
