@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P14", "noise/distributions.py", "x + m / 2", "x - m / 2",
        "tests/core/noise/test_bingham.py::test_the_envelope_lies_above_the_density"),
     # ---- votes
-    of("P15", SUBSPACES, "changed_votes(study),", "1,", VOTES),
+    of("P15", SUBSPACES, "study.changed_records,", "1,", VOTES),
     of("P15", SUBSPACES, "l1(study.neighbours) * study.max_sites_per_person", "l1(study.neighbours)", VOTES),
     of("P15", "queries/papers/subspaces.py", "2 * neighbours", "neighbours", VOTES),
     *each("P16", SUBSPACES, LEAD, ("- changed if", "if"), ("+ drawn >", "+ drawn >=")),

@@ -15,7 +15,7 @@ from scipy.special import expit, ndtri
 from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours, scale_of
 from eigenveil.mechanisms.papers import single_pass
-from eigenveil.mechanisms.papers.subspaces import changed_votes, truncation_bound, vote_threshold
+from eigenveil.mechanisms.papers.subspaces import truncation_bound, vote_threshold
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
@@ -131,7 +131,7 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
 
 def least_votes(query: q.SpanVotes | q.CellVotes, study: Study) -> int:
     scale = scale_of(query.l1(study.neighbours) ** 2, COST)
-    return max(vote_threshold(scale, changed_votes(study), DELTA), query.min_votes)
+    return max(vote_threshold(scale, study.changed_records, DELTA), query.min_votes)
 
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
@@ -177,7 +177,7 @@ def rank_votes() -> Mechanism:
 def span_gap(name: str, lead: int, tight: float) -> Mechanism:
     """The best score rises by one: its lead, less what one person can change, was `lead` before."""
     query, study = q.SpanGap(pool=POOL), study_of(ADD)
-    margin = changed_votes(study) + lead
+    margin = study.changed_records + lead
     before, after = (frozen([5 + margin + more, 5, *ONE]) for more in (0, 1))
     attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, is_released)
     return Mechanism(name=name, kind="span-gap", claim=WITH_DELTA, attack=attack, tight=tight)

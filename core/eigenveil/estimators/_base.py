@@ -144,8 +144,8 @@ def _parameter_text(estimator: Any) -> str:
         return repr(estimator.get_params())
 
 
-# Algorithms that release one noised matrix and with it every variance; the others only the first components.
-ALL_VARIANCES = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)
+# They release one noised matrix, and with it every variance; the others only the first components.
+NOISED_MATRIX_ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)
 
 
 def study_for_components(wanted: Any, study: Study) -> Study:
@@ -158,10 +158,11 @@ def study_for_components(wanted: Any, study: Study) -> Study:
     if not _is_share(wanted):
         return _replaced(study, components=_checked_count(wanted, study.dimension))
     algorithm = Algorithm.GAUSS_COV if study.algorithm is Algorithm.AUTO else study.algorithm
-    if algorithm not in ALL_VARIANCES:
+    if algorithm not in NOISED_MATRIX_ALGORITHMS:
+        known = " or ".join(one.value for one in NOISED_MATRIX_ALGORITHMS)
         raise ValueError(
             f"n_components={wanted!r} needs all variances, which {algorithm.value} does not release; use "
-            f"algorithm {' or '.join(one.value for one in ALL_VARIANCES)}, or a number of components"
+            f"algorithm {known}, or a number of components"
         )
     return _replaced(study.with_algorithm(algorithm), components=study.dimension)
 

@@ -12,16 +12,14 @@ from sklearn.covariance import EmpiricalCovariance
 from eigenveil.algorithms.shared.standardised import remaining_plan
 from eigenveil.algorithms.shared.stated_error import predicted_frobenius_error, shrunk_eigenvalues
 from eigenveil.errors import RequestError
-from eigenveil.estimators._base import PrivateEstimator, records_of, run, study_of
+from eigenveil.estimators._base import NOISED_MATRIX_ALGORITHMS, PrivateEstimator, records_of, run, study_of
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Scaling, Study
 
-# They release a matrix with noise of known scale.
-MATRIX_NOISE_ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)
 COVARIANCE_ALGORITHMS = (
-    *MATRIX_NOISE_ALGORITHMS,
+    *NOISED_MATRIX_ALGORITHMS,
     Algorithm.SEPARATE_COV,
     Algorithm.ADAPTIVE_COV,
     Algorithm.EM_COV,
@@ -118,7 +116,7 @@ default="auto"
         found = run(self, study, records)
         result, covariance = found.result, found.result.covariance
         if covariance is not None:
-            if self.shrink and study.algorithm in MATRIX_NOISE_ALGORITHMS:  # post-processing [P7]
+            if self.shrink and study.algorithm in NOISED_MATRIX_ALGORITHMS:  # post-processing [P7]
                 values, vectors = eigenpairs(covariance)
                 covariance = (vectors * shrunk_eigenvalues(values, result.noise_scale)) @ vectors.T
             covariance = covariance * np.outer(result.scale, result.scale)

@@ -129,11 +129,11 @@ def _factor(
         known[first : first + rows] = part
 
 
-def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues (d,), falling, and eigenvectors as columns (d, d), signs by `fix_signs`."""
+def eigenpairs(matrix: FloatArray, k: int | None = None) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues (d,), falling, and the first k or all eigenvectors as columns, by `fix_signs`."""
     with single_blas_thread():
         values, vectors = np.linalg.eigh(matrix)
-    return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+    return values[::-1].copy(), fix_signs(vectors[:, ::-1][:, :k])
 
 
 def rotated_eigenpairs(basis: FloatArray, product: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -156,9 +156,7 @@ def leading_eigenpairs(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArr
         vectors = np.zeros((d, k))
         vectors[order[:k], np.arange(k)] = 1.0
         return np.diagonal(matrix)[order], vectors
-    with single_blas_thread():
-        values, every = np.linalg.eigh(matrix)
-    return values[::-1].copy(), fix_signs(every[:, ::-1][:, :k])
+    return eigenpairs(matrix, k)
 
 
 def _is_diagonal(matrix: FloatArray) -> bool:

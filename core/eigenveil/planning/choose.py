@@ -15,7 +15,7 @@ from eigenveil.accounting.formatting import rounded_up, shown
 from eigenveil.algorithms.recommended.auto import WIDE, FirstStage, first_stages
 from eigenveil.algorithms.shared.preparation import SMALL_SAMPLE
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.error_models import predict_study_error
+from eigenveil.planning.error_models import predict_plan_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import PricedQuery, RoundQuery
@@ -59,22 +59,18 @@ def rehearse_with_releases(
     """Return the queries of `rehearse`, each with its assumed release."""
     n = plan.study.expected_records if records is None else records
     session = Session(plan, first_stage)
-    rounds: list[tuple[RoundQuery, Release]] = []
     numbers = 0
     while (round_query := session.pending) is not None:
         numbers += round_query.query.length
-        if len(rounds) >= MAX_ROUNDS or numbers > MAX_NUMBERS:
+        if len(session.queries) >= MAX_ROUNDS or numbers > MAX_NUMBERS:
             raise RequestError(
                 Code.BAD_STUDY,
                 f"the study needs more than {MAX_ROUNDS} rounds, or over {MAX_NUMBERS} numbers from each "
                 'site; use fewer batches, components or columns, or rank = "block"',
             )
-        release = Release.of(
-            round_query, round_query.query.assumed_release(n), 1.0, plan.study.federation.sites
-        )
-        rounds.append((round_query, release))
-        session.feed(release)
-    return tuple(rounds)
+        assumed = round_query.query.assumed_release(n)
+        session.feed(Release.of(round_query, assumed, 1.0, plan.study.federation.sites))
+    return tuple(zip(session.queries, session.releases, strict=True))
 
 
 def answer_bytes(queries: Iterable[RoundQuery]) -> int:
@@ -237,7 +233,9 @@ def _error(study: Study, spectrum: AssumedSpectrum) -> float:
 
 def _raw(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> float:
     try:
-        error = predict_study_error(study.with_algorithm(algorithm), spectrum)
+        named = study.with_algorithm(algorithm)
+        plan = plan_for(named, algorithm, federation="planner", submission="planner")
+        error = predict_plan_error(plan, spectrum)
     except RequestError:  # a query would cost less than the smallest cost there is
         return math.inf
     return math.inf if error is None else error.raw

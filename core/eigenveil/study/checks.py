@@ -153,10 +153,14 @@ def _without_none(value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """Return the inverse of `coerce_values`, for texts, numbers, enumerations and tuples of them."""
+    """Return the inverse of `coerce_values`: texts, numbers, lists of them, and plain fields."""
     if isinstance(value, Enum):
         return value.value
-    return [to_plain(one) for one in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [to_plain(one) for one in value]
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def plain_fields(value: Any) -> dict[str, Any]:

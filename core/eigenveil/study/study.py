@@ -325,6 +325,11 @@ class Study:
         )
 
     @property
+    def changed_records(self) -> int:
+        """Number of records in which neighbours differ, at all of a person's sites together."""
+        return self.max_sites_per_person * self.neighbours.records
+
+    @property
     def masked(self) -> bool:
         """True if sites mask their answers and add their share of the noise."""
         return self.trust is Trust.SECURE_AGGREGATION

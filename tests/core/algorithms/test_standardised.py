@@ -21,9 +21,8 @@ from eigenveil.algorithms.shared.column_scales import (
     column_scales,
     moments_radius,
     predicted_scale_error,
-    scale_shares,
 )
-from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
+from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution, shares
 from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import FloatArray, frozen
@@ -93,7 +92,7 @@ def test_the_error_of_a_variance_is_predicted_from_the_noise_that_will_be_drawn(
     study = a_study(epsilon=1.0, delta=delta, max_sites_per_person=sites, expected_records=20_000)
     plan = make_plan(replace(study, federation=Federation(sites=("a", "b"))))
     query = ColumnMoments(columns=4, radius=moments_radius(plan, 20_000.0))
-    paid = cost_of_share(plan, scale_shares(plan)[1])
+    paid = cost_of_share(plan, shares(plan).scales[1])
     drawn = noise_spec(query, paid, study.neighbours, sites, noise_distribution(plan)).sigma
     noise = drawn / WEIGHT / 20_000 / SQUARE  # in parts of the square of one standard deviation
     assert predicted_scale_error(plan) == pytest.approx(math.hypot(BIAS, 2 * noise), rel=1e-4)

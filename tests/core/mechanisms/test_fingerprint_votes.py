@@ -116,7 +116,7 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
-    appearing = subspaces.changed_votes(study)
+    appearing = study.changed_records
     scale = scale_of(QUERIES[kind].l1(neighbours) ** 2, asking(QUERIES[kind], epsilon).micro_rho)
     return scale, appearing, subspaces.vote_threshold(scale, appearing, DELTA)
 
@@ -224,7 +224,7 @@ def trial_distribution(rule: TrialNoise, candidates: list[tuple[int, int]], half
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -> None:
     """Exactly, over what a person can do to two dimensions' votes; a trial at the whole epsilon is caught."""
-    changed, epsilon, stop, half = (subspaces.changed_votes(a_study(neighbours=neighbours)), 1.0, 0.05, 40)
+    changed, epsilon, stop, half = (a_study(neighbours=neighbours).changed_records, 1.0, 0.05, 40)
     for share, fine in ((3, True), (1, False)):
         scale = scale_of((share * changed) ** 2, 500_000)
         rule = TrialNoise(scale, changed, subspaces.truncation_bound(scale, changed, DELTA * stop))

@@ -252,7 +252,7 @@ def _em_error(clip: RowClip, values: FloatArray, sigma: float) -> float | None:
         return None
     k = plan.study.components
     epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, len(values) - 1))
-    moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
+    moved = plan.study.changed_records * (clip.radius / S) ** 2
     gaps = gaps_of(values, k)
     sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.retained)
     return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps - sigma)))

@@ -102,17 +102,13 @@ def _passes(start: LocationEstimate, rounds: RoundCounter, share: float) -> Step
     """Return each schedule's k directions, concatenated. Shape: (d, c k)."""
     plan, rates = start.plan, schedules(start)
     d, k = plan.study.dimension, plan.study.components
-    if plan.study.rank is Extraction.BLOCK:
-        cost = share_of(plan.micro_rho, share)
-        nothing = [np.zeros((d, 0)) for _ in rates]
-        begun = np.tile(start_directions(d, k), len(rates))
-        found = yield from rounds.through(_pass(start, rounds.started, cost, begun, nothing, rates))
-        return np.hstack(found)
+    block = plan.study.rank is Extraction.BLOCK
+    columns = k if block else 1  # of a pass
     found = [np.zeros((d, 0)) for _ in rates]
-    for j in range(k):
-        new = start_directions(d, j + 1)[:, -1:]
-        begun = np.hstack([orthonormalise_against(new, before) for before in found])
-        cost = share_of(plan.micro_rho, share / k)
+    for j in range(0, k, columns):
+        new = start_directions(d, j + columns)[:, -columns:]
+        begun = np.hstack([new if block else orthonormalise_against(new, before) for before in found])
+        cost = share_of(plan.micro_rho, share / (k // columns))
         more = yield from rounds.through(_pass(start, rounds.started, cost, begun, found, rates))
         found = [np.hstack([before, new]) for before, new in zip(found, more, strict=True)]
     return np.hstack(found)

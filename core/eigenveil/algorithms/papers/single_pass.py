@@ -79,8 +79,7 @@ def single_pass(plan: Plan) -> Steps:
 
 def histogram_thresholds(plan: Plan) -> tuple[float, float]:
     """Return approximate thresholds of the stability histograms of a pass [P11]: of votes and coordinates."""
-    k, d, changed = plan.study.components, plan.study.dimension, plan.study.max_sites_per_person
-    changed *= plan.study.neighbours.records
+    k, d, changed = plan.study.components, plan.study.dimension, plan.study.changed_records
     epsilon = mu(share_of(plan.micro_rho, 0.9 / k))
     silence = math.log(ATTO * k / max(plan.atto_delta, 1))
     vote = 2 * changed / epsilon

@@ -40,20 +40,6 @@ def vote_cost(plan: Plan, share: float) -> int:
     return micro_rho_of(vote_epsilon(plan) * share)
 
 
-def changed_subsamples(plan: Plan) -> int:
-    """Return the subsamples with one person's records: one at each of their sites, two if replaced."""
-    study = plan.study
-    return study.max_sites_per_person * study.neighbours.records
-
-
-def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> float:
-    """Return about the equal votes that are released almost surely: the threshold plus six noise scales.
-
-    `votes`: one person's total change of the counts; `appearing`: its upward part.
-    """
-    return appearing + votes / epsilon * (math.log(appearing / (2 * delta)) + 6)
-
-
 def deal_key(plan: Plan) -> IntArray:
     """Return the key that deals records into subsamples and places the grid. Shape: (4,)."""
     return np.frombuffer(bytes.fromhex(digest("blocks", {"plan": plan.digest})), dtype="<i8").astype(np.int64)

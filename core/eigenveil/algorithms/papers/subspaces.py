@@ -13,7 +13,6 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO
 from eigenveil.algorithms.papers.subspace_votes import (
     HOLDER_ABSENT,
-    changed_subsamples,
     deal_key,
     fetch_preimage,
     noised_count,
@@ -22,7 +21,6 @@ from eigenveil.algorithms.papers.subspace_votes import (
     subspace_estimate,
     vote_cost,
     vote_epsilon,
-    votes_needed,
 )
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.estimate import Steps, no_release
@@ -140,8 +138,10 @@ def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float)
 
 
 def needed(plan: Plan, share: float) -> float:
-    persons, delta = changed_subsamples(plan), plan.atto_delta / ATTO
-    return votes_needed(max(vote_epsilon(plan) * share, 1e-9), max(delta, 1e-300), persons, persons)
+    """Return about the equal votes that are released almost surely: the threshold plus six noise scales."""
+    changed, delta = plan.study.changed_records, max(plan.atto_delta / ATTO, 1e-300)
+    epsilon = max(vote_epsilon(plan) * share, 1e-9)
+    return changed + changed / epsilon * (math.log(changed / (2 * delta)) + 6)
 
 
 def rounding_warnings(plan: Plan) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def subspace_approx(plan: Plan) -> Steps:
     """
     records, sites = yield from noised_count(plan)
     silence = math.log(1 / (plan.atto_delta / ATTO))
-    wanted = SUBSAMPLES * changed_subsamples(plan) * silence / vote_epsilon(plan)
+    wanted = SUBSAMPLES * plan.study.changed_records * silence / vote_epsilon(plan)
     dealt = cells_for(plan, wanted, sites)
     query = CellVotes(cells=dealt, min_votes=dealt.count * sites // 2 + 1)
     winner, holders = yield from release_vote(plan, query)
@@ -238,7 +238,7 @@ def subspace_approx_rank(plan: Plan) -> Steps:
     records, sites = yield from noised_count(plan)
     largest = max(1, min(plan.study.components, plan.study.dimension - 1))  # dimension d always agrees
     silence = math.log(TRIALS * largest / (plan.atto_delta / ATTO))
-    wanted = TRIAL_COST * SUBSAMPLES * changed_subsamples(plan) * silence / vote_epsilon(plan)
+    wanted = TRIAL_COST * SUBSAMPLES * plan.study.changed_records * silence / vote_epsilon(plan)
     dealt = cells_for(plan, wanted, sites, rank=largest)
     winner, holders = yield from release_vote(plan, RankVotes(cells=dealt))
     found = replace(dealt, rank=int(winner[0]) or largest)

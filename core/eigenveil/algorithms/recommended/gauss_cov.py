@@ -46,7 +46,6 @@ from eigenveil.queries import Gram
 from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile, stated_norm
 
-RADIUS_SHARE = 0.05  # of rho; under basic composition see `preparation.BASIC_SHARES`
 CLIPPED = 0.9
 DRAG = 0.6  # measured on normal and heavy-tailed records, independent columns and scaled rows
 
@@ -107,7 +106,7 @@ def clip_radius(start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
     plan, left = start.plan, left_after(start)
     if has_public_radius(plan):
         return public_clip(start, left)
-    share = RADIUS_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else shares(plan).norms
+    share = shares(plan).radius
     norms = yield from row_norms(
         start.centre, cost_of_share(plan, share), noise_distribution(plan), stated_norm(plan.study.radius)
     )

@@ -92,10 +92,11 @@ def matrix_clip(start: LocationEstimate, share: float) -> RowClip:
     return clip_to(start, radius, start.norms, left)
 
 
-def aligned(plan: Plan, noised: GaussCovariance) -> AlignedCovariance:
+def aligned(noised: GaussCovariance) -> AlignedCovariance:
     """Return a noised matrix on its own axes."""
     values, vectors = eigenpairs(noised.matrix)
-    return on_axes(vectors, debiased_eigenvalues(values, noised.scale), plan.study.components, noised.scale)
+    k = noised.clip.plan.study.components
+    return on_axes(vectors, debiased_eigenvalues(values, noised.scale), k, noised.scale)
 
 
 def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> AlignedCovariance:
@@ -117,7 +118,7 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
 def refined_matrix(noised: GaussCovariance, share: float, steps: int | None) -> Steps:
     """Refine the directions of a noised matrix at a share of the budget."""
     clip, start = noised.clip, noised.clip.start
-    first, k = aligned(start.plan, noised), start.plan.study.components
+    first, k = aligned(noised), start.plan.study.components
     steps = steps or refinement_steps(first.sine(start))
     found = yield from refine_directions(start, first, share, steps)
     return Estimate(

@@ -20,6 +20,7 @@ from eigenveil.algorithms.shared.preparation import (
     effective_mu,
     noise_distribution,
     query_at_share,
+    shares,
 )
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.estimate import StepsTo
@@ -60,15 +61,6 @@ FINEST = 1 / 64  # of the first estimate of a variance: the resolution of rounde
 BIAS = 0.03  # relative clipping bias of a variance; all three were measured on clinical tables
 
 
-# Costs of the histograms and of the moments: shares of rho, or of epsilon under basic composition.
-BY_RHO, BY_EPSILON = (0.03, 0.07), (0.10, 0.15)
-
-
-def scale_shares(plan: Plan) -> tuple[float, float]:
-    """Return the shares under the plan's composition."""
-    return BY_RHO if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else BY_EPSILON
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnScales:
     """Columns in a frame that ends SPREADS standard deviations from each one's middle.
@@ -99,7 +91,7 @@ def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     Privacy: [P7], [P29]; both queries are charged and answered behind the barrier.
     Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site.
     """
-    d, (histograms, moments) = plan.study.dimension, scale_shares(plan)
+    d, (histograms, moments) = plan.study.dimension, shares(plan).scales
     look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), histograms)), d)
     query = ColumnMoments(columns=d, radius=moments_radius(plan, look.records))
     release = yield replace(query_at_share(plan, query, moments), frame=look.frame)
@@ -193,10 +185,10 @@ def predicted_scale_error(plan: Plan) -> float:
 
 def _relative_noise(plan: Plan) -> float:
     """Return the noise sd of a number of the second query, relative to its clip radius."""
-    moved = float(plan.study.max_sites_per_person * plan.study.neighbours.records)
+    moved = float(plan.study.changed_records)
     if noise_distribution(plan) is not NoiseDistribution.GAUSSIAN:  # Laplace noise, for the L1 sensitivity
         moved *= 2 * math.sqrt(plan.study.dimension)
-    return moved / effective_mu(plan, cost_of_share(plan, scale_shares(plan)[1]))
+    return moved / effective_mu(plan, cost_of_share(plan, shares(plan).scales[1]))
 
 
 def _measured(release: Release, look: _FirstLook) -> ColumnScales:

@@ -82,7 +82,8 @@ class PreparationShares:
     """Cost of the preparations, in shares of rho, or of epsilon under basic composition.
 
     `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's. `final_norms`:
-    extra share of the last norms, if they also give a radius for more than the mean.
+    extra share of the last norms, if they also give a radius for more than the mean. `radius`: for the norms
+    that give the radius of a Gram matrix. `scales`: for histograms and moments of the columns.
     """
 
     count: float = COUNT_SHARE
@@ -91,11 +92,19 @@ class PreparationShares:
     steps: tuple[tuple[float, float], ...] = MEAN_STEPS
     norms: float = NORMS_SHARE
     final_norms: float = 0.0
+    radius: float = 0.05
+    scales: tuple[float, float] = (0.03, 0.07)
 
 
 # Noise is inverse to a share of epsilon, but to the root of a share of rho: small queries need more epsilon.
 BASIC_SHARES = PreparationShares(
-    count=0.02, mean=0.15, small_mean=0.25, steps=((0.15, 0.20), (0.20, 0.45)), norms=0.08
+    count=0.02,
+    mean=0.15,
+    small_mean=0.25,
+    steps=((0.15, 0.20), (0.20, 0.45)),
+    norms=0.08,
+    radius=0.08,
+    scales=(0.10, 0.15),
 )
 
 

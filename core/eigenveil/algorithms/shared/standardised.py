@@ -17,10 +17,9 @@ from eigenveil.algorithms.shared.column_scales import (
     SPREADS,
     ColumnScales,
     column_scales,
-    scale_shares,
     scale_warnings,
 )
-from eigenveil.algorithms.shared.preparation import cost_of_share
+from eigenveil.algorithms.shared.preparation import cost_of_share, shares
 from eigenveil.algorithms.shared.stated_error import scale_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
@@ -68,7 +67,7 @@ def changed_queries(
 
 def remaining_plan(plan: Plan) -> Plan:
     """Return the plan after the scales: scaling by the frame's bounds, with the rest of the budget."""
-    left = cost_of_share(plan, 1 - sum(scale_shares(plan)))
+    left = cost_of_share(plan, 1 - sum(shares(plan).scales))
     return replace(plan, study=replace(plan.study, scaling=Scaling.BOUNDS), micro_rho=left)
 
 

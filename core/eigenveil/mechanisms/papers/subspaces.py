@@ -26,11 +26,6 @@ from eigenveil.study.study import Study
 SLACK = 1 + 2.0**-40  # for the logarithms
 
 
-def changed_votes(study: Study) -> int:
-    """Return the votes that one person can add: one at each of their sites, two under replacement."""
-    return study.max_sites_per_person * study.neighbours.records
-
-
 def vote_threshold(scale: float, appearing: int, delta: float) -> int:
     """Return the least noised count that is released.
 
@@ -75,7 +70,7 @@ def release_most_voted(
     scale = scale_of(l1**2, priced.micro_rho)
     spec = NoiseSpec.of(total.size // FINGERPRINT_WORDS, scale, NoiseDistribution.LAPLACE)
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(vote_threshold(scale, changed_votes(study), delta), query.min_votes)
+    least = max(vote_threshold(scale, study.changed_records, delta), query.min_votes)
     return MechanismResult(frozen(winning_fingerprint(total, drawn, least)), spec.sigma)
 
 
@@ -197,7 +192,7 @@ def release_rank(
     """
     stop = 1 / (TRIALS * query.cells.rank)
     delta = required_delta(priced, "a count of votes") * stop
-    changed = changed_votes(study)
+    changed = study.changed_records
     scale = scale_of((TRIAL_COST * changed) ** 2, priced.micro_rho)
     bound = truncation_bound(scale, changed, delta)
     half = total.size // (2 * FINGERPRINT_WORDS * query.cells.rank) // 2

@@ -15,7 +15,7 @@ from eigenveil.planning.error_models.perturbation import (
     combine_independent,
 )
 from eigenveil.planning.error_models.recommended import scale_error
-from eigenveil.protocol.plan import Plan, plan_for
+from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import Scaling, Study
@@ -42,14 +42,6 @@ ERROR_MODELS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError |
     Algorithm.SMOOTH_CAUCHY: papers.smooth,
     Algorithm.PROPOSE_TEST_RELEASE: papers.smooth,
 }
-
-
-def predict_study_error(study: Study, spectrum: AssumedSpectrum) -> PredictedError | None:
-    """Return the predicted error of a study that names its algorithm; None without an error model. Raises
-    RequestError: the study cannot be planned."""
-    return predict_plan_error(
-        plan_for(study, study.algorithm, federation="planner", submission="planner"), spectrum
-    )
 
 
 def predict_plan_error(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError | None:

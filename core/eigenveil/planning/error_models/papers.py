@@ -32,7 +32,6 @@ from eigenveil.planning.error_models.recommended import (
     clipped_variances,
     matrix_error,
     retained_shares,
-    sensitivity,
 )
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
@@ -62,7 +61,7 @@ def em_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     retained = retained_shares(spectrum, clip.radius)
     _, gaps = clipped_variances(assumed, retained)
     epsilon = mu(cost_of_share(plan, clip.left / 2)) / max(1, min(k, d - 1))
-    moved = sensitivity(plan) * (clip.radius / S) ** 2
+    moved = plan.study.changed_records * (clip.radius / S) ** 2
     return predict_sine(
         moved / (2 * epsilon * assumed.records * gaps) + clipping_bias(assumed, retained, gaps),
         assumed.beyond.counts,
@@ -90,7 +89,8 @@ def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     retained = pulls.retained(radius)
     inside, gaps = pulls.response(retained)
     each = start.records / once.size
-    noise = sensitivity(plan) * radius / (effective_mu(plan, once.micro_rho) * each) / inside[:, None]
+    moved, paid = plan.study.changed_records * radius, effective_mu(plan, once.micro_rho)
+    noise = moved / (paid * each) / inside[:, None]
     sampled = assumed.product(retained**2) / each / inside[:, None] ** 2
     variances, started = _stepped(noise**2, sampled, gaps / inside[:, None], steps)
     return predict_sine(variances + clipping_bias(assumed, retained, gaps), assumed.beyond.counts, started)

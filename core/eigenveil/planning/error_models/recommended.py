@@ -96,11 +96,6 @@ def clipped_records(plan: Plan, spectrum: AssumedSpectrum, ratio: float) -> tupl
     return clip, AssumedRecords(spectrum, plan.study.components, clip.start.records)
 
 
-def sensitivity(plan: Plan) -> int:
-    """Return the sensitivity of a sum of vectors of norm 1."""
-    return plan.study.neighbours.records * plan.study.max_sites_per_person
-
-
 def retained_shares(spectrum: AssumedSpectrum, radius: int) -> FloatArray:
     """Return the share of each squared norm left by clipping to a radius in grid units. Shape: (N,)."""
     return np.asarray(np.minimum(1.0, radius / S / np.maximum(spectrum.lengths, 1e-300)) ** 2)
@@ -191,9 +186,8 @@ def tail_average_error(
     """Return the error of the directions of an averaged tail."""
     k = plan.study.components
     assumed = AssumedRecords(spectrum, k, start.records)
-    noise = (
-        sensitivity(plan) / (effective_mu(plan, times.round_cost) * start.records) * np.sqrt(assumed.values)
-    )
+    paid = effective_mu(plan, times.round_cost)
+    noise = plan.study.changed_records / (paid * start.records) * np.sqrt(assumed.values)
     ratios, tilts = [], []
     for pulled in (False, True):
         pulls = GradientModel(assumed, times.directions, pulled=pulled)
@@ -241,7 +235,7 @@ def noisy_power(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     gaps = np.minimum(gaps, inside[:, None])
     rho = 1 - gaps / inside[:, None]
     each = effective_mu(plan, cost_of_share(plan, (clip.left - ENERGY_SHARE) / ROUNDS))
-    noise = sensitivity(plan) * (clip.radius / S) ** 2 / (each * assumed.records)
+    noise = plan.study.changed_records * (clip.radius / S) ** 2 / (each * assumed.records)
     faded = rho ** (2 * ROUNDS)
     variances = (noise / inside[:, None]) ** 2 * (1 - faded) / (1 - rho**2) + clipping_bias(
         assumed, retained, gaps
