@@ -182,15 +182,16 @@ async def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
 
 def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks of the library that draws tables are text like any other."""
-    from eigenveil_client.analyst.catalogue import columns_value, show_columns, show_sites, sites_value
+    from eigenveil_client.analyst.python.connect import column_table, site_table
+    from eigenveil_common.command import console
 
     monkeypatch.setenv("COLUMNS", "200")
     marks = "[red]x[/red] [link=http://a]"
     output = SiteStatement(
-        columns=(marks,), needs_approval=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1
-    )
-    site = ListedSite(name="anna", statement=output, seen=None)
+        columns=(OWN.columns[0].name,), needs_approval=False, max_missing=1, max_unreadable=1,
+        max_out_of_bounds=1,
+    )  # fmt: skip
+    site = ListedSite(name=marks, statement=output, seen=None)
     view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0, start_seconds=0.0)
-    show_columns(columns_value(OWN, view))
-    show_sites(sites_value(view))
-    assert marks in capfd.readouterr().out
+    console.print(column_table(OWN, view), site_table(view))
+    assert capfd.readouterr().out.count(marks) == 2

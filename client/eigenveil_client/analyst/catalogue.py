@@ -1,5 +1,4 @@
-"""Tables of a federation's sites and columns, and study files of chosen columns or variants. Text of other
-parties is shown as plain text, so it cannot contain markup of a terminal or a table."""
+"""A federation's sites and columns as plain values, and study files of chosen columns or variants."""
 
 from __future__ import annotations
 
@@ -8,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
-from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.formats import stated_fields
 from eigenveil.dictionary.study_files import ColumnIndex, complete, draft_from_fields, new_study_file
@@ -30,10 +26,7 @@ from eigenveil_client.analyst.federation import (
     offering_sites,
 )
 from eigenveil_client.records.isolated.reader import variants
-from eigenveil_common.command import console
 from eigenveil_common.files import write_durably
-
-UNSTATED = "not stated"
 
 
 def sites_value(view: FederationView) -> dict[str, Any]:
@@ -47,21 +40,6 @@ def sites_value(view: FederationView) -> dict[str, Any]:
         for site in view.sites
     ]
     return {"federation": view.name, "sites": rows}
-
-
-def show_sites(value: dict[str, Any]) -> None:
-    table = Table("site", "columns", "approval", "declines beyond", "last contact (UTC, to the hour)")
-    for row in value["sites"]:
-        stated = row["stated"] or {"columns": None, "approval": UNSTATED, "thresholds": None}
-        offers = UNSTATED if stated["columns"] is None else f"{len(stated['columns'])} columns"
-        rules = UNSTATED if stated["thresholds"] is None else _rules(stated["thresholds"])
-        seen = (row["seen"] or "none since the start").removesuffix("+00:00").replace("T", " ")
-        table.add_row(*map(Text, (row["site"], offers, stated["approval"], rules, seen)))
-    console.print(table)
-
-
-def _rules(rules: Mapping[str, float]) -> str:
-    return ", ".join(f"{100 * share:g} % {name.removeprefix('max_')}" for name, share in rules.items())
 
 
 def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[str, Any]:
@@ -86,28 +64,10 @@ def _column(column: DictionaryColumn, offers: Mapping[str, tuple[str, ...]]) -> 
     return stated_fields(column) | {"offered": offered}
 
 
-def show_columns(value: dict[str, Any]) -> None:
-    states = bool(value["sites_with_statement"])
-    title = Text(f"{value['dictionary']}, version {value['version']}: {value['about']}")
-    table = Table(
-        "column", "unit", "bounds", "LOINC", "meaning", *(["offered by"] if states else []), title=title
-    )
-    table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"  # names are typed by the reader
-    for row in value["columns"]:
-        for name, sites in row["offered"].items():
-            bounds = range_text(row["lower"], row["upper"])
-            cells = [name, row.get("unit", ""), bounds, row.get("loinc", ""), row["meaning"]]
-            table.add_row(*map(Text, cells), *([Text(", ".join(sites))] if states else []))
-    console.print(table)
-    if value["offered_outside_dictionary"]:
-        names = ", ".join(value["offered_outside_dictionary"])
-        console.print(f"Offered by sites, but not in the dictionary: {names}", markup=False)
-
-
 def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write a study file, and return its content as plain values. The coordinator is not called if both sites
     and a dictionary are named."""
-    columns, sites = _names(options["columns"]), _names(options["sites"] or "")
+    columns, sites = tuple(options["columns"]), tuple(options["sites"])
     named = options["named"] or FEDERATION
     view = None
     if named == FEDERATION or not sites:
@@ -127,10 +87,6 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
     return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(sites)}
 
 
-def _names(listed: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in listed.split(",") if name.strip())
-
-
 FEWEST = 2**10  # least max_records of a useful study
 ABOUT = """\
 # A column counts one allele of one variant, 0, 1 or 2; a missing genotype counts as 1 (fill). See its
@@ -144,7 +100,7 @@ def write_genotype_study(
     """Write a study of the variants of `file`, and return its content as plain values. The coordinator is not
     called if sites are named."""
     found = variants(file)
-    sites = _names(options["sites"] or "")
+    sites = tuple(options["sites"])
     view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())
     sites = sites or offering_sites(view, found.columns)
     federation, seconds = Federation(sites=sites), approval_deadline(view, sites)

@@ -22,6 +22,17 @@ dictionary_option = click.option(
     metavar="NAME",
     help="A dictionary other than your federation's: a file, or clinical, which is installed with eigenveil.",
 )
+
+
+class Names(click.ParamType[list[str]]):
+    """Names, separated by commas."""
+
+    name = "a,b,c"
+
+    def convert(self, value: Any, param: object, ctx: object) -> list[str]:
+        return [name.strip() for name in str(value).split(",") if name.strip()]
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

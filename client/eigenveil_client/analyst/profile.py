@@ -13,8 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
-from eigenveil.protocol.plan import Plan
-from eigenveil.study_authorization import SignedAuthorization, authorize
 from eigenveil_client.analyst.options import VARIABLE
 from eigenveil_client.connection import identity
 from eigenveil_client.connection.identity import StoredIdentity, folder_identity
@@ -105,11 +103,6 @@ class SigningKey:
     def signed(self) -> SignedAnalystKeyCard:
         """The signed key card for the sites; the same bytes each time."""
         return SignedAnalystKeyCard.of(self.key_card, self.signing.sign)
-
-    def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
-        """Return the analyst's signed authorization of this plan, until the Unix time `expires`. Raises
-        RequestError: code `authorization`, the plan names another analyst."""
-        return authorize(plan, self.signed, expires, self.signing.sign)
 
 
 def key_exists(folder: Path) -> bool:

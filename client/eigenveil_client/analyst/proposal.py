@@ -17,7 +17,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil.study.toml import study_digest, study_to_dict
-from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS, SignedAuthorization
+from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS, SignedAuthorization, authorize
 from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_common.concurrency import locked
 from eigenveil_common.files import check_owner, path_exists, read_secret, write_secret
@@ -91,8 +91,9 @@ class Proposal:
     dictionary: str = ""
 
     def sign(self) -> SignedAuthorization:
-        """Return the analyst's signed authorization of this plan."""
-        return self.key.authorize(self.plan, self.expires)
+        """Return the analyst's signed authorization of this plan. Raises RequestError: code `authorization`,
+        the plan names another analyst."""
+        return authorize(self.plan, self.key.signed, self.expires, self.key.signing.sign)
 
     @property
     def summary(self) -> str:

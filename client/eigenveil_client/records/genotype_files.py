@@ -31,7 +31,7 @@ from eigenveil_common.command import require_extra
 
 MAGIC = bytes([0x6C, 0x1B, 0x01])  # the last byte: variant-major
 IN_BYTE = 4  # persons
-BED_VARIANTS_AT_ONCE = 64  # variants processed while they are in the cache
+VARIANTS_AT_ONCE = 64  # variants processed while they are in the cache
 BIM_ENDING = LISTS[0]
 BIM = ("chromosome", "variant", "morgans", "position", "A1", "A2")
 FAM = ("FID", "IID", "father", "mother", "sex", "phenotype")
@@ -60,8 +60,8 @@ class PlinkMatrix:
         variants = len(self.headers) // 2
         with _library()(self.path, iid_count=self.persons, sid_count=variants, skip_format_check=True) as bed:
             counts: Counts = bed.read(index=np.s_[here, columns.variant], dtype="int8", order="F").T
-        for start in range(0, len(counts), BED_VARIANTS_AT_ONCE):
-            some_columns = slice(start, start + BED_VARIANTS_AT_ONCE)
+        for start in range(0, len(counts), VARIANTS_AT_ONCE):
+            some_columns = slice(start, start + VARIANTS_AT_ONCE)
             some, other = counts[some_columns], columns.allele[some_columns] == 1
             missing = some < 0  # the library's value for a missing genotype
             np.subtract(2, some, out=some, where=other[:, None])
@@ -123,7 +123,6 @@ CALLS, SAMPLES, VARIANTS, ALLELES = "call_genotype", "sample_id", "variant_id", 
 DIPLOID = 2
 CALLS_AT_ONCE = 2**24
 MOST_CHUNK, MOST_LIST = 2**29, 2**30  # bytes, in memory
-ZARR_VARIANTS_AT_ONCE = 64  # variants processed while they are in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,8 +173,8 @@ class ZarrMatrix:
 def _counted(calls: Any, allele: IntArray, known: IntArray) -> Counts:
     """Count alleles. Shape: calls (m, persons, 2), allele and known (m,) -> (m, persons)."""
     counts = np.empty(calls.shape[:2], dtype=np.int8)
-    for start in range(0, len(calls), ZARR_VARIANTS_AT_ONCE):
-        here = slice(start, start + ZARR_VARIANTS_AT_ONCE)
+    for start in range(0, len(calls), VARIANTS_AT_ONCE):
+        here = slice(start, start + VARIANTS_AT_ONCE)
         one, other = np.moveaxis(calls[here], 2, 0)
         what, many = allele[here, None], known[here, None]
         counts[here] = (one == what).view(np.int8) + (other == what).view(np.int8)

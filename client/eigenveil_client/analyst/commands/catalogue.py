@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from eigenveil_client.analyst.options import dictionary_option, json_option, profile_and_json_options
-from eigenveil_common.command import FILE, print_result, print_result_as
+from eigenveil_common.command import FILE, console, print_result, print_result_as
 from eigenveil_common.examples import example
 from eigenveil_common.files import check_new, read_text, write_durably
 
@@ -18,11 +18,12 @@ from eigenveil_common.files import check_new, read_text, write_durably
 @profile_and_json_options
 def sites(profile: Path | None, as_json: bool) -> None:
     """List the sites of your federation, with each site's own statement."""
-    from eigenveil_client.analyst.catalogue import show_sites, sites_value
+    from eigenveil_client.analyst.catalogue import sites_value
     from eigenveil_client.analyst.coordinator import call_coordinator
+    from eigenveil_client.analyst.python.connect import site_table
 
     view = call_coordinator(profile, lambda analyst: analyst.federation())
-    print_result_as(sites_value(view), as_json, show_sites)
+    print_result_as(sites_value(view), as_json, lambda _: console.print(site_table(view)))
 
 
 @click.command()
@@ -30,16 +31,20 @@ def sites(profile: Path | None, as_json: bool) -> None:
 @profile_and_json_options
 def columns(named: str | None, profile: Path | None, as_json: bool) -> None:
     """List the columns of your federation's dictionary, and the sites that offer them."""
-    from eigenveil_client.analyst.catalogue import columns_value, show_columns
+    from eigenveil_client.analyst.catalogue import columns_value
     from eigenveil_client.analyst.coordinator import call_coordinator
     from eigenveil_client.analyst.federation import FEDERATION, dictionary_of, find_dictionary
+    from eigenveil_client.analyst.python.connect import column_table
 
+    view = None
     if named in (None, FEDERATION):
         view = call_coordinator(profile, lambda analyst: analyst.federation())
-        value = columns_value(dictionary_of(view), view)
-    else:
-        value = columns_value(find_dictionary(str(named), Path(), profile), None)
-    print_result_as(value, as_json, show_columns)
+    found = find_dictionary(str(named), Path(), profile) if view is None else dictionary_of(view)
+    value, table = columns_value(found, view), column_table(found, view)
+    outside = ", ".join(value["offered_outside_dictionary"])
+    print_result_as(value, as_json, lambda _: console.print(table))
+    if outside and not as_json:
+        console.print(f"Offered by sites, but not in the dictionary: {outside}", markup=False)
 
 
 @click.group()

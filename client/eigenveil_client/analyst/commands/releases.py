@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil_client.analyst.options import json_option, profile_option
+from eigenveil_client.analyst.options import Names, json_option, profile_option
 from eigenveil_common.command import FILE, SHORT_HELP, errors, print_result, print_result_as
 from eigenveil_common.files import check_output, read, write_durably
 
@@ -115,21 +115,12 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     print_result({"report": str(out), "key_checked": trusted}, as_json, str(out))
 
 
-class _Names(click.ParamType[list[str]]):
-    """Names of columns, separated by commas."""
-
-    name = "a,b,c"
-
-    def convert(self, value: Any, param: object, ctx: object) -> list[str]:
-        return [name.strip() for name in str(value).split(",") if name.strip()]
-
-
 key_option = click.option(
     "--key", metavar="HEX|FILE", help="The federation's release key, or a file with it."
 )
 level_option = click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
 columns_option = click.option(
-    "--columns", type=_Names(), help="Only these columns, without the noise of all others."
+    "--columns", type=Names(), help="Only these columns, without the noise of all others."
 )
 scaling_option = click.option(
     "--scaling",
@@ -183,7 +174,7 @@ def partial(moments: Moments, columns: list[str] | None, level: float) -> Any:
 
 @_derive_command
 @click.option("--target", required=True, metavar="COLUMN", help="The dependent column.")
-@click.option("--on", required=True, type=_Names(), help="The predictor columns.")
+@click.option("--on", required=True, type=Names(), help="The predictor columns.")
 @click.option(
     "--ridge", type=float, default=0.0, show_default=True, help="Added to variances, in parts of them."
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from eigenveil_client.analyst.options import dictionary_option, profile_and_json_options
+from eigenveil_client.analyst.options import Names, dictionary_option, profile_and_json_options
 from eigenveil_common.command import FILE, FILE_OR_FOLDER, FOLDER, console, errors, print_result
 from eigenveil_common.examples import example
 from eigenveil_common.files import check_new, check_output, write_durably
@@ -119,14 +119,17 @@ def submit(
 
 @study.command()
 @click.option(
-    "--columns", default="", metavar="LIST", help="Names, separated by commas; see `eigenveil columns`."
+    "--columns", default="", type=Names(), help="Names, separated by commas; see `eigenveil columns`."
 )
 @click.option(
     "--from-genotypes", "variants", metavar="FILE", type=FILE_OR_FOLDER,
     help="Instead of --columns: all variants of a .bim or .zarr.",
 )  # fmt: skip
 @click.option(
-    "--sites", metavar="LIST", help="Names, separated by commas [default: all that do not lack a column]."
+    "--sites",
+    default="",
+    type=Names(),
+    help="Names, separated by commas [default: all that do not lack a column].",
 )
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--epsilon", default=1.0, show_default=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from eigenveil.dictionary.dictionary import DictionaryColumn
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.reporting.presentation import printable_text, table_html
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
@@ -59,7 +59,8 @@ WIDTH = 120  # of printed tables, as the cell of a notebook states no width
 
 
 class DisplayTable(Sequence[T]):
-    """Table of frozen values of one type; `cells` maps a value to headings and cells."""
+    """Table of frozen values of one type; `cells` maps a value to headings and cells. Text of other parties
+    is shown as plain text, so it cannot contain markup of a terminal or a table."""
 
     def __init__(self, title: str, rows: Sequence[T], cells: Callable[[T], Mapping[str, Any]]) -> None:
         self.title, self._rows, self._cells = title, tuple(rows), cells
@@ -80,13 +81,16 @@ class DisplayTable(Sequence[T]):
 
         return pandas.DataFrame([dict(self._cells(one)) for one in self])
 
-    def __repr__(self) -> str:
+    def __rich__(self) -> Printed | Text:
         headings, lines = self._texts()
         printed = Printed(*headings, title=Text(self.title), title_justify="left")
         for line in lines:
             printed.add_row(*map(Text, line))
+        return printed if lines else Text(f"{self.title}: none")
+
+    def __repr__(self) -> str:
         console = Console(file=StringIO(), width=WIDTH, force_jupyter=False)  # else rich would display it
-        console.print(printed if lines else Text(f"{self.title}: none"))
+        console.print(self)
         output: str = console.file.getvalue()  # type: ignore[attr-defined]
         return printable_text(output.rstrip())
 
@@ -133,13 +137,13 @@ class ConnectedFederation(BlockingCoordinator, Summary):
     @property
     def sites(self) -> DisplayTable[ListedSite]:
         """The sites, and each site's own statement."""
-        return DisplayTable("Sites", self.view.sites, _site)
+        return site_table(self.view)
 
     @property
     def columns(self) -> DisplayTable[DictionaryColumn]:
         """The columns of the federation's dictionary, and the sites that state that they offer them."""
         view = self.view
-        return DisplayTable("Columns", dictionary_of(view).columns, lambda one: _column(one, view))
+        return column_table(dictionary_of(view), view)
 
     @property
     def budget(self) -> FederationBudget:
@@ -198,25 +202,40 @@ class ConnectedFederation(BlockingCoordinator, Summary):
         return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
 
 
+def site_table(view: FederationView) -> DisplayTable[ListedSite]:
+    return DisplayTable("Sites", view.sites, _site)
+
+
 def _site(site: ListedSite) -> Mapping[str, Any]:
+    limits = site.statement.thresholds if site.statement else {}
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
         "a person decides": site.statement and site.statement.needs_approval,
+        "declines beyond": tuple(
+            f"{100 * at:g} % {name.removeprefix('max_')}" for name, at in limits.items()
+        ),
         "last contact": site.seen,
     }
 
 
-def _column(column: DictionaryColumn, view: FederationView) -> Mapping[str, Any]:
-    names = {one.name for one in column.columns}
-    offered = tuple(one.name for one in view.sites if names & set(one.offers or ()))
-    return {
-        "column": column.name if not column.levels else ", ".join(sorted(names)),
-        "unit": column.unit,
-        "lower": column.lower,
-        "upper": column.upper,
-        "meaning": column.meaning,
-    } | ({"offered by": offered} if any(one.offers is not None for one in view.sites) else {})
+def column_table(dictionary: Dictionary, view: FederationView | None) -> DisplayTable[DictionaryColumn]:
+    """Return the columns of a dictionary, with the sites that offer them if one of `view` states any."""
+    sites = [one for one in (view.sites if view else ()) if one.offers is not None]
+
+    def cells(column: DictionaryColumn) -> Mapping[str, Any]:
+        names = {one.name for one in column.columns}
+        offered = tuple(one.name for one in sites if names & set(one.offers or ()))
+        return {
+            "column": column.name if not column.levels else ", ".join(sorted(names)),
+            "unit": column.unit,
+            "lower": column.lower,
+            "upper": column.upper,
+            "LOINC": column.loinc,
+            "meaning": column.meaning,
+        } | ({"offered by": offered} if sites else {})
+
+    return DisplayTable(f"Columns of {dictionary.name}", dictionary.columns, cells)
 
 
 def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:
