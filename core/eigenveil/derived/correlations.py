@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from eigenveil.derived.covariance import DOMINATED, IntervalEstimate, NoisedCovariance, inverse_of, noise_note
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.protocol.estimate import PlainResult, plain_fields
+from eigenveil.protocol.estimate import PlainResult
+from eigenveil.study.checks import plain_fields
 
 LONG_INTERVAL = 1.0  # an interval as long as from no correlation to a perfect one is uninformative
 UNKNOWN_ERROR = 4.0  # standard error whose interval is all of -1 to 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, fields, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.protocol.rounds import Release
+from eigenveil.study.checks import plain_fields
 
 # An algorithm yields a priced query and receives its noised release, which is charged already. It never
 # receives a true sum, so all that it computes is post-processing [P7].
@@ -30,26 +30,6 @@ class PlainResult:
     def to_dict(self) -> dict[str, Any]:
         """Return lists, texts and numbers by field."""
         return plain_fields(self)
-
-
-def plain_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as plain values."""
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    """Return a field as lists, texts and numbers."""
-    match value:
-        case np.ndarray():
-            return value.tolist()
-        case tuple():
-            return list(value)
-        case Enum():
-            return value.value
-        case PlainResult():
-            return value.to_dict()
-        case _:
-            return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ or two processors, may round a number on a boundary to either side. Nothing else
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class PricedQuery:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RoundQuery:
     """Priced query of one round of a study, as it is sent to sites. Raises RequestError: the round is
     negative, the cost is not a whole number from 1 to below 2**53, the batch is not that of this round, or a
@@ -65,7 +66,6 @@ class RoundQuery:
     priced: PricedQuery
     plan_digest: str
     round: int
-    _digest: str = field(init=False, repr=False)  # computed on first use
 
     def __post_init__(self) -> None:
         micro_rho, atto_delta = self.priced.micro_rho, self.priced.atto_delta
@@ -102,15 +102,13 @@ class RoundQuery:
             return Cost(micro_rho=0)
         return self.priced.cost
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over all fields; sites persist it and answer no other query for this round.
 
         Cached: all fields are immutable, arrays included.
         """
-        if not hasattr(self, "_digest"):
-            object.__setattr__(self, "_digest", digest("query", *_hashed_fields(self)))
-        return self._digest
+        return digest("query", *_hashed_fields(self))
 
     def is_identical(self, other: RoundQuery) -> bool:
         """Return True if `other` has the same hashed bytes, and so the same digest."""

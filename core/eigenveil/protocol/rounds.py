@@ -7,8 +7,9 @@ contradicts the document that it publishes. Run as a module, it prints the state
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import cached_property
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError
@@ -17,7 +18,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.signatures import Sign, SignedStatement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
     """Noised, charged answer of one round, the only result that is public.
 
@@ -33,7 +34,6 @@ class Release:
     micro_rho: int
     atto_delta: int
     present: tuple[str, ...]
-    _digest: str = field(init=False, repr=False)  # computed on first use, which a rehearsal never needs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
@@ -55,20 +55,18 @@ class Release:
     def cost(self) -> Cost:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 over all fields."""
-        if not hasattr(self, "_digest"):
-            header = {
-                "round": self.round,
-                "query": self.query,
-                "sigma": self.sigma,
-                "micro_rho": self.micro_rho,
-                "atto_delta": str(self.atto_delta),
-                "present": list(self.present),
-            }
-            object.__setattr__(self, "_digest", digest("release", header, (self.values,)))
-        return self._digest
+        """SHA-256 over all fields; a rehearsal never needs it."""
+        header = {
+            "round": self.round,
+            "query": self.query,
+            "sigma": self.sigma,
+            "micro_rho": self.micro_rho,
+            "atto_delta": str(self.atto_delta),
+            "present": list(self.present),
+        }
+        return digest("release", header, (self.values,))
 
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"

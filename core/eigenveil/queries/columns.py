@@ -13,7 +13,13 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries.contract import ClippedVectors, QueryDescription, QueryKind, describe_numbers
+from eigenveil.queries.contract import (
+    ClippedVectors,
+    QueryDescription,
+    QueryKind,
+    check_public,
+    describe_numbers,
+)
 from eigenveil.queries.limits import (
     WEIGHT,
     ceil_sqrt,
@@ -102,6 +108,8 @@ class ColumnHistograms:
     bound: ClassVar[int] = 1
     columns: int
 
+    check_honest = check_public
+
     def __post_init__(self) -> None:
         _check_columns(self.columns)
 
@@ -123,9 +131,6 @@ class ColumnHistograms:
             return False
         totals = values.reshape(self.columns, BINS).sum(axis=1)
         return bool((totals == totals[0]).all()) and int(totals[0]) in records
-
-    def check_honest(self) -> None:
-        """Accept: the bins are public, so there is only one such query."""
 
     def assumed_release(self, records: int) -> IntArray:
         """Return columns spread over a few bins about their middle."""

@@ -19,6 +19,7 @@ from eigenveil.queries.limits import (
     BINS,
     ceil_sqrt,
     check_centre,
+    check_edges,
     check_floor,
     check_whole,
     freeze,
@@ -153,6 +154,10 @@ def assumed_sum(query: QueryProtocol, records: int) -> IntArray:
     return decreasing_values(records * query.bound // 8, query.length)
 
 
+def check_public(query: object) -> None:
+    """Accept: only a centre is from releases, so an honest study may ask any such query."""
+
+
 # What kinds have in common. A kind adds its fields, so that those stay in the order of their digest.
 
 
@@ -163,6 +168,10 @@ class EdgeHistogram:
     bound: ClassVar[int] = 1
     edge_meaning: ClassVar[str]
     edges: IntArray
+
+    def __post_init__(self) -> None:
+        freeze(self, "edges")
+        check_edges(self.edges)
 
     @property
     def length(self) -> int:

@@ -16,7 +16,6 @@ from eigenveil.queries.limits import (
     WEIGHT,
     ceil_sqrt,
     check_centre,
-    check_edges,
     check_floor,
     check_whole,
     freeze,
@@ -138,10 +137,6 @@ class CrossNorms(NormBins):
     edge_meaning: ClassVar[str] = "norms of a record's leading part times its rest, scaled to integers"
     spec: CrossSpec
     edges: IntArray
-
-    def __post_init__(self) -> None:
-        freeze(self, "edges")
-        check_edges(self.edges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

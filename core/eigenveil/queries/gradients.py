@@ -23,7 +23,6 @@ from eigenveil.queries.limits import (
     OFFSET_STEPS,
     ceil_sqrt,
     check_centre,
-    check_edges,
     check_floor,
     check_whole,
     counts_within,
@@ -137,10 +136,6 @@ class GradientNorms(NormBins):
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
-
-    def __post_init__(self) -> None:
-        freeze(self, "edges")
-        check_edges(self.edges)
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         if self.batch is not None:

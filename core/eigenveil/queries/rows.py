@@ -17,13 +17,13 @@ from eigenveil.queries.contract import (
     NormBins,
     QueryDescription,
     QueryKind,
+    check_public,
     decreasing_values,
 )
 from eigenveil.queries.limits import (
     WEIGHT,
     ceil_sqrt,
     check_centre,
-    check_edges,
     freeze,
     largest_count,
     require,
@@ -40,6 +40,7 @@ class Count:
     meaning: ClassVar[str] = "the number of usable records"
     bound: ClassVar[int] = 1
     length: int = field(default=1, init=False)
+    check_honest = check_public
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: as in L2."""
@@ -52,9 +53,6 @@ class Count:
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         return int(values[0]) in records
-
-    def check_honest(self) -> None:
-        """Accept: there is only one such query."""
 
     def assumed_release(self, records: int) -> IntArray:
         return frozen([records])
@@ -71,9 +69,9 @@ class RowBins(EdgeHistogram):
     centre: IntArray
 
     def __post_init__(self) -> None:
-        freeze(self, "centre", "edges")
+        freeze(self, "centre")
         check_centre(self.centre)
-        check_edges(self.edges)
+        EdgeHistogram.__post_init__(self)
         require(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
 
 

@@ -19,7 +19,7 @@ from eigenveil.planning.choose import answer_bytes, noise_warnings, possible_reh
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.reporting.trust import EXACT, MASKED, calls_per_site, colluding, trust_text
+from eigenveil.reporting.trust import EXACT, MASKED, colluding, trust_text
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.composition import Composition, remaining_delta
 from eigenveil.study.radius import PublicNorm
@@ -72,7 +72,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
     ('(2, 1e-06)', 15, 'count')
     """
     query_sequences = possible_rehearsals(plan) if query_sequences is None else query_sequences
-    study = plan.study
+    study, longest = plan.study, max(map(len, query_sequences))
     return {
         "plan_digest": plan.digest,
         "name": study.name,
@@ -87,7 +87,8 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "deadline_seconds": study.federation.deadline_seconds,
         "rounds": [_round(round_query) for round_query in max(query_sequences, key=len)],
         "message": MASKED if plan.masked else EXACT,
-        "calls_per_site": calls_per_site(plan, max(map(len, query_sequences))),
+        # The first masked set is fixed when all sites are ready, each later one with the release before it.
+        "calls_per_site": longest + 1 if plan.masked and longest else longest,
         "bytes_per_site": max(map(answer_bytes, query_sequences)),
         "dependence": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,

@@ -11,8 +11,9 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import noise_edge
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.estimate import Estimate, MatrixNoise, plain_fields
+from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.checks import plain_fields
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
 

@@ -60,12 +60,6 @@ def colluding(study: Study) -> str:
     return "any one other site" if study.colluders == 1 else f"any {study.colluders} other sites"
 
 
-def calls_per_site(plan: Plan, rounds: int) -> int:
-    """Return a site's number of calls with an answer if no attempt fails. The first masked set is fixed when
-    all sites are ready, each later one with the release before it."""
-    return rounds + 1 if plan.masked and rounds else rounds
-
-
 def visibility_table(study: Study) -> tuple[tuple[str, str, str], ...]:
     """Return what each party can see of a central and of a masked study, besides what is published."""
     above = "as above, and what these sites know"

@@ -14,7 +14,8 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.error_models import ERROR_MODELS, clear, predict_study_error
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.error_models import ERROR_MODELS, clear, predict_plan_error
 from eigenveil.planning.error_models.assumed_records import (
     AssumedSpectrum,
     normal_spectrum,
@@ -40,7 +41,7 @@ def a_study(d: int = 12, **changes: Any) -> Study:
 
 def raw(study: Study, assumed_spectrum: AssumedSpectrum) -> float:
     """The predicted error to first order."""
-    found = predict_study_error(study, assumed_spectrum)
+    found = predict_plan_error(make_plan(study), assumed_spectrum)
     assert found is not None
     assert 0 <= found.low <= found.median <= found.high <= 1
     return found.raw
@@ -96,10 +97,8 @@ def test_no_shape_breaks_an_error_model(algorithm: Algorithm, d: int, k: int) ->
         k = min(k, 4)
     shapes: list[list[float]] = [[1.0] * d, [1.0] + [0.0] * (d - 1), [0.5**i for i in range(d)]]
     for values in shapes:
-        found = predict_study_error(
-            a_study(d, components=k, algorithm=algorithm),
-            normal_spectrum(np.array(values), k, source="a test"),
-        )
+        plan = make_plan(a_study(d, components=k, algorithm=algorithm))
+        found = predict_plan_error(plan, normal_spectrum(np.array(values), k, source="a test"))
         assert found is None or 0 <= found.median <= 1
         if found is not None and k == d and algorithm is Algorithm.GAUSS_COV:
             assert found.median == 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest
 from eigenveil.numerics.linalg import fix_signs, normal_quantiles, single_blas_thread
-from eigenveil.queries.contract import QueryKind, describe_numbers
+from eigenveil.queries.contract import QueryKind, check_public, describe_numbers
 from eigenveil.queries.limits import check_centre, check_whole, freeze, require
 from eigenveil.study.study import MAX_SITES
 
@@ -28,10 +28,6 @@ MOST_SUBSETS = 2**15  # spans that subspace-reference may examine
 def fingerprint(values: IntArray) -> IntArray:
     """Return the SHA-256 of an integer vector as four words. Shape: (m,) -> (4,)."""
     return np.frombuffer(bytes.fromhex(digest("subspace", {}, (values,))), dtype="<i8").astype(np.int64)
-
-
-def check_public(query: object) -> None:
-    """Accept: all parameters but the centre are public, so an honest study may ask any such query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

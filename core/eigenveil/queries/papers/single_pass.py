@@ -17,12 +17,12 @@ from eigenveil.queries.contract import (
     QueryDescription,
     QueryKind,
     assumed_sum,
+    check_public,
     describe_numbers,
 )
 from eigenveil.queries.gradients import Batch, GradientSpec
 from eigenveil.queries.limits import (
     GRADIENT_LIMIT,
-    check_edges,
     check_whole,
     counts_within,
     freeze,
@@ -45,12 +45,11 @@ class OneDirection:
 
     spec: GradientSpec
 
+    check_honest = check_public
+
     def __post_init__(self) -> None:
         alone = self.spec.k == 1 and not self.spec.offset.any()
         require(alone, "single-pass queries have one direction and no offset")
-
-    def check_honest(self) -> None:
-        """Accept: every record of the batch counts fully, wherever it lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,8 +70,7 @@ class EigenvalueVotes(OneDirection, EdgeHistogram):
     describe = describe_numbers
 
     def __post_init__(self) -> None:
-        freeze(self, "edges")
-        check_edges(self.edges)
+        EdgeHistogram.__post_init__(self)
         OneDirection.__post_init__(self)
         check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
 

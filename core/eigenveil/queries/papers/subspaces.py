@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.contract import QueryKind, describe_numbers
+from eigenveil.queries.contract import QueryKind, check_public, describe_numbers
 from eigenveil.queries.limits import check_whole, largest_count, require
 from eigenveil.queries.papers.fingerprints import (
     FINGERPRINT_WORDS,
@@ -22,7 +22,6 @@ from eigenveil.queries.papers.fingerprints import (
     Cells,
     Pool,
     Subsamples,
-    check_public,
 )
 from eigenveil.study.study import MAX_SITES
 
