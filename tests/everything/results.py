@@ -70,23 +70,29 @@ def store(path: Path, results: Results) -> None:
 
 
 def page(tree: str, results: Results, rows: tuple[Row, ...] = ROWS) -> str:
-    """Return docs/CHECKED.md: a line for each row, also for those that have not run yet."""
+    """Return docs/CHECKED.md: a line for each row, also for those that have not run yet.
+
+    A machine stands above the table if it ran all rows, otherwise beside each commit.
+    """
     seconds = sum(result.seconds for result in results.values())
+    machines = {result.machine for result in results.values()}
+    where = f" on one machine ({machines.pop()})" if len(machines) == 1 else ""
     lines = [
-        f"Tree `{tree}`: **{summary(results, rows)}**, {seconds / 60:.0f} minutes.\n",
-        "| command | promise | result | seconds | commit | machine |",
-        "|---|---|---|---|---|---|",
-        *(_line(row, results.get(row.name)) for row in rows),
+        f"Tree `{tree}`: **{summary(results, rows)}**, {seconds / 60:.0f} minutes{where}.\n",
+        "| command | promise | result | seconds | commit |",
+        "|---|---|---|---|---|",
+        *(_line(row, results.get(row.name), one_machine=bool(where)) for row in rows),
     ]
     return HEAD + "\n".join(lines) + "\n"
 
 
-def _line(row: Row, result: Result | None) -> str:
+def _line(row: Row, result: Result | None, *, one_machine: bool) -> str:
     command = f"`{shlex.join(row.command)}`"
     if result is None:
-        return f"| {command} | {row.promise} | not run yet | | | |"
+        return f"| {command} | {row.promise} | not run yet | | |"
     message = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")
-    cells = (command, row.promise, message, f"{result.seconds:.0f}", result.commit, result.machine)
+    at = result.commit if one_machine else f"{result.commit}, {result.machine}"
+    cells = (command, row.promise, message, f"{result.seconds:.0f}", at)
     return f"| {' | '.join(cells)} |"
 
 
