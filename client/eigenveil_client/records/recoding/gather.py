@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -132,16 +132,6 @@ class FoldGather:
         return values, grown(self._unreadable, persons, False)[:persons] & np.isnan(values)
 
 
-class Fold(Protocol):
-    """State that is folded for each person."""
-
-    def add(self, person_numbers: IntArray, values: FloatArray, moments: FloatArray, persons: int) -> None:
-        """Add rows that have a value. Shape: person_numbers, values and moments (rows,)."""
-
-    def values(self, persons: int) -> FloatArray:
-        """Return one value a person, NaN without a row."""
-
-
 class ReduceFold:
     """Least or largest value, or sum: all values reduced by `reduce`, `empty` without a row."""
 
@@ -185,6 +175,11 @@ class DateFold:
     def values(self, persons: int) -> FloatArray:
         stored: FloatArray = self._sign * grown(self._values, persons, np.nan)[:persons]
         return stored + 0.0
+
+
+# State that is folded for each person, from rows that have a value. A person without a row has NaN.
+# Shape: person_numbers, values and moments (rows,).
+Fold = ReduceFold | ExactSums | DateFold
 
 
 def gather(rule: ColumnRule) -> FirstRowGather | FoldGather:
