@@ -35,6 +35,7 @@ from benchmarks.many_sites import (
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.planning.choose import make_plan
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
@@ -108,7 +109,7 @@ class Writer:
             signature=self.keys.sign_plan(message), micro_rho=PRICE * rounds, expected_rounds=rounds,
             state=StudyState.RUNNING, failure="", submitted_at=AT, started_at=AT,
         )  # fmt: skip
-        study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(message))
+        study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(plan_from_json(message)))
         self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)
         after = ""
         for number in range(rounds):

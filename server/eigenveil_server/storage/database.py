@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
@@ -44,11 +45,6 @@ class Store:
     check_whole: Callable[[], None]
     threads: ThreadPoolExecutor | None = None
 
-    @property
-    def quick(self) -> bool:
-        """True if reading a few rows takes less time than handing them to a thread."""
-        return self.threads is None
-
     async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `work` reads, a few rows; off the event loop for a database server."""
         if self.threads is None:
@@ -69,8 +65,8 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     `storage`."""
     if isinstance(where, str):
         return _on_server(where, expect)
-    writer = sqlite.SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
-    reader = sqlite.SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS)
+    opened = partial(sqlite.SqliteDatabase, where, SCHEMA, VERSION, migrations=MIGRATIONS)
+    writer, reader = opened(expect=expect), opened()
     # No claim needed: the folder's lock guards the database and the keys.
     return Store(
         writer=writer, reader=reader, acquire_server_lock=lambda: None, check_whole=reader.check_whole
@@ -85,15 +81,12 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    writer = postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
-    reader = ReaderPool(
-        lambda: postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS),
-        READERS,
-    )
+    opened = partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS)
+    writer = opened(expect=expect)
     # The server checks the checksums of its pages.
     return Store(
         writer=writer,
-        reader=reader,
+        reader=ReaderPool(opened, READERS),
         acquire_server_lock=writer.acquire_server_lock,
         check_whole=lambda: None,
         threads=ThreadPoolExecutor(READERS, thread_name_prefix="reader"),

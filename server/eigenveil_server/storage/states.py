@@ -31,16 +31,9 @@ class StudyState(Enum):
     @property
     def proto(self) -> pb.StudyState.ValueType:
         """Return the same state in a message."""
-        return STATES[self]
+        name = "AWAITING_APPROVAL" if self is StudyState.AWAITING else self.name
+        return pb.StudyState.Value(f"STUDY_STATE_{name}")
 
-
-STATES: dict[StudyState, pb.StudyState.ValueType] = {
-    StudyState.AWAITING: pb.STUDY_STATE_AWAITING_APPROVAL,
-    StudyState.RUNNING: pb.STUDY_STATE_RUNNING,
-    StudyState.RELEASED: pb.STUDY_STATE_RELEASED,
-    StudyState.FAILED: pb.STUDY_STATE_FAILED,
-    StudyState.CANCELLED: pb.STUDY_STATE_CANCELLED,
-}
 
 DECLINES: dict[int, str] = {
     pb.DECLINE_REASON_POLICY: "policy",
@@ -49,12 +42,7 @@ DECLINES: dict[int, str] = {
     pb.DECLINE_REASON_FAILURE: "failure",
 }
 PERSON_DECLINES: dict[int, DeclineReason] = {
-    pb.DECLINE_REASON_PERSON_PURPOSE: DeclineReason.PURPOSE,
-    pb.DECLINE_REASON_PERSON_COLUMNS: DeclineReason.COLUMNS,
-    pb.DECLINE_REASON_PERSON_ANALYST: DeclineReason.ANALYST,
-    pb.DECLINE_REASON_PERSON_BUDGET: DeclineReason.BUDGET,
-    pb.DECLINE_REASON_PERSON_TIMING: DeclineReason.TIMING,
-    pb.DECLINE_REASON_PERSON_UNSTATED: DeclineReason.UNSTATED,
+    pb.DeclineReason.Value(f"DECLINE_REASON_PERSON_{one.name}"): one for one in DeclineReason
 }
 
 

@@ -4,12 +4,12 @@ concurrent submissions exceed it. Lists read these rows and indexes, but no plan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import digest
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.toml import study_digest
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_server.config import Config
 from eigenveil_server.process import as_datetime
@@ -30,15 +30,10 @@ class PlanSummary:
     epsilon: float
 
 
-def summary_of(plan_json: bytes) -> PlanSummary:
-    """Return the summary of a checked plan."""
-    plan = json.loads(plan_json)
-    privacy = plan["study"]["privacy"]
-    return PlanSummary(
-        content=bytes.fromhex(digest("study", plan["study"])),
-        atto_delta=privacy.get("attempts", 1) * int(plan["atto_delta"]),  # absent in old plans
-        epsilon=privacy["epsilon"],
-    )
+def summary_of(plan: Plan) -> PlanSummary:
+    """Return the summary of a plan."""
+    content, epsilon = bytes.fromhex(study_digest(plan.study)), plan.study.epsilon
+    return PlanSummary(content=content, atto_delta=plan.cost.atto_delta, epsilon=epsilon)
 
 
 def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary) -> None:

@@ -183,7 +183,7 @@ class StudyEngine:
 
     def _store(self, wanted: StoredStudy, plan: Plan) -> None:
         """Store a study, with its reservation unless it waits for approval. Raises as `add_study`."""
-        summary = summary_of(wanted.plan_json)
+        summary = summary_of(plan)
         if wanted.state is StudyState.AWAITING:
             with self._repository.store.writer.transaction() as change:
                 study_writes.add_study(change, wanted, "awaiting", self._quota, summary)

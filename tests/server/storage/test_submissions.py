@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import Federation, Trust
 from eigenveil_common.storage.database import Row
 from eigenveil_server.process import as_datetime
 from eigenveil_server.storage import study_writes
@@ -26,17 +26,19 @@ from eigenveil_server.storage.submissions import (
     SubmissionQuota,
     summary_of,
 )
-from tests.server.rig import UNLIMITED
+from tests.server.rig import SITES, UNLIMITED
+from tests.support import a_plan
 
 QUOTA = SubmissionQuota(studies=3, bytes=1000)
-PLAN = json.dumps({"atto_delta": "7", "study": {"privacy": {"epsilon": 0.5, "attempts": 2}}}).encode()
+PLAN = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=2, epsilon=0.5, federation=Federation(sites=SITES))
+SUMMARY = summary_of(PLAN)
 
 
 def a_row(at: int, size: int) -> Row:
     return Row(("at", "bytes"), (at, size))
 
 
-def a_study(number: int, at: int, plan: bytes = PLAN, analyst: str = "ada") -> StoredStudy:
+def a_study(number: int, at: int, plan: bytes = b"{}", analyst: str = "ada") -> StoredStudy:
     return StoredStudy(
         digest=f"{number:064x}", name=f"s{number}", analyst=analyst, submission=str(number), plan_json=plan,
         signature=b"", micro_rho=5, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=at,
@@ -51,7 +53,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def add(store: Store, stored: StoredStudy, quota: SubmissionQuota = QUOTA) -> None:
     with store.writer.transaction() as change:
-        study_writes.add_study(change, stored, "submitted", quota, summary_of(PLAN))
+        study_writes.add_study(change, stored, "submitted", quota, SUMMARY)
 
 
 def test_a_day_is_counted_back_from_each_submission(store: Store) -> None:
@@ -144,14 +146,13 @@ def test_no_day_exceeds_the_quota_and_there_is_room_at_the_stated_time(
 
 
 def test_lists_read_no_plan_and_agree_with_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = summary_of(PLAN)
-    assert (summary.atto_delta, summary.epsilon) == (14, 0.5)
+    assert (SUMMARY.atto_delta, SUMMARY.epsilon) == (PLAN.cost.atto_delta, 0.5)
     with store.writer.transaction() as change:
-        study_writes.add_study(change, a_study(1, 1), "submitted", UNLIMITED, summary)
-        study_writes.add_study(change, a_study(2, 2), "submitted", UNLIMITED, summary)
+        study_writes.add_study(change, a_study(1, 1), "submitted", UNLIMITED, SUMMARY)
+        study_writes.add_study(change, a_study(2, 2), "submitted", UNLIMITED, SUMMARY)
         change.execute("UPDATE studies SET plan_json = ?", (b"not read",))
     lists = StudyLists(store.reader)
-    assert [one.summary for one in lists.list_after("", 9)] == [summary, summary]
+    assert [one.summary for one in lists.list_after("", 9)] == [SUMMARY, SUMMARY]
     assert [one.name for one in lists.list_after(f"{1:064x}", 9)] == ["s2"]
     assert [one.name for one in lists.list_before("", 1)] == ["s2"]
     assert [one.name for one in lists.list_before(f"{2:064x}", 9)] == ["s1"]
