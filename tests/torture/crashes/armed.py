@@ -66,7 +66,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One of our commands, and what shall end it. `renews`: its certificates, every few seconds."""
+    """One of our commands, and what shall end it. `renews`: its certificates, every few seconds. `planted`:
+    a fault that the checks must find, built in by this function of a module."""
 
     program: str
     arguments: tuple[str, ...]
@@ -74,6 +75,7 @@ class Command:
     log: Path
     kill: Kill | None = None
     renews: bool = True
+    planted: Callable[[], object] | None = None
 
     def start(self) -> ForkServerProcess:
         context = get_context("forkserver")
@@ -104,6 +106,8 @@ def main(command: Command) -> None:
     if command.kill is not None:
         command.kill.arm()
     sys.argv = [command.program, *command.arguments]
+    if command.planted is not None:
+        command.planted()
     code = PROGRAMS[command.program]()
     sys.stdout.flush()
     os._exit(code)  # not by way of multiprocessing, which waits for what a command never would

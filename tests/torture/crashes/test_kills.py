@@ -17,7 +17,7 @@ from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
 # Of tests/server/recovery/test_lost_draws.py, tests/integration/test_rollover.py, test_declined_plans.py of
-# tests/client/site/state, and of programs.
+# tests/client/site/state, programs, and tests/server/masked/test_masked_answers.py.
 ELSEWHERE = {"failure-charged", "authorities-listed", "plan-declining", "study-cancelling", "answer-late"}
 PLACES = ("core", "common", "server", "client")
 STUDY = "a" * 64

@@ -28,12 +28,13 @@ MOST_GROWTH = 32 * MIB
 AT_ONCE = 4  # the door, whose limits are off here, admits 10 new ones of a certificate a second
 LISTEN_SECONDS = 0.05
 SEED = 20_261
+UNLIMITED = ("tests.torture.front.unlimited", "connections")
 
 
 async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """All of them, each kind of sequence as often as any other."""
     connections = int(CONNECTIONS * scale)
-    async with besieged(folder, command=("tests.torture.front.unlimited",)) as siege:
+    async with besieged(folder, command=UNLIMITED) as siege:
         await _attack(siege, connections // 20, SEED)  # what is allocated once is allocated by then
         async with siege.watched() as seen:
             closed = await _attack(siege, connections, SEED + 1)

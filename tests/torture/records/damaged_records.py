@@ -127,6 +127,8 @@ def verdict(found: Found, served: Sequence[Served]) -> tuple[list[str], str]:
         faults.append(f"answers took {late:.2f} s (p99)")
     if growth > MOST_GROWTH:
         faults.append(f"memory grew by {growth / MIB:.0f} MiB")
+    if not any(counts["refused"] for counts in found.outcomes.values()):
+        faults.append("no file was refused")
     return faults, f"{_figures(found, served)}; p99 {late * 1000:.0f} ms"
 
 
