@@ -34,32 +34,15 @@ class PrivateCovariance(PrivateEstimator, EmpiricalCovariance):
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        With delta, the guarantee of one call of `fit`. Fitting twice on the same records spends it twice.
-    delta : float, default=1e-6
-        Except with this probability epsilon holds. 0 is pure differential privacy, with much more noise.
-    bounds : (lower, upper), each a number or an array of shape (n_features,), pairs or mapping
-        Public bounds of the columns, in their units: for all at once, as a list of a pair for each column, or
-        by name, as a mapping of each column's name to its pair. Required: bounds computed from the records
-        would disclose them. Values beyond a bound count as the bound.
+    epsilon, delta, bounds, neighbours, radius, scaling, random_state
+        As those of `PrivatePCA`.
     algorithm : {"auto", "gauss-cov", "analyze-gauss", "separate-cov", "adaptive-cov", "em-cov", "zero"}, \
 default="auto"
         "auto" takes the one with the least Frobenius error predicted from public numbers (it does not read
         the records, and assumes 10,000 of them).
-    neighbours : {"add-remove", "replace-one"}, default="add-remove"
-    radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
-        Clip radius of the records: chosen privately, only the bounds, a radius that leaves about this share
-        of the records unclipped, or a norm known beforehand (in units of the widest column's half range, from
-        the middle of the bounds).
-    scaling : {"none", "bounds", "standard"}, default="none"
-        Scaling of the columns: none, by half the distance between the bounds, or by the standard deviation,
-        which a share of the budget estimates.
     shrink : bool, default=True
         Shrink the eigenvalues of a noised matrix by the known scale of the noise, which costs no privacy.
         Without it the matrix has no bias and may have negative eigenvalues.
-    random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system. Anything else is a reproducible simulation:
-        it is NOT private, and `release_` says so.
 
     Attributes
     ----------

@@ -1,4 +1,7 @@
-"""Mechanisms: from an exact sum to the values of a release. Only the barrier calls them."""
+"""Mechanisms: from an exact sum to the values of a release. Only the barrier calls them.
+
+Neighbours are the study's, unless a docstring says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,6 @@ def apply_mechanism(
     """Return the release of `total`, from the sites that are `present`.
 
     Shape: total as the answers add up to; values (released_length(priced.query),).
-    Neighbours: as in the study.
     Privacy: [P2] for added noise, [P32] for noise inside masked answers; otherwise the claim of the
     mechanism.
     Cost: priced.cost.

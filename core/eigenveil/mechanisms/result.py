@@ -27,11 +27,7 @@ def noised(total: IntArray, spec: NoiseSpec, noise: NoiseSource) -> MechanismRes
 
 
 def required_delta(priced: PricedQuery, mechanism: str) -> float:
-    """Return the delta of a query.
-
-    Raises:
-        RequestError: it has none.
-    """
+    """Return the delta of a query. Raises RequestError: it has none."""
     if priced.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, f"{mechanism} needs a delta; set delta > 0 in the study")
     return priced.atto_delta / ATTO

@@ -145,11 +145,9 @@ def upper(value: arb) -> float:
 
 
 def _bounded(coefficients: FloatArray, off: FloatArray, slope: FloatArray, rest: FloatArray) -> QuantileTable:
-    """Return the table with bounds of the error of scale * q + shift, in units of the scale.
-
-    The sampler adds the error of the shift. All terms are non-negative and few. Their rounding errors, and
-    second orders of ULP, are far below the relative 2^-20 added at the end.
-    """
+    """Return the table with bounds of the error of scale * q + shift, in units of the scale. The sampler adds
+    the error of the shift. All terms are non-negative and few. Their rounding errors, and second orders of
+    ULP, are far below the relative 2^-20 added at the end."""
     reach, rounding = np.abs(coefficients[-1]), np.zeros(PIECES)
     for row in coefficients[-2::-1]:  # one product and one sum; `reach` bounds the result
         product = HALF_WIDTH * reach

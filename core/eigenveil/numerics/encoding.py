@@ -100,11 +100,7 @@ def to_memoryview(values: IntArray) -> memoryview:
 
 
 def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
-    """Return the integers that `to_bytes` encoded.
-
-    Raises:
-        PeerError: the length does not match `shape`.
-    """
+    """Return the integers that `to_bytes` encoded. Raises PeerError: the length does not match `shape`."""
     wanted = 8 * math.prod(shape)
     if len(data) != wanted:
         raise PeerError(

@@ -111,11 +111,9 @@ def _panel(triangle: IntArray, above: Iterator[slice], first: int, d: int, shift
 def _factor(
     panel: FloatArray, first_block: FloatArray, blocks: Sequence[FloatArray], scratch: FloatArray
 ) -> None:
-    """Write the same rows of Cholesky's upper factor to `blocks` of PANEL columns each.
-
-    `first_block` holds the columns in which the panel begins and is not needed afterwards. So at most half
-    of the factor is in memory. Raises LinAlgError if there is no factor.
-    """
+    """Write the same rows of Cholesky's upper factor to `blocks` of PANEL columns each. `first_block` holds
+    the columns in which the panel begins and is not needed afterwards. So at most half of the factor is in
+    memory. Raises LinAlgError if there is no factor."""
     first, rows = first_block.shape
     parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
     for part, known in zip(parts, (first_block, *blocks), strict=True):

@@ -1,13 +1,7 @@
 """Covariance algorithms of Dong, Liang, Yi 2022, and the published ones that they are compared with.
 
-- `separate-cov` (SeparateCov): eigenvalues from one noised spectrum, eigenvectors from one noised matrix. It
-  minimises the Frobenius error, of order d^(1/4) instead of d; its directions are those of `gauss-cov` at
-  half the budget.
-- `adaptive-cov` (PrivRadius and AdaptiveCov): a private radius, a clipping threshold, then the better of
-  gauss-cov and separate-cov. Both searches use the sparse vector technique on a public logarithmic grid with
-  a public floor; only an index on that grid is released.
-- `zero`: the covariance matrix 0 at no cost. For few records or many columns it has the least error.
-- `em-cov`, `analyze-gauss`: see there. Count, mean and radius are as in `gauss-cov`.
+Count, mean and radius are as in `gauss-cov`. Both searches of `adaptive-cov` use the sparse vector technique
+on a public logarithmic grid with a public floor; only an index on that grid is released.
 """
 
 from __future__ import annotations
@@ -59,8 +53,6 @@ from eigenveil.study.grid import S
 
 def separate_cov(plan: Plan) -> Steps:
     """Run separate-cov: count, mean, radius, then half of the rest for the spectrum, half for a Gram matrix.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P10]; the spectrum needs a coordinator trusted with exact sums.
     Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
@@ -102,8 +94,6 @@ def adaptive_cov(plan: Plan) -> Steps:
     """Run adaptive-cov: count, mean, private radius, total variance, threshold, then the better method.
 
     A radius that the study states (a quantile, a norm, or none) replaces both searches.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P10], [P12]; searches and spectrum need a coordinator trusted with exact sums.
     Cost: the whole budget, d (d + 1) / 2 integers from every site or twice that, 10 or 11 rounds.
     """
@@ -181,8 +171,7 @@ def zero(plan: Plan) -> Steps:
     """Return public directions and no variance; the mean is the middle of the public bounds.
 
     Neighbours: any.
-    Privacy: [P7]; without queries nothing is revealed.
-    Cost: none.
+    Privacy: [P7]; without queries nothing is revealed and nothing charged.
     """
     d, k = plan.study.dimension, plan.study.components
     yield from ()
@@ -202,12 +191,8 @@ def zero(plan: Plan) -> Steps:
 def em_cov(plan: Plan) -> Steps:
     """Run em-cov: count, mean, radius, then half of the rest for the spectrum and half for the directions.
 
-    Eigenvectors by the exponential mechanism, one by one, and noised eigenvalues. Source: Amin, Dick,
-    Kulesza, Medina, Vassilvitskii 2019 (Differentially private covariance estimation), with the full exponent
-    that privacy allows instead of half or a quarter [P13]. Only `components` directions are sampled; the
-    remaining variance is spread evenly over the other directions.
-
-    Neighbours: as in the study.
+    Source: Amin, Dick, Kulesza, Medina, Vassilvitskii 2019, with the full exponent that privacy allows [P13].
+    Only `components` directions are sampled; the remaining variance is spread evenly over the others.
     Privacy: [P7], [P10], [P13], [P14]; both need a coordinator trusted with exact sums.
     Cost: the whole epsilon, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
@@ -233,20 +218,16 @@ def em_cov(plan: Plan) -> Steps:
 
 
 def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return sum_i values_i v_i v_i^T, with the mean of the other values in all other directions.
-
-    Shape: values (d,), vectors (d, k) -> (d, d).
-    """
+    """Return sum_i values_i v_i v_i^T, with the mean of the other values in all other directions. Shape:
+    values (d,), vectors (d, k) -> (d, d)."""
     d, k = vectors.shape
     rest = float(values[k:].mean()) if k < d else 0.0
     return rest * np.eye(d) + (vectors * (values[:k] - rest)) @ vectors.T
 
 
 def _em_error(clip: RowClip, values: FloatArray, sigma: float) -> float | None:
-    """Return the first-order sine, with the effect of the centre's error.
-
-    u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), with exponent t.
-    """
+    """Return the first-order sine, with the effect of the centre's error. u_j^2 of a direction near i is
+    about 1 / (2 t n (l_i - l_j)), with exponent t."""
     plan, start = clip.plan, clip.start
     if not has_known_clipping(plan):
         return None
@@ -261,11 +242,8 @@ def _em_error(clip: RowClip, values: FloatArray, sigma: float) -> float | None:
 def analyze_gauss(plan: Plan) -> Steps:
     """Run analyze-gauss: count, mean, radius, one Gram matrix with flat noise; raw eigenvalues.
 
-    Source: Dwork, Talwar, Thakurta, Zhang 2014, and `GaussCov` of Dong, Liang, Yi 2022: independent noise of
-    one size on the whole upper triangle, sqrt 2 too large off the diagonal [P3]. Only the noise differs from
-    `gauss-cov`, which is never worse.
-
-    Neighbours: as in the study.
+    Source: Dwork, Talwar, Thakurta, Zhang 2014: noise of one size on the whole upper triangle, sqrt 2 too
+    large off the diagonal [P3].
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """

@@ -150,10 +150,7 @@ def best_group(quotients: FloatArray, k: int) -> int:
 def oja(rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK) -> FloatArray:
     """Return the result of one pass over the records in order: w <- w + eta_t x (x . w), normalised.
 
-    Algorithm 1 of [DPPCA], without privacy, for comparisons. It never makes a release.
-
-    Rank k by block (QR after each step) or by deflation (a pass for each component, orthogonal to the
-    earlier ones), at the paper's steps for the data's own spectrum.
+    Algorithm 1 of [DPPCA] at its steps for the data's own spectrum; without privacy, for comparisons only.
 
     Shape: rows (n, d), centred -> (k, d), orthonormal rows.
     """
@@ -183,12 +180,7 @@ ENERGY_SHARE = 0.01
 def noisy_power(plan: Plan) -> Steps:
     """Run noisy-power: count, mean, radius, ROUNDS products, total variance.
 
-    Power iteration with noise on every product. Source: Hardt & Price 2014. The product of a row of norm C
-    with orthonormal directions W can have norm C^2, and the noise is scaled to this worst case: rows are
-    clipped, and the gradients' own range is not used. Rounds are fixed, share the budget evenly, and only the
-    last one counts. `dp-pca` improves all three.
-
-    Neighbours: as in the study.
+    Source: Hardt & Price 2014: power iteration whose noise is scaled to a row's largest product.
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
     """

@@ -20,7 +20,7 @@ from eigenveil.algorithms.papers.oja import (
     orthonormalise_against,
 )
 from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE, read_variances
-from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormGrid, choose_radius, read_histogram
+from eigenveil.algorithms.shared.clip_radius import NormGrid, choose_radius, read_histogram
 from eigenveil.algorithms.shared.preparation import (
     COUNT_SHARE,
     LocationEstimate,
@@ -51,12 +51,7 @@ SEARCHED = 15_000.0  # signal from which a search for the step sizes is worth it
 def private_oja(plan: Plan) -> Steps:
     """Run private-oja: count, mean, one pass (or one a component), explained variances.
 
-    Minibatches (equation 7 of [DPPCA]) that are disjoint, so every step may have the whole cost of the pass
-    [P9]. Gradients x (x . w) are clipped to a radius from some of the batches; the bound ||x||^2 of the paper
-    is sqrt(tr / lambda1) times larger than typical gradients. Unlike that of dp-pca, its error does not
-    vanish with the spread of the gradients.
-
-    Neighbours: as in the study.
+    Batches (equation 7 of [DPPCA]) are disjoint, so every step may have the whole cost of the pass [P9].
     Privacy: [P7], [P9]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d k integers a round from every site (d k c with c candidate schedules).
     """
@@ -157,8 +152,8 @@ def batch_gradient_radius(
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
     # The relevant noise is that after averaging over the steps.
     noise = 4 * math.sqrt(slope.offset.size / once.size) / effective_mu(plan, once.micro_rho)
-    rule = ClippingBalance(power=1, noise=noise, quadratic=False)
-    return choose_radius(histogram, quantile(plan.study.radius), rule, None if math.isnan(before) else before)
+    rule, fallback = quantile(plan.study.radius), None if math.isnan(before) else before
+    return choose_radius(histogram, rule, noise, power=1, quadratic=False, fallback=fallback)
 
 
 SHUFFLED_VARIANCE_SHARE = 0.05  # of epsilon
@@ -168,11 +163,9 @@ GAIN = 2.0
 def private_oja_shuffled(plan: Plan) -> Steps:
     """Run private-oja-shuffled: count, mean, variance, and a round for each position of the order.
 
-    Algorithm 2 of [DPPCA] as published: one noised gradient at a time, in a secret order. Each record is one
-    local randomiser, and the secret order amplifies their privacy [P24]. It is a reference: the noise of a
-    step is several times a gradient's norm. The coordinator would receive the gradients of single records, so
-    no coordinator and no site accepts it. As the steps must average that noise from the beginning, their
-    offset is the paper's, with the released variance in place of the spectrum.
+    Algorithm 2 of [DPPCA] as published: each record is one local randomiser, in a secret order [P24]. The
+    coordinator would receive the gradients of single records, so no coordinator and no site accepts it. The
+    steps' offset is the paper's, with the released variance in place of the spectrum.
 
     Neighbours: replace-one.
     Privacy: [P7], [P24]; each query is charged and answered behind the barrier.
@@ -189,17 +182,16 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     least = 1 - shares(plan).count - shares(plan).small_mean - SHUFFLED_VARIANCE_SHARE
     local_micro_rho(mu(cost_of_share(plan, least)), plan.atto_delta / ATTO, plan.batches)  # refuses early
     start = yield from rounds.through(locate(plan))
-    rule = ClippingBalance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
-    radius = choose_radius(start.norms, quantile(study.radius), rule)
+    noise = 8 * math.sqrt(plan.batches)
+    radius = choose_radius(start.norms, quantile(study.radius), noise, power=2, quadratic=False)
     total = yield from rounds.through(_variance(start, radius))
     share = 1 - shares(plan).count - start.mean_share - SHUFFLED_VARIANCE_SHARE
     once = BatchPass(
         plan=plan, first=rounds.started, micro_rho=cost_of_share(plan, share), atto_delta=plan.atto_delta
     )
-    w, lengths, noise = yield from _shuffled_pass(
-        start, once, radius**2, total, start_directions(study.dimension, k)
-    )
-    found = ordered(start, w, lengths, total, noise)
+    begun = start_directions(study.dimension, k)
+    w, lengths, scale = yield from _shuffled_pass(start, once, radius**2, total, begun)
+    found = ordered(start, w, lengths, total, scale)
     return replace(found, explained_variance=np.maximum(found.explained_variance, 0.0))
 
 
@@ -213,10 +205,8 @@ def _variance(start: LocationEstimate, radius: float) -> StepsTo[float]:
 def _shuffled_pass(
     start: LocationEstimate, once: BatchPass, radius: float, total: float, w: FloatArray
 ) -> StepsTo[tuple[FloatArray, FloatArray, float]]:
-    """Use all positions once; return directions, noised Rayleigh quotients and their noise.
-
-    The quotients are averaged over the second half. Shape: w (d, k) -> (d, k), (k,).
-    """
+    """Use all positions once; return directions, noised Rayleigh quotients and their noise. The quotients are
+    averaged over the second half. Shape: w (d, k) -> (d, k), (k,)."""
     local = local_micro_rho(mu(once.micro_rho), once.atto_delta / ATTO, once.size)
     sigma = 2 * radius / mu(local)  # of one entry of one noised gradient
     rates = StepSchedule(gain=GAIN, offset=max(1.0, w.shape[0] * (GAIN * sigma / total) ** 2))

@@ -5,9 +5,8 @@ the pass [P9]: one for the spread of the gradients (Algorithm 4), one for the ra
 one for their sum, limited to a box around that (Algorithm 5). The paper halves batches and budget instead.
 
 Differences from the paper: octaves instead of quarter octaves for the eigenvalue, because votes of subsets of
-a dozen records spread over an octave. The noise follows from the integer box [P23] instead of eq. (15), which
-is 6 times too small. Batches are keyed instead of positional. Sums are exact and costs add up as zCDP, so any
-epsilon is allowed.
+a dozen records spread over an octave; noise by the integer box [P23] instead of eq. (15), which is 6 times
+too small; keyed batches instead of positional ones.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ WIDTH, REACH = 4.0, 3.0  # of a bin and of the margin of the box, in units of th
 
 def single_pass(plan: Plan) -> Steps:
     """Run dp-pca-single-pass: count, mean, a pass for each component, explained variances.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P9], [P22], [P23]; each query is charged and answered behind the barrier.
     Cost: the whole budget, at most 2 * 32 d integers a round from every site.
     """
@@ -106,10 +103,8 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
 
 
 def _along(start: LocationEstimate, w: FloatArray) -> tuple[GradientSpec, float]:
-    """Return the gradient along w, and the integers per norm of 1. Shape: w (d, 1).
-
-    The gradients of the records of largest norm just fit the limit of a vote.
-    """
+    """Return the gradient along w, and the integers per norm of 1. Shape: w (d, 1). The gradients of the
+    records of largest norm just fit the limit of a vote."""
     longest = max(start.norms.largest, 1e-6) ** 2
     shift = min(max(0, math.ceil(math.log2(float(S) ** 2 * FINE * longest / VOTE_LIMIT))), 60)
     fine = frozen(np.rint(w * FINE).astype(np.int64))

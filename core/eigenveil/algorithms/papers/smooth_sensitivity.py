@@ -38,8 +38,6 @@ LEAST = 2.5  # gap below which the sensitivity of the subspace is unknown
 
 def smooth_subspace(plan: Plan) -> Steps:
     """Run the family: count, mean, radius, noised eigenvalues, the subspace, variances along its directions.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P10], [P19], [P20], [P21]; the coordinator must be trusted with exact sums.
     Cost: the whole epsilon and delta, d (d + 1) + d k integers from every site, 9 rounds (8 unclipped).
     """

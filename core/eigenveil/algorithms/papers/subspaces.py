@@ -47,13 +47,8 @@ MANY = 1024  # largest number of subsamples by many records
 def subspace_exact(plan: Plan) -> Steps:
     """Run subspace-exact: count, votes of subsamples for their span of the stated dimension, the preimage.
 
-    [SUB], made practical: each subsample votes for the span of its records over the integers modulo 2^61 - 1.
-    If all records lie in one subspace of dimension k, each subsample of enough records votes for it, for any
-    d; one with a record outside does not vote. Whole numbers only: rounding to the grid, 1 / 8192 of a
-    column's bounds, would give each subsample a different subspace. The records must lie in the subspace on
-    the grid (eigenveil.whole).
-
-    Neighbours: as in the study.
+    Each subsample votes for the span of its records over the integers modulo 2^61 - 1; one with a record
+    outside does not vote. The records must lie in the subspace on the grid: whole numbers only.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
     Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds.
     """
@@ -66,8 +61,6 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     """Run subspace-exact-rank: count, dimensions of the subsamples, votes at the commonest one, the preimage.
 
     `components` is the largest dimension considered.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P15], [P17], [P18].
     Cost: the whole epsilon and delta, as `subspace_exact`, in 4 rounds.
     """
@@ -157,12 +150,8 @@ def rounding_warnings(plan: Plan) -> tuple[str, ...]:
 def subspace_reference(plan: Plan) -> Steps:
     """Run subspace-reference: count, the lead of the best span of k records, its preimage.
 
-    Algorithm 1 of [SUB], corrected, for small k. The printed algorithm adds noise to every span of records
-    and releases the best: without a gap, the span of a few random records. Here the best is released only if
-    its lead over the second best is certainly large. And every span is examined, not a sample, so no data set
-    can raise a failure probability.
-
-    Neighbours: as in the study.
+    Algorithm 1 of [SUB], corrected, for small k: the best span is released only if its lead is certainly
+    large. Every span is examined, not a sample, so no data set can raise a failure probability.
     Privacy: [P7], [P16], [P18]; it needs all records together: one site only.
     Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
     most 256 records at k = 2, 59 at k = 3, 31 at k = 4.
@@ -211,11 +200,7 @@ def subspace_approx(plan: Plan) -> Steps:
     """Run subspace-approx: count, votes of subsamples for their cells, the preimage of the winner.
 
     Algorithm 2 of [SUB], with fingerprints of cells instead of a histogram over all cells, and the test of a
-    majority on the noised count. Subsamples must agree on their leading directions to within a cell, so
-    lambda_{k+1} / lambda_k must be about 1e-5 or less (see `fingerprints.eigenvalue_ratio_limit`). The width
-    of a cell follows from the public error that it causes: a sine of about ERROR.
-
-    Neighbours: as in the study.
+    majority on the noised count. A cell's width follows from the sine that it causes: about ERROR.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
     Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + 2 (k + 1) d) from every site, 3 rounds.
     """
@@ -230,8 +215,6 @@ def subspace_approx(plan: Plan) -> Steps:
 
 def subspace_approx_rank(plan: Plan) -> Steps:
     """Run subspace-approx-rank: count, votes for each dimension up to `components`, the winner's preimage.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P17], [P18]; three times the epsilon of one dimension, for any number of them.
     Cost: the whole epsilon and delta, 32 bytes a subsample and dimension from every site, 3 rounds.
     """

@@ -1,8 +1,6 @@
 """auto, where the first releases choose the first stage: a noised matrix or gradients; then refinement.
 
-The first stage finds the leading directions: by a matrix with noise of order |z|^2, or by gradients with
-noise of order |z| |a|, a record's norm times that of its leading part, but a budget divided among rounds. So
-gradients are better if the total variance is many times the wanted variances, which a first part of the
+Gradients are better if the total variance is many times the wanted variances, which a first part of the
 matrix shows. Two parts together are as exact as one matrix.
 """
 
@@ -76,8 +74,6 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     """Run auto: count, mean, a third of a matrix, then the first stage that suits its spectrum.
 
     `first_stage` fixes the choice for a dry run, with the most queries.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P28]; the next queries depend on releases alone, and each query is charged and answered
     behind the barrier, from the rest of the budget.
     Cost: the whole budget.
@@ -106,11 +102,9 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
 
 
 def _probe(first: GaussCovariance) -> tuple[FirstStage, str]:
-    """Return the first stage that suits the first part of a matrix, and the reason.
-
-    By the height of component k above the other variances, and the total variance a component, both in units
-    of the noise's sd sqrt(d).
-    """
+    """Return the first stage that suits the first part of a matrix, and the reason. By the height of
+    component k above the other variances, and the total variance a component, both in units of the noise's sd
+    sqrt(d)."""
     start = first.clip.start
     d, k = start.plan.study.dimension, start.plan.study.components
     values, _ = eigenpairs(first.matrix)

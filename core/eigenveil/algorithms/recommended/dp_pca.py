@@ -1,8 +1,7 @@
 """dp-pca: recentred noisy power iteration on the full data, with averaging of the tail.
 
-From Liu, Kong, Jain, Oh 2022: recentre the gradients and clip to their range instead of their norm. The
-private radii follow from a balance, without tuning. Shares and constants were measured
-on synthetic and clinical tables (benchmarks/accuracy.py).
+From Liu, Kong, Jain, Oh 2022: recentre the gradients and clip to their range instead of their norm. Shares
+and constants were measured on synthetic and clinical tables (benchmarks/accuracy.py).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormGrid, choose_radius, read_histogram
+from eigenveil.algorithms.shared.clip_radius import NormGrid, choose_radius, read_histogram
 from eigenveil.algorithms.shared.preparation import (
     COUNT_SHARE,
     LocationEstimate,
@@ -81,8 +80,6 @@ def schedule(start: LocationEstimate) -> Schedule:
 
 def dp_pca(plan: Plan) -> Steps:
     """Run dp-pca: count, mean, 40 or 100 gradients with three private radii, explained variances.
-
-    Neighbours: as in the study.
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d k integers a round from every site.
     """
@@ -205,10 +202,11 @@ def gradient_radius(
     release = yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_cost)
     # The relevant noise is that of the averaged tail, not of one round.
     averaged = effective_mu(start.plan, times.round_cost * (times.rounds - times.tail))
-    rule = ClippingBalance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
+    noise, rule = 6 * math.sqrt(slope.offset.size) / averaged, quantile(start.plan.study.radius)
     fallback = None if before is None else before * slope.largest_norm
     histogram = read_histogram(release, grid)
-    return choose_radius(histogram, quantile(start.plan.study.radius), rule, fallback) / slope.largest_norm
+    radius = choose_radius(histogram, rule, noise, power=1, quadratic=False, fallback=fallback)
+    return radius / slope.largest_norm
 
 
 def _gradient(slope: GradientQueryBuilder, radius: float, cost: int, records: float) -> StepsTo[FloatArray]:
@@ -228,8 +226,8 @@ def read_variances(
     """
     plan = start.plan
     cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
-    rule = ClippingBalance(power=2, noise=1 / effective_mu(plan, cost), quadratic=True)
-    radius = row_radius(choose_radius(start.norms, None, rule), plan.study.dimension)
+    longest = choose_radius(start.norms, None, 1 / effective_mu(plan, cost), power=2, quadratic=True)
+    radius = row_radius(longest, plan.study.dimension)
     release = yield PricedQuery(query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=cost)
     total = max(float(release.values[0]) / (S**2 * start.records), 0.0)
     slope = GradientQueryBuilder(centre=start.centre, directions=components, offset=np.zeros_like(components))
@@ -237,7 +235,7 @@ def read_variances(
     histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=cost)), grid)
     cost = share_of(plan.micro_rho, 0.6 * VARIANCE_SHARE)
     noise = 2 * math.sqrt(components.shape[1]) / effective_mu(plan, cost)
-    clip = choose_radius(histogram, None, ClippingBalance(power=1, noise=noise, quadratic=True))
+    clip = choose_radius(histogram, None, noise, power=1, quadratic=True)
     gradient = yield from _gradient(slope, clip, cost, start.records)
     lengths = np.maximum((components * gradient).sum(axis=0), 0.0)
     return lengths, total, clip / (effective_mu(plan, cost) * start.records)

@@ -1,8 +1,7 @@
 """gauss-cov, the noised covariance of clipped rows and its eigenvectors, and its steps for other algorithms.
 
-The steps: a clip radius, a noised Gram matrix and its noise scale. Source: Analyze Gauss (Dwork, Talwar,
-Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric noise [P3] and a private clip radius; with
-Laplace noise at delta = 0.
+Source: Analyze Gauss (Dwork, Talwar, Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric noise
+[P3] and a private clip radius; with Laplace noise at delta = 0.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormHistogram, choose_radius
+from eigenveil.algorithms.shared.clip_radius import NormHistogram, choose_radius
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,
     cost_of_share,
@@ -123,8 +122,8 @@ def balanced(plan: Plan, norms: NormHistogram, share: float, ratio: float) -> in
     """Return the radius, in grid units, by the study's rule for a Gram matrix at a share of the budget."""
     d = plan.study.dimension
     noise = 8 * math.sqrt(d) / effective_mu(plan, cost_of_share(plan, share)) * ratio
-    rule = ClippingBalance(power=2, noise=noise, quadratic=True)
-    return row_radius(choose_radius(norms, quantile(plan.study.radius), rule), d)
+    radius = choose_radius(norms, quantile(plan.study.radius), noise, power=2, quadratic=True)
+    return row_radius(radius, d)
 
 
 def clip_to(start: LocationEstimate, radius: int, norms: NormHistogram, left: float) -> RowClip:
@@ -230,8 +229,6 @@ def matrix_warnings(clip: RowClip, gaps: FloatArray) -> tuple[str, ...]:
 
 def gauss_cov(plan: Plan) -> Steps:
     """Run gauss-cov: count, mean, radius, one Gram matrix.
-
-    Neighbours: as in the study.
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """

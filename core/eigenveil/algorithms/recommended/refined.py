@@ -1,8 +1,6 @@
 """refined-cov and refined-pca: a first stage, whose directions cross covariances then refine.
 
-The first stage is gauss-cov (a noised covariance matrix) or dp-pca (a short noisy power iteration, so no
-d-by-d matrix is ever queried). The second is new (docs/algorithms/refined-cov.md,
-docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
+The first stage is gauss-cov (a noised covariance matrix) or dp-pca (a short noisy power iteration).
 """
 
 from __future__ import annotations
@@ -63,8 +61,6 @@ def refined_cov(plan: Plan, steps: int | None = None) -> Steps:
     """Run refined-cov: count, mean, a Gram matrix, a histogram, 1, 2 or (weak matrix) 8 cross covariances.
 
     `steps` fixes the number of refinement steps for a dry run.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 8 or 9 rounds; 15
     after a weak matrix.
@@ -149,8 +145,6 @@ def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
     """Run refined-pca: count, mean, 15 or 30 gradients with three radii, variances, 1 to 8 cross covariances.
 
     `steps` fixes the number of refinement steps for a dry run.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
     Cost: the whole budget, at most d (k + 4) integers a round from every site.
     """
@@ -219,9 +213,7 @@ def refined_pca_on_axes(
 
 def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:
     """Return the cross covariances that the variances allow: sqrt(l_i l_j), and l_i spread over columns.
-
-    Shape: (m,) -> (k, m - k + 1).
-    """
+    Shape: (m,) -> (k, m - k + 1)."""
     lead = variances[:k, None]
     return np.hstack([np.sqrt(lead * variances[k:]), lead / math.sqrt(d)])
 

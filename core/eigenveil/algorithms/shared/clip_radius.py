@@ -121,30 +121,25 @@ def _cleaned(counts: FloatArray, sigma: float) -> FloatArray:
         significant = more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippingBalance:
-    """Cost of a radius t: `noise` t^power against the clipped mass.
-
-    `quadratic` adds the two as independent errors, otherwise as biases.
-    """
-
-    power: int
-    noise: float
-    quadratic: bool
-
-
 def choose_radius(
-    histogram: NormHistogram, quantile: float | None, balance: ClippingBalance, fallback: float | None = None
+    histogram: NormHistogram,
+    quantile: float | None,
+    noise: float,
+    *,
+    power: int,
+    quadratic: bool,
+    fallback: float | None = None,
 ) -> float:
-    """Return the clip radius by the study's rule: a quantile if one is stated, else balance.
+    """Return the clip radius t by the study's rule: a quantile if one is stated, else balance.
 
-    If no bin is significant: `fallback`, else the grid's top.
+    The balance is of `noise` t^power against the clipped mass; `quadratic` adds the two as independent
+    errors, otherwise as biases. If no bin is significant: `fallback`, else the grid's top.
     """
     if histogram.empty:
         return histogram.grid.top if fallback is None else fallback
     if quantile is not None:
         return _quantile(histogram, quantile)
-    return _balance(histogram, balance)
+    return _balance(histogram, noise, power, quadratic)
 
 
 def _quantile(histogram: NormHistogram, share: float) -> float:
@@ -157,18 +152,15 @@ def _quantile(histogram: NormHistogram, share: float) -> float:
     return histogram.grid.top * math.exp2(-(bin + min(max(part, 0.0), 1.0)) / PER_OCTAVE)
 
 
-def _balance(histogram: NormHistogram, balance: ClippingBalance) -> float:
-    """Return argmin over t of (noise t^p and clipped mass(t)) / remaining mass(t).
-
-    The division prevents clipping all records, which shrinks signal and noise alike.
-    """
+def _balance(histogram: NormHistogram, noise: float, power: int, quadratic: bool) -> float:
+    """Return argmin over t of (noise t^p and clipped mass(t)) / remaining mass(t). The division prevents
+    clipping all records, which shrinks signal and noise alike."""
     steps = histogram.grid.top * 2.0 ** (-np.arange(BINS * FINE) / (PER_OCTAVE * FINE))
-    cut = steps**balance.power
+    cut = steps**power
     norms, counts = _fine(histogram)
-    mass = counts * norms**balance.power
+    mass = counts * norms**power
     above_counts, above_mass = np.cumsum(counts) - counts, np.cumsum(mass) - mass
     clipped_mass = above_mass - above_counts * cut
     retained = np.maximum(mass.sum() - clipped_mass, math.ulp(0.0))
-    noise = balance.noise * cut
-    error = np.hypot(noise, clipped_mass) if balance.quadratic else noise + clipped_mass
+    error = np.hypot(noise * cut, clipped_mass) if quadratic else noise * cut + clipped_mass
     return float(steps[np.argmin(error / retained)])

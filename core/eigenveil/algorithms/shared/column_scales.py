@@ -86,8 +86,6 @@ class ColumnScales:
 
 def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     """Return the middle and spread of every column.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P29]; both queries are charged and answered behind the barrier.
     Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site.
     """
@@ -150,10 +148,8 @@ def _first_look(release: Release, d: int) -> _FirstLook:
 
 
 def _medians(counts: IntArray, records: float) -> IntArray:
-    """Return the bin of each column's median; every column's total is taken to be `records`.
-
-    Shape: (d, BINS) -> (d,).
-    """
+    """Return the bin of each column's median; every column's total is taken to be `records`. Shape: (d, BINS)
+    -> (d,)."""
     total = counts.cumsum(axis=1)
     over = (total[:, -1:] - records) * ((np.arange(BINS) + 1) / BINS)
     return np.asarray(np.abs(total - over - counts / 2 - records / 2).argmin(axis=1))

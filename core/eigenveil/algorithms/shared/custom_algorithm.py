@@ -88,11 +88,8 @@ def _check(algorithm: CustomAlgorithm, priced_query: PricedQuery, plan: Plan) ->
 
 
 def _estimate(name: str, found: object, plan: Plan) -> Estimate:
-    """Return the estimate after checks against the study.
-
-    Raises:
-        RequestError: code `bad-argument`: an invalid estimate.
-    """
+    """Return the estimate after checks against the study. Raises RequestError: code `bad-argument`: an
+    invalid estimate."""
     if not isinstance(found, Estimate):
         raise _wrong(name, f"returned {_kind(found)}; return Estimate(components=..., ...)")
     d, k = plan.study.dimension, (*np.shape(found.components), 0)[0]

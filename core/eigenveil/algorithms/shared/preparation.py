@@ -15,7 +15,6 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours, mu
 from eigenveil.algorithms.shared.clip_radius import (
-    ClippingBalance,
     NormGrid,
     NormHistogram,
     choose_radius,
@@ -265,7 +264,7 @@ def _step(found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
     plan, centre, norms, d = found.plan, found.centre, found.norms, found.centre.size
     noise = 4 * math.sqrt(d) / effective_mu(plan, micro_rho)
     noise *= noise_scale_ratio(plan, ClippedSum(centre=centre, radius=S))
-    radius = choose_radius(norms, None, ClippingBalance(power=1, noise=noise, quadratic=True))
+    radius = choose_radius(norms, None, noise, power=1, quadratic=True)
     query = ClippedSum(centre=centre, radius=row_radius(radius, d))
     release = yield PricedQuery(query=query, micro_rho=micro_rho, distribution=noise_distribution(plan))
     step = release.values / (WEIGHT * found.records)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormGrid, choose_radius, read_histogram
+from eigenveil.algorithms.shared.clip_radius import NormGrid, choose_radius, read_histogram
 from eigenveil.algorithms.shared.preparation import (
     SMALL_SAMPLE,
     LocationEstimate,
@@ -130,13 +130,9 @@ class AlignedCovariance:
 
 
 def _nearest(leading: FloatArray) -> FloatArray:
-    """Return a rotation of all axes with first k spanning `leading`, each near its own axis.
-
-    Unlike eigenvectors it is stable to the last bits where variances coincide, so that every machine asks the
-    same next query.
-
-    Shape: (m, k), orthonormal -> (m, m).
-    """
+    """Return a rotation of all axes with first k spanning `leading`, each near its own axis. Unlike
+    eigenvectors it is stable to the last bits where variances coincide, so that every machine makes the same
+    next query. Shape: (m, k), orthonormal -> (m, m)."""
     k = leading.shape[1]
     frame, upper = np.linalg.qr(np.hstack([leading @ leading[:k].T, np.eye(len(leading))[:, k:]]))
     return np.asarray(frame * np.where(np.diagonal(upper) < 0, -1.0, 1.0))
@@ -148,8 +144,6 @@ def refine_directions(
     """Return `first` after `steps` rotations by the noised cross covariance of its leading directions.
 
     Weights and radius are those of the first step: they follow from variances, which hardly change.
-
-    Neighbours: as in the study.
     Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` queries [P28].
     Cost: `share` of rho, d k integers a step from every site.
     """
@@ -182,16 +176,13 @@ def part_norm_grid(start: LocationEstimate) -> NormGrid:
 def _clip(
     start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
 ) -> StepsTo[tuple[float, float, float]]:
-    """Return the clip by balance from one histogram at `share`, for all steps together at `left`.
-
-    The radius of records' parts (analysis units), the share of their mean norm left by clipping, and the
-    `clipping_bias_factor`.
-    """
+    """Return the clip by balance from one histogram at `share`, for all steps together at `left`. The radius
+    of records' parts (analysis units), the share of their mean norm left by clipping, and the
+    `clipping_bias_factor`."""
     plan, grid = start.plan, part_norm_grid(start)
     norms = read_histogram((yield query_at_share(plan, cross.norms(grid), share)), grid)
     noise = 2 * math.sqrt(cross.centre.size * cross.k) / effective_mu(plan, cost_of_share(plan, left))
-    rule = ClippingBalance(power=1, noise=noise, quadratic=False)
-    radius = choose_radius(norms, quantile(plan.study.radius), rule)
+    radius = choose_radius(norms, quantile(plan.study.radius), noise, power=1, quadratic=False)
     hidden = (SKEWNESS * norms.hidden_share(radius)) ** 2
     bias_factor = clipping_bias_factor(norms, radius, start.records, 1) + hidden
     return radius, norms.retained(radius, 1), bias_factor

@@ -37,8 +37,6 @@ LEAST = 0.05  # least variance of a column, relative to its first estimate
 
 def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
     """Run the queries for the column scales, then `algorithm` with the rest of the budget.
-
-    Neighbours: as in the study.
     Privacy: [P7], [P29]; each query is charged and answered behind the barrier.
     Cost: the whole budget; the algorithm's rounds and two more.
     """
@@ -109,12 +107,9 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
 
 
 def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return a second divisor of the columns, and the relative errors of their variances after it.
-
-    The first estimate of a variance is 1 with error `errors`, that of the matrix `variances` with error
-    `noise`; the result is their weighted mean. The divisor is at least the noise.
-    Shape: (d,), (d,) -> (d,), (d,).
-    """
+    """Return a second divisor of the columns, and the relative errors of their variances after it. The first
+    estimate of a variance is 1 with error `errors`, that of the matrix `variances` with error `noise`; the
+    result is their weighted mean. The divisor is at least the noise. Shape: (d,), (d,) -> (d,), (d,)."""
     total = errors**2 + noise**2
     believed = (variances * errors**2 + noise**2) / total
     least = max(LEAST, 2 * noise)
@@ -123,10 +118,8 @@ def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tup
 
 
 def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
-    """Return the estimate for the divided columns. Shape: before (d, d), by (d,).
-
-    Components and variances keep the algorithm's knowledge beyond its matrix.
-    """
+    """Return the estimate for the divided columns. Shape: before (d, d), by (d,). Components and variances
+    keep the algorithm's knowledge beyond its matrix."""
     k, matrix = len(found.components), before / np.outer(by, by)
     shown = np.vecdot(found.components @ before, found.components)
     rest = np.eye(len(by)) - found.components.T @ found.components

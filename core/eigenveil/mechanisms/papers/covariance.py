@@ -57,8 +57,6 @@ def release_eigenvalues(
     priced: PricedQuery, query: Spectrum, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release eigenvalues plus independent noise.
-
-    Neighbours: as in the study.
     Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
     Privacy: [P10].
     Cost: priced.micro_rho.
@@ -84,8 +82,6 @@ def release_eigenvectors(
     """Release `count` directions, the i-th from exp(t u' C u) among those orthogonal to the earlier ones.
 
     The exponential mechanism, one by one (Amin et al. 2019).
-
-    Neighbours: as in the study.
     Sensitivity: `score_range`, D; epsilon_i = t D.
     Privacy: [P13]; [P14] for the effect of floats.
     Cost: epsilon = sqrt(2 rho), divided evenly among the directions; the last of d follows from the others.
@@ -140,8 +136,6 @@ def release_radius(
     """Release the first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges.
 
     The first radius with few records beyond it, by the sparse vector technique (AboveThreshold).
-
-    Neighbours: as in the study.
     Sensitivity: see `statistic`.
     Privacy: [P12].
     Cost: epsilon = sqrt(2 rho), whatever the number of edges.

@@ -62,7 +62,6 @@ def release_stability_histogram(
     """Release the noised counts of the bins that reach the threshold, 0 for all others.
 
     Shape: total (bins,).
-    Neighbours: as in the study.
     Sensitivity: query.l1, at each of a person's sites.
     Privacy: [P11]; [P23] for many histograms at once.
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.

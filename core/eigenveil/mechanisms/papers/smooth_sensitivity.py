@@ -36,8 +36,6 @@ def release_subspace(
     priced: PricedQuery, query: Subspace, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the noised subspace by the query's mechanism; a public basis if k = d.
-
-    Neighbours: as in the study.
     Sensitivity: `EigenspaceSensitivity`: `smooth` (a smooth bound), or `local` at a tested gap.
     Privacy: [P19] with [P20] (smooth) or [P21] (tested).
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta unless Cauchy.

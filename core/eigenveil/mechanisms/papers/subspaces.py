@@ -57,7 +57,6 @@ def release_most_voted(
     Noise is drawn for every slot, so that the running time reveals nothing.
 
     Shape: total (4 slots,), the sites' slots concatenated; values (4,).
-    Neighbours: as in the study.
     Sensitivity: query.l1, at each of a person's sites.
     Privacy: [P15].
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
@@ -126,7 +125,6 @@ def release_leading_span(
     nothing is released unless the lead minus the noise is certainly above 0.
 
     Shape: total (6,) from the one site, or nothing; values (4,).
-    Neighbours: as in the study.
     Sensitivity: D = a person's change of a score; the lead minus D changes by at most D.
     Privacy: [P16].
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
@@ -182,7 +180,6 @@ def release_rank(
     score is the noised votes of the confirming ones. After each trial the run ends with a fixed probability.
 
     Shape: total as `candidates` reads it; values (5,).
-    Neighbours: as in the study.
     Sensitivity: a person changes D votes in total, each proposing or confirming.
     Privacy: [P17].
     Cost: epsilon = sqrt(2 rho), a third of it a trial; priced.atto_delta, a share of it each trial.
