@@ -13,7 +13,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.planning import choose
 from eigenveil.planning.choose import SIZES, check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.queries import Preimage
 from eigenveil.study.algorithm import Algorithm
 from tests.support import a_plan, a_study, refused
 
@@ -78,16 +77,3 @@ def refusal(work: Callable[..., object], *args: object) -> str:
     except RequestError as problem:
         return str(problem)
     return ""
-
-
-@pytest.mark.parametrize("algorithm", PRIVATE)
-def test_a_share_is_at_least_a_third_of_what_it_is_at_another_count(algorithm: Algorithm) -> None:
-    for plan in plans(algorithm, 2.0):
-        least = [
-            min(
-                (one.priced.micro_rho for one in round_query if not isinstance(one.query, Preimage)),
-                default=1,
-            )
-            for round_query in (rehearse(plan, records) for records in (20, *SIZES, 10**6))
-        ]
-        assert 3.1 * min(least) >= max(least)
