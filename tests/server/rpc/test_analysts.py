@@ -28,8 +28,7 @@ class Connected(Analyst):
         self._channel = over.channel
 
 
-async def test_submitting_twice_is_one_study(rig: Rig, ada: Client) -> None:
-    await rig.sites()
+async def test_submitting_twice_is_one_study(rig: Rig, ada: Client, sites: Sites) -> None:
     eve = await rig.client(Role.ANALYST, "eve")
     first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
     assert len(set(first)) == 1
@@ -92,9 +91,8 @@ async def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: 
 
 
 async def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
-    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
+    ada: Client, monkeypatch: pytest.MonkeyPatch, sites: Sites
 ) -> None:
-    await rig.sites()
     unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
     one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
     single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
@@ -135,8 +133,7 @@ async def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_pa
         assert (explained.code, str(explained)) == (submitted.code, str(submitted))
 
 
-async def test_a_watch_sends_nothing_after_a_denial(rig: Rig) -> None:
-    await rig.sites()
+async def test_a_watch_sends_nothing_after_a_denial(rig: Rig, sites: Sites) -> None:
     ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
     plan = bytes.fromhex(await ada.submit(study_toml()))
     watch = eve.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=plan))
@@ -153,8 +150,7 @@ async def test_a_watch_sends_nothing_after_a_denial(rig: Rig) -> None:
     assert (await refusal(rest())).code is Code.IDENTITY
 
 
-async def test_the_rows_of_ones_own_studies_show_which_are_identical(rig: Rig) -> None:
-    await rig.sites()
+async def test_the_rows_of_ones_own_studies_show_which_are_identical(rig: Rig, sites: Sites) -> None:
     ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
     await ada.submit(study_toml(), "s-1")
     await ada.submit(study_toml() + "\n# the same\n", "s-2")
@@ -172,9 +168,8 @@ async def test_the_rows_of_ones_own_studies_show_which_are_identical(rig: Rig) -
 
 @pytest.mark.parametrize(("limit", "most"), [("ROOM", 1), ("STUDIES_AT_ONCE", 2)])
 async def test_a_list_in_parts_is_the_whole_list(
-    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    ada: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, sites: Sites
 ) -> None:
-    await rig.sites()
     for name in "wxyz":  # twice the studies that a message holds at most, to the last one
         await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
     whole = await ada.stub.ListStudies(pb.ListStudiesRequest())

@@ -73,8 +73,7 @@ async def undriven(rig: Rig, ada: Client) -> str:
     return digest
 
 
-async def test_a_study_without_a_driver_can_be_cancelled(rig: Rig, ada: Client) -> None:
-    await rig.sites()
+async def test_a_study_without_a_driver_can_be_cancelled(rig: Rig, ada: Client, sites: Sites) -> None:
     digest = await undriven(rig, ada)
     books = rig.repository.ledger.ledger
     assert books.committed().micro_rho == micro_rho_for(1.0, 1e-6)
@@ -82,9 +81,9 @@ async def test_a_study_without_a_driver_can_be_cancelled(rig: Rig, ada: Client) 
     assert books.committed().micro_rho == 0
 
 
-async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(rig: Rig) -> None:
-    await rig.sites()
-    ada = await rig.client(Role.ANALYST, "ada")
+async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(
+    rig: Rig, sites: Sites, ada: Client
+) -> None:
     stored = rig.repository.studies.get(await ada.submit(study_toml()))
     fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
     twin = StoredStudy(**{**fields, "digest": "0" * 64})
@@ -135,9 +134,8 @@ async def test_a_decline_is_durable_when_its_sender_vanishes(
 
 
 async def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, sites: Sites
 ) -> None:
-    await rig.sites()
     ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
     digest = await ada.submit(study_toml())
     run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()

@@ -16,16 +16,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import sites as rpc_sites
 from tests.core.dictionary.test_admission import stated
 from tests.server.process import command
-from tests.server.rig import (
-    FEDERATION,
-    HOUR,
-    Client,
-    Rig,
-    made,
-    refusal,
-    serving,
-    study_toml,
-)
+from tests.server.rig import FEDERATION, HOUR, Client, Rig, Sites, made, refusal, serving, study_toml
 from tests.support import a_hello
 
 COLUMNS = tuple(f"c{i}" for i in range(4))
@@ -97,10 +88,11 @@ async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
     assert not (await listed(ada))["anna"].HasField("statement")
 
 
-async def test_a_list_that_no_message_holds_comes_in_parts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_no_message_holds_comes_in_parts(
+    monkeypatch: pytest.MonkeyPatch, sites: Sites, ada: Client
+) -> None:
     monkeypatch.setattr(rpc_sites, "ROOM", 300)
 
-    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     wide = stated(tuple("x" * 150 for _ in range(3)))
     for site in sites.values():
         await state(site, wide)

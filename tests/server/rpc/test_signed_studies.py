@@ -12,13 +12,14 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, Sites, made, refusal, serving, study_toml
 from tests.support import signed_by_analyst, signed_request
 
 
-async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada: Client) -> None:
+async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(
+    rig: Rig, ada: Client, sites: Sites
+) -> None:
     """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
-    await rig.sites()
     request = await signed_request(ada.stub, study_toml(), "s")
     task = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
     plan = plan_from_json((await ada.stub.ExplainStudy(task)).plan_json)
@@ -42,8 +43,9 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
     assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
 
 
-async def test_sites_get_and_the_study_stores_the_signature_of_the_analyst(rig: Rig) -> None:
-    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+async def test_sites_get_and_the_study_stores_the_signature_of_the_analyst(
+    rig: Rig, sites: Sites, ada: Client
+) -> None:
     request = await signed_request(ada.stub, study_toml(), "s")
     answer = await ada.stub.SubmitStudy(request)
     assert answer.plan.authorization == request.authorization

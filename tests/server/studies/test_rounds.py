@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -41,17 +40,16 @@ def carl_is_idle(site: str, place: Place) -> bool:
 
 
 async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, ada: Client
 ) -> None:
     pass_without(monkeypatch, carl_is_idle)
 
     sites = dict(await rig.sites())
-    analyst = await rig.client(Role.ANALYST, "ada")
     carl = sites.pop("carl")
     async with answering(sites):
-        digest = await analyst.submit(study_toml(quorum=2))
-        assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-    rounds = load_release(await analyst.release(digest)).document["rounds"]
+        digest = await ada.submit(study_toml(quorum=2))
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+    rounds = load_release(await ada.release(digest)).document["rounds"]
     for one in rounds:
         assert one["present"] == ["anna", "bert"]
         assert one["absent"] == {"carl": "did not answer"}
@@ -59,37 +57,35 @@ async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
 
 
 async def test_a_missed_quorum_and_an_absent_required_site_end_the_study(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, ada: Client
 ) -> None:
     pass_without(monkeypatch, carl_is_idle)
 
     sites = dict(await rig.sites())
-    analyst = await rig.client(Role.ANALYST, "ada")
     del sites["carl"]
     async with answering(sites):
-        all_of_them = await ends(analyst, study_toml())
+        all_of_them = await ends(ada, study_toml())
         toml = study_toml(name="two", quorum=1, required=["carl"])
-        digest = await analyst.submit(toml, "two")
-        needed = (await analyst.events(digest))[-1]
+        digest = await ada.submit(toml, "two")
+        needed = (await ada.events(digest))[-1]
     assert (all_of_them.state, needed.state) == (pb.STUDY_STATE_FAILED,) * 2
     assert "2 of the 3 sites needed answered" in all_of_them.failure
     assert "carl: did not answer" in needed.failure
-    refused = await refusal(analyst.release(digest))
+    refused = await refusal(ada.release(digest))
     assert (refused.code, str(refused)) == (Code.STUDY_FAILED, needed.failure)
     assert spent(rig) == (0, 0)
 
 
 async def test_when_every_site_is_gone_the_study_fails_and_releases_its_reservation(
-    rig: Rig, sites: Sites, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, sites: Sites, monkeypatch: pytest.MonkeyPatch, ada: Client
 ) -> None:
     pass_without(monkeypatch, lambda site, place: place[0] > 0)
 
-    analyst = await rig.client(Role.ANALYST, "ada")
-    digest = await analyst.submit(study_toml(quorum=1))
+    digest = await ada.submit(study_toml(quorum=1))
     for site in sites.values():
         query = await site.query()
         await site.contribute(query, frozen([60]))
-    last = (await analyst.events(digest))[-1]
+    last = (await ada.events(digest))[-1]
     assert last.state == pb.STUDY_STATE_FAILED
     assert last.failure.startswith("round 2: 0 of the 1 sites needed answered")
     assert last.spent_micro_rho == query.priced.micro_rho
@@ -118,12 +114,12 @@ async def test_a_refusal_that_depends_on_records_is_shown_to_the_operator_alone(
     assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: failure")
 
 
-async def test_nothing_is_seen_of_a_draw_before_its_tick(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_seen_of_a_draw_before_its_tick(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, sites: Sites, ada: Client
+) -> None:
     """[P6] [P27] Not that the set of sites is frozen, nor the price, nor the next question."""
     tick = Tick(monkeypatch)
 
-    sites = await rig.sites()
-    ada = await rig.client(Role.ANALYST, "ada")
     digest = await ada.submit(study_toml())
     studies = rig.repository.studies
     answers = [
@@ -165,11 +161,10 @@ async def test_the_set_of_a_closed_round_is_not_revealed_before_its_release(
     assert released.release.present == ("anna", "bert")
 
 
-async def test_sites_learn_of_the_end(rig: Rig, sites: Sites) -> None:
-    analyst = await rig.client(Role.ANALYST, "ada")
-    digest = await analyst.submit(study_toml())
+async def test_sites_learn_of_the_end(sites: Sites, ada: Client) -> None:
+    digest = await ada.submit(study_toml())
     await sites["anna"].query()
-    await analyst.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
     await sites["anna"].work()
     assert sites["anna"].ended == {digest: pb.STUDY_STATE_CANCELLED}
     assert sites["anna"].known == []
