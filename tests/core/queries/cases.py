@@ -7,8 +7,9 @@ and pulls up to their limits, and the records of `records.hostile_rows`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -34,23 +35,25 @@ def centre_of(d: int, where: str) -> IntArray:
             return frozen(np.random.default_rng(d).integers(-S, S, d, endpoint=True))
 
 
+def tried(queries: Iterable[Any], n: int, radius: int | None = None) -> list[Case]:
+    """Each query with `n` hostile records of this radius, or its own, about its own centre."""
+    out = []
+    for seed, query in enumerate(queries):
+        centre, d = q.centre_of(query), q.columns_of(query) or 2
+        about = centre_of(d, "middle") if centre is None else centre
+        out.append(Case(query=query, rows=hostile_rows(n, about, radius or query.radius, seed)))
+    return out
+
+
 def row_cases(kind: type[q.ClippedSum | q.SquaredNormSum | q.Gram]) -> list[Case]:
     """The kinds that clip rows, at every shape and radius."""
-    out = []
-    for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, None))):
-        centre = centre_of(d, where)
-        query = kind(centre=centre, radius=radius or row_norm_limit(d))
-        out.append(Case(query=query, rows=hostile_rows(400, centre, query.radius, seed)))
-    return out
-
-
-def histogram_cases() -> list[Case]:
-    out = []
-    for seed, (d, where) in enumerate(SHAPES):
-        centre = centre_of(d, where)
-        query = q.RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
-        out.append(Case(query=query, rows=hostile_rows(2000, centre, 4000, seed)))
-    return out
+    return tried(
+        (
+            kind(centre=centre_of(d, where), radius=radius or row_norm_limit(d))
+            for (d, where), radius in product(SHAPES, (*RADII, None))
+        ),
+        400,
+    )
 
 
 def field_of(d: int, k: int, pull: int, shift: int, where: str) -> q.GradientSpec:
@@ -73,23 +76,18 @@ def random_field(d: int, k: int, pull: int, shift: int) -> q.GradientSpec:
 
 def gradient_cases(k: int, *, pulls: bool) -> list[Case]:
     """Radii from the limit down to one at which every record is dropped; pulls close to each radius."""
-    out = []
-    for seed, (d, radius) in enumerate(product((2, 3, 8), (GRADIENT_LIMIT, 2**24, 2**13, 7))):
+    queries = []
+    for d, radius in product((2, 3, 8), (GRADIENT_LIMIT, 2**24, 2**13, 7)):
         pull = max(1, (radius - radius // 500) // OFFSET_STEPS) if pulls else 0
-        fields = [field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)]
-        for field in fields:
-            rows = hostile_rows(450, field.centre, S, seed)
-            out.append(Case(query=q.Gradient(spec=field, radius=radius), rows=rows))
-    return out
+        fields = field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)
+        queries += [q.Gradient(spec=field, radius=radius) for field in fields]
+    return tried(queries, 450, S)
 
 
 def gradient_norm_cases() -> list[Case]:
     edges = frozen([1, 2**30, 2**40, 2**46, 2**60])
     fields = [field_of(3, 2, 900, 8, "corner"), random_field(4, 1, 0, 0), random_field(5, 3, 50, 20)]
-    return [
-        Case(query=q.GradientNorms(spec=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
-        for seed, field in enumerate(fields)
-    ]
+    return tried((q.GradientNorms(spec=field, edges=edges) for field in fields), 3400, S)
 
 
 def along_axes(d: int, k: int, shift: int, where: str = "middle") -> q.CrossSpec:
@@ -106,38 +104,23 @@ def along_axes(d: int, k: int, shift: int, where: str = "middle") -> q.CrossSpec
 
 def cross_cases(k: int) -> list[Case]:
     """Radii from the limit down to one at which every record is dropped."""
-    out = []
-    for seed, (d, radius) in enumerate(product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7))):
-        for spec in (along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)):
-            rows = hostile_rows(450, spec.centre, S, seed)
-            out.append(Case(query=q.CrossCovariance(spec=spec, radius=radius), rows=rows))
-    return out
+    queries = []
+    for d, radius in product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7)):
+        specs = along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)
+        queries += [q.CrossCovariance(spec=spec, radius=radius) for spec in specs]
+    return tried(queries, 450, S)
 
 
 def cross_norm_cases() -> list[Case]:
     edges = frozen([1, 2**20, 2**30, 2**36, 2**60])
     specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3)]
-    return [
-        Case(query=q.CrossNorms(spec=spec, edges=edges), rows=hostile_rows(3400, spec.centre, S, seed))
-        for seed, spec in enumerate(specs)
-    ]
+    return tried((q.CrossNorms(spec=spec, edges=edges) for spec in specs), 3400, S)
 
 
-def column_cases(kind: type[q.ColumnHistograms | q.ColumnMoments]) -> list[Case]:
+def moment_cases() -> list[Case]:
     """At every radius, on up to eight columns."""
-    out = []
-    for seed, (d, _) in enumerate(SHAPES):
-        rows = hostile_rows(2000, centre_of(d, "middle"), 4000, seed)
-        if kind is q.ColumnHistograms:
-            out.append(Case(query=q.ColumnHistograms(columns=d), rows=rows))
-        else:
-            radii = (1, 117, 2**14, 2**20)
-            out += [Case(query=q.ColumnMoments(columns=d, radius=r), rows=rows[:500]) for r in radii]
-    return out
-
-
-def count_cases() -> list[Case]:
-    return [Case(query=q.Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
+    shapes = product((d for d, _ in SHAPES), (1, 117, 2**14, 2**20))
+    return tried((q.ColumnMoments(columns=d, radius=radius) for d, radius in shapes), 500, 4000)
 
 
 def one_direction(d: int, seed: int = 1, shift: int = 20) -> q.GradientSpec:
@@ -151,29 +134,28 @@ def one_direction(d: int, seed: int = 1, shift: int = 20) -> q.GradientSpec:
 
 
 def coordinate_cases() -> list[Case]:
-    cases = []
-    for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
-        field = one_direction(d, seed, shift=10)
-        rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(query=q.CoordinateHistograms(spec=field, width=width, half=8), rows=rows))
-    return cases
+    shapes = enumerate(product((1, 3, 8), (1, 2**10, 2**25)))
+    fields = ((one_direction(d, seed, shift=10), width) for seed, (d, width) in shapes)
+    return tried(
+        (q.CoordinateHistograms(spec=field, width=width, half=8) for field, width in fields), 1200, S
+    )
 
 
 def boxed_cases() -> list[Case]:
     """Boxes that cut off nearly all, some with a coordinate shut, one at the limit."""
-    cases = []
+    queries = []
     for seed, (d, half) in enumerate(product((1, 3, 8), (1, 2**8, GRADIENT_LIMIT))):
         field = one_direction(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
         halves = np.full(d, half)
         halves[1::3] = 0
-        query = q.CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
-        cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
-    return cases
+        queries.append(q.CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves))
+    return tried(queries, 1200, S)
 
 
+EDGES = frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1])
 CASES: dict[str, Callable[[], list[Case]]] = {
-    "count": count_cases,
-    "row-norms": histogram_cases,
+    "count": lambda: tried([q.Count()], PAIRS, S),
+    "row-norms": lambda: tried((q.RowNorms(centre=centre_of(*s), edges=EDGES) for s in SHAPES), 2000, 4000),
     "clipped-sum": lambda: row_cases(q.ClippedSum),
     "squared-norm-sum": lambda: row_cases(q.SquaredNormSum),
     "gram": lambda: row_cases(q.Gram),
@@ -184,8 +166,8 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
     "coordinates": coordinate_cases,
     "coordinate-clipped-sum": boxed_cases,
-    "column-histograms": lambda: column_cases(q.ColumnHistograms),
-    "column-moments": lambda: column_cases(q.ColumnMoments),
+    "column-histograms": lambda: tried((q.ColumnHistograms(columns=d) for d, _ in SHAPES), 2000, 4000),
+    "column-moments": moment_cases,
     "cross-norms": cross_norm_cases,
     "cross-covariance, k = 1": lambda: cross_cases(1),
     "cross-covariance, k = 2": lambda: cross_cases(2),
