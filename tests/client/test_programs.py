@@ -77,17 +77,20 @@ LATE = {
 }
 
 
+def started(code: str, folder: Path, *words: str) -> list[str]:
+    """Command of a program that runs `code`, and finds modules in `folder` first."""
+    path = ":".join(map(str, (folder, *PACKAGES.values())))
+    code = f"import signal, sys; sys.path[:0] = sys.argv.pop(1).split(':'); {code}"
+    return [sys.executable, "-c", code, path, *words]
+
+
 def pressed(program: str, library: str, words: str, folder: Path, handler: str) -> tuple[int, str, str]:
     """Run a program in whose import of `library` Ctrl-C comes."""
     (folder / f"{library}.py").write_text(PRESSED)
     module, function = SCRIPTS[program].split(":")
-    start = f"import signal, sys; signal.signal(signal.SIGINT, signal.{handler}); "
-    start += f"sys.path[:0] = sys.argv.pop(1).split(':'); from {module} import {function} as run"
-    path = ":".join(map(str, (folder, *PACKAGES.values())))
-    done = subprocess.run(
-        [sys.executable, "-c", f"{start}; sys.exit(run())", path, *words.split(), "--json"],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    code = f"signal.signal(signal.SIGINT, signal.{handler}); from {module} import {function} as run"
+    command = started(f"{code}; sys.exit(run())", folder, *words.split(), "--json")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -133,14 +136,6 @@ def test_each_configuration_is_explained_by_a_command(words: list[str], file: st
     assert run(*words) == (0, text, "")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """One with spaces, in a path wider than a terminal."""
-    path = tmp_path / "a folder's [name]" / ("x" * 100)
-    path.mkdir(parents=True)
-    return path
-
-
 # What is run, and the seconds in which it is interrupted, from its first line of ours on.
 COMMANDS = {
     "eigenveil simulate study.toml --data records.csv --repeat 2000": 4.0,
@@ -163,13 +158,9 @@ def prepared(folder: Path) -> None:
 def interrupted(words: list[str], folder: Path, after: float) -> tuple[int, str]:
     """Run a command and press Ctrl-C; its exit code, and what it said to standard error."""
     module, function = SCRIPTS[words[0]].split(":")
-    start = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
-    start += f"from {module} import {function} as run; print(flush=True); sys.exit(run())"
-    path = ":".join(map(str, PACKAGES.values()))
-    arguments = [sys.executable, "-c", start, path, *words[1:]]
-    with subprocess.Popen(
-        arguments, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as one:
+    code = f"from {module} import {function} as run; print(flush=True); sys.exit(run())"
+    command, pipe = started(code, folder, *words[1:]), subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, text=True, stdout=pipe, stderr=pipe) as one:
         assert one.stdout is not None
         one.stdout.readline()
         time.sleep(after)
@@ -188,9 +179,7 @@ def test_ctrl_c_at_any_moment_is_one_line_and_130(command: str, tmp_path: Path) 
         after = chance.uniform(0.0, COMMANDS[command])
         code, message = interrupted(command.split(), tmp_path, after)
         assert "Traceback" not in message, f"after {after:.2f} s"
-        assert code == 130 or ("interrupted" not in message and "simulate" not in command), (
-            f"{code} {message}"
-        )
+        assert code == 130 or ("interrupted" not in message and "simulate" not in command), message
 
 
 # Where an exception goes nowhere, or comes when nobody is left to catch it.
@@ -204,10 +193,8 @@ UNCAUGHT = {
 def test_ctrl_c_where_nothing_would_catch_it_is_one_line_too(where: str, tmp_path: Path) -> None:
     press = "import os, signal\ndef press():\n    os.kill(os.getpid(), signal.SIGINT)\n    sum(range(1000))\n"
     (tmp_path / "late.py").write_text(press + UNCAUGHT[where])
-    start = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
-    start += "from eigenveil_common.start import start; sys.exit(start('late'))"
-    path = ":".join(map(str, (tmp_path, *PACKAGES.values())))
-    done = subprocess.run([sys.executable, "-c", start, path], capture_output=True, text=True, check=False)
+    command = started("from eigenveil_common.start import start; sys.exit(start('late'))", tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error [interrupted]: interrupted\n")
 
 

@@ -12,9 +12,7 @@ from eigenveil_common.command import FOLDER
 VARIABLE = "EIGENVEIL_PROFILE"
 
 profile_option = click.option(
-    "--profile",
-    type=FOLDER,
-    help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil].",
+    "--profile", type=FOLDER, help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil]."
 )
 dictionary_option = click.option(
     "--dictionary",

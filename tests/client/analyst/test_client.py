@@ -121,10 +121,8 @@ def sent_by(client: ScriptedAnalyst, study: Study = STUDY, **more: Any) -> Plan:
 def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, study: Study) -> None:
     plan, shown = planned(study), list[tuple[str, int]]()
     client = ScriptedAnalyst(explained(plan), submitted(plan), folder=ada)
-    assert (
-        sent_by(client, study, notify=lambda message: shown.append((message, len(client.sent)))).digest
-        == plan.digest
-    )
+    found = sent_by(client, study, notify=lambda message: shown.append((message, len(client.sent))))
+    assert found.digest == plan.digest
     query, sent = client.sent
     assert (query.submission, sent.submission, query.study_toml) == ("s", "s", sent.study_toml)
     signed, card = authorization_from_proto(sent.authorization), SigningKey.make(ada).key_card
@@ -132,14 +130,8 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
     ((message, calls),) = shown
     assert calls == 1, "before anything was sent that is signed"
-    for word in (
-        plan.algorithm.value,
-        "epsilon 1 ",
-        "trust: central",
-        "east, north, south",
-        card.fingerprint,
-    ):
-        assert word in message
+    values = (plan.algorithm.value, "epsilon 1 ", "trust: central", "east, north, south", card.fingerprint)
+    assert all(value in message for value in values)
     assert ("chosen by auto" in message) is (study is AUTO)
 
 
@@ -270,21 +262,14 @@ def test_another_plan_than_the_signed_one_is_reported(ada: Path, lie: dict[str, 
 ], ids=lambda one: one.code.value)  # fmt: skip
 def test_refusal_after_a_signature_names_the_submission_id(ada: Path, problem: EigenveilError) -> None:
     """A second study under another id could run beside the one that was signed."""
-    with refused(
-        problem.code,
-        f"{problem}. You signed it",
-        "the coordinator may still run it",
-        "only with --submission s",
-    ):
+    with refused(problem.code, f"{problem}. You signed it", "may still run it", "only with --submission s"):
         sent_by(ScriptedAnalyst(explained(planned()), problem, folder=ada))
 
 
 def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Path, tmp_path: Path) -> None:
     for name in (ABOUT, KEY_FILE):
         shutil.copy2(ada / name, tmp_path)
-    client = ScriptedAnalyst(
-        explained(planned()), BaseException("Ctrl-C, or the machine's end"), folder=tmp_path
-    )
+    client = ScriptedAnalyst(explained(planned()), BaseException("Ctrl-C"), folder=tmp_path)
     shown: list[str] = []
     with pytest.raises(BaseException, match="Ctrl-C"):
         sent_by(client, notify=shown.append)

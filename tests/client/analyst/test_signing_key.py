@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,24 +61,18 @@ def test_a_key_that_was_copied_to_another_analyst_is_not_used(ada: Path, tmp_pat
         SigningKey.make(bea)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b"[]", b'{"federation": 1, "analyst": 2}', None])
-def test_a_damaged_key_is_refused_and_not_replaced(ada: Path, damage: bytes | None) -> None:
+@pytest.mark.parametrize("damage", [
+    lambda data: b"", lambda data: b"\xff", lambda data: b"{}", lambda data: b"[]", lambda data: data[:-9],
+    lambda data: b'{"federation": 1, "analyst": 2}', lambda data: data.replace(b'ing": "', b'ing": "00'),
+])  # fmt: skip
+def test_a_damaged_key_is_refused_and_not_replaced(ada: Path, damage: Callable[[bytes], bytes]) -> None:
     path = ada / KEY_FILE
     SigningKey.make(ada)
-    path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
-    before = path.read_bytes()
+    before = damage(path.read_bytes())
+    path.write_bytes(before)
     with refused(Code.BAD_CONFIG, "damaged", "restore it from a backup", "--replace"):
         SigningKey.make(ada)
     assert path.read_bytes() == before
-
-
-def test_a_key_of_another_length_is_damaged(ada: Path) -> None:
-    path = ada / KEY_FILE
-    SigningKey.make(ada)
-    stored = json.loads(path.read_text())
-    path.write_text(json.dumps(stored | {"signing": stored["signing"] + "00"}))
-    with refused(Code.BAD_CONFIG, "damaged"):
-        SigningKey.make(ada)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])

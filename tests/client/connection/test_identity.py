@@ -48,10 +48,7 @@ class Enrolment(rpc.EnrolmentServicer):
     """Certifies whoever asks, as `uri`; loses the first `lost` answers."""
 
     def __init__(self, authority: Authority, uri: str = URI, lost: int = 0) -> None:
-        self.authority = authority
-        self.uri = uri
-        self.lost = lost
-        self.federation = FEDERATION
+        self.authority, self.uri, self.lost, self.federation = authority, uri, lost, FEDERATION
         self.lists: list[pb.SignedAuthorities] = []
         self.requests: list[pb.EnrolRequest] = []
 
@@ -63,11 +60,8 @@ class Enrolment(rpc.EnrolmentServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         key = x509.load_der_x509_csr(request.csr_der).public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
-        return pb.EnrolResponse(
-            certificate_pem=self.authority.certify(self.uri, key),
-            federation=self.federation,
-            authorities=self.lists,
-        )
+        pem = self.authority.certify(self.uri, key)
+        return pb.EnrolResponse(certificate_pem=pem, federation=self.federation, authorities=self.lists)
 
 
 @asynccontextmanager
@@ -163,25 +157,19 @@ def test_a_contradicting_answer_is_not_stored(
 
 
 def test_a_certificate_of_another_authority_is_not_stored(tmp_path: Path) -> None:
-    authority, other = Authority(), Authority()
-    servicer = Enrolment(authority)
-    leaf = authority.coordinator()
-    servicer.authority.certify = other.certify  # type: ignore[method-assign]
+    authority = Authority()
+    leaf, authority.certify = authority.coordinator(), Authority().certify  # type: ignore[method-assign]
     with pytest.raises(PeerError, match="not signed by the federation"):
-        enrolling(tmp_path / "identity", servicer, leaf=leaf)
+        enrolling(tmp_path / "identity", Enrolment(authority), leaf=leaf)
 
 
 def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
     authority = Authority()
-    for uri, message in [
-        (f"eigenveil://{FEDERATION}/site/{SITE}", "not the coordinator"),
-        ("eigenveil://other/coordinator/main", "not the coordinator"),
-    ]:
+    for uri in (URI, "eigenveil://other/coordinator/main"):
         servicer = Enrolment(authority)
-        with pytest.raises(PeerError, match=message):
+        with pytest.raises(PeerError, match="not the coordinator"):
             enrolling(tmp_path / "identity", servicer, leaf=authority.leaf(uri, server=True))
         assert servicer.requests == []
-    servicer = Enrolment(authority)
     with refused(Code.IDENTITY, "CN=test CA signed it, not the authority of the join file"):
         enrolling(tmp_path / "identity", servicer, leaf=Authority().coordinator())
     assert servicer.requests == []

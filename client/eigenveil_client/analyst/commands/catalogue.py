@@ -76,12 +76,7 @@ def check(file: Path, as_json: bool) -> None:
     "--redcap", type=FILE, help="A REDCap project's data dictionary (CSV): its numbers and choices."
 )
 @click.option("--name", default="imported", show_default=True, help="Name of the dictionary.")
-@click.option(
-    "--out",
-    type=FILE,
-    default=Path("dictionary.toml"),
-    show_default=True,
-)
+@click.option("--out", type=FILE, default=Path("dictionary.toml"), show_default=True)
 @json_option
 def import_(omop: Path | None, redcap: Path | None, name: str, out: Path, as_json: bool) -> None:
     """Write a dictionary from a list of measurements. Missing bounds are left for you to fill in."""

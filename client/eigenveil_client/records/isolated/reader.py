@@ -12,13 +12,7 @@ from typing import Any, TypeVar
 
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.column_quality import (
-    COUNTS,
-    NO_RANGES,
-    Bounds,
-    ColumnProfile,
-    PlausibleRanges,
-)
+from eigenveil_client.records.column_quality import COUNTS, NO_RANGES, Bounds, ColumnProfile, PlausibleRanges
 from eigenveil_client.records.genotype_files import VariantList
 from eigenveil_client.records.isolated import tasks
 from eigenveil_client.records.isolated.frames import (
@@ -33,14 +27,7 @@ from eigenveil_client.records.isolated.frames import (
 )
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import (
-    LINES,
-    Records,
-    RecordsSummary,
-    RowSink,
-    check_study,
-    gathered,
-)
+from eigenveil_client.records.records import LINES, Records, RecordsSummary, RowSink, check_study, gathered
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig

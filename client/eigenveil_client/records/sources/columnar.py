@@ -10,14 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
-from eigenveil_client.records.tables.source import (
-    BadRecords,
-    Dialect,
-    LeaveOut,
-    digest,
-    reads,
-    unreadable,
-)
+from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest, reads, unreadable
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns
