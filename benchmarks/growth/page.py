@@ -30,8 +30,6 @@ def written(text: str, folder: Path = POINTS) -> str:
     tables = {
         "machine": machines(folder),
         "limits": limits_table(LIMITED),
-        "sites": rounds(points),
-        "studies": past(points),
         "regions": regions(points),
         "masked": masked(points),
         "federated": federated(points),
@@ -47,34 +45,6 @@ def machines(folder: Path) -> Iterator[str]:
         {(line["date"], line["version"], line["cores"], line["memory_gib"]) for line in lines}
     ):
         yield f"Measured on {date} with version {version}, on a machine of {cores} cores and {memory} GiB."
-
-
-def rounds(points: list[Point]) -> Iterator[str]:
-    """Whole rounds by sites and columns."""
-    yield "| sites | columns | median round | coordinator's CPU | per site | its peak |"
-    yield "|---|---|---|---|---|---|"
-    for point in points:
-        at, found = point.setting, point.measured
-        if at.what == "round":
-            clock, cpu = 1e3 * found["seconds"], 1e3 * found["coordinator_seconds"]
-            yield (
-                f"| {at.sites:,} | {at.columns:,} | {clock:.3g} ms | {cpu:.3g} ms | "
-                f"{cpu / at.sites:.2g} ms | {found['peak_bytes'] / 2**20:.0f} MiB |"
-            )
-
-
-def past(points: list[Point]) -> Iterator[str]:
-    """Rounds beside past studies, and without them in the same run."""
-    yield "| past studies | median round | without them | start | list of all | coordinator's peak |"
-    yield "|---|---|---|---|---|---|"
-    for point in points:
-        found = point.measured
-        if point.setting.what == "past":
-            yield (
-                f"| {point.setting.studies:,} | {1e3 * found['seconds']:.3g} ms | "
-                f"{1e3 * found['alone_seconds']:.3g} ms | {found['start_seconds']:.2g} s | "
-                f"{found['list_seconds']:.2g} s | {found['peak_bytes'] / 2**20:.0f} MiB |"
-            )
 
 
 WORDS = {"gradient-top": "gradient, 1,000 columns, 4 directions", "gram-top": "matrix, 100 columns"}
