@@ -116,14 +116,11 @@ class PageContext:
         self.serving = serving
         self.data = data
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
-        program, languages = f"eigenveil · {serving.config.federation}", Languages()
-        self._analysts, self._operators = (
-            Pages(TEMPLATES, program=program, languages=languages, navigation=where)
-            for where in (ANALYST, OPERATOR)
-        )
+        program = f"eigenveil · {serving.config.federation}"
+        self._pages = Pages(TEMPLATES, program=program, languages=Languages(), navigation=ANALYST)
         self._formatters = {"gauge": gauge, "shown_up": shown_up, "percent_up": percent_up, **formatters}
         origins = Origins(scheme="https", hosts=hosts)
-        self.gateway = PageGateway(pages=self._analysts, sessions=Sessions(), origins=origins, cookie=COOKIE)
+        self.gateway = PageGateway(pages=self._pages, sessions=Sessions(), origins=origins, cookie=COOKIE)
 
     async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `work`, run on a thread of the console."""
@@ -132,13 +129,13 @@ class PageContext:
     async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a page for the visitor, on another thread."""
         visitor = request.state.visitor
-        pages = self._operators if visitor.operates else self._analysts
-        given = {**self._formatters, "visitor": visitor, **values}
-        return await asyncio.to_thread(pages.render, request, template, status, **given)
+        given = self._formatters | ({"navigation": OPERATOR} if visitor.operates else {})
+        given |= {"visitor": visitor, **values}
+        return await asyncio.to_thread(self._pages.render, request, template, status, **given)
 
     def piece(self, template: str, **values: Any) -> str:
         """Render a fragment of a page, the same for all its viewers."""
-        return self._analysts.piece(template, **{**self._formatters, **values})
+        return self._pages.piece(template, **{**self._formatters, **values})
 
     def close(self) -> None:
         self._threads.shutdown()

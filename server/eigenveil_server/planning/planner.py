@@ -1,6 +1,6 @@
 """Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one. A
-task is eight bytes of length and JSON: the name of one of `TASKS`, its inputs, seconds of processor time and
-bytes of memory; a result has the same form. Nothing here has access to keys, ledger or database."""
+task is a message of `rounds.study_session`: the name of one of `TASKS`, its inputs, seconds of processor time
+and bytes of memory; so is a result. Nothing here has access to keys, ledger or database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 from eigenveil.dictionary.directory import check_rules, check_study, directory_from_dict
 from eigenveil.errors import Code, EigenveilError, RequestError
@@ -27,15 +27,15 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
-from eigenveil.study.checks import need, plain_fields
+from eigenveil.study.checks import need
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_common.process_limits import release_free_memory, resident_bytes
 from eigenveil_common.rpc import MESSAGE_BYTES
+from eigenveil_server.rounds.study_session import read, write
 
 DRAFT = "draft"  # submission id of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # of a message besides plan and query
-LENGTH_BYTES = 8
 TaskInputs = Mapping[str, Any]
 Course = tuple[RoundQuery, ...]  # the queries of one possible course of a study
 
@@ -140,22 +140,6 @@ def answer(task_name: str, inputs: TaskInputs) -> dict[str, Any]:
         return {"code": Code.BUG.value, "why": f"planning failed: {type(unexpected).__qualname__}"}
 
 
-def read(stream: IO[bytes]) -> Any:
-    """Return the next message; None at the end."""
-    head = stream.read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
-        return None
-    data = stream.read(length := int.from_bytes(head, "big"))
-    return json.loads(data) if len(data) == length else None
-
-
-def write(stream: IO[bytes], message: Any) -> None:
-    # A directory is a dataclass; its encoding is too slow for an event loop.
-    data = json.dumps(message, default=plain_fields).encode()
-    stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
-    stream.flush()
-
-
 def _lower_priority(nice: int) -> None:
     """Lower the priority to at most this one; it cannot rise again."""
     with suppress(PermissionError):  # a hardened unit forbids it
@@ -168,7 +152,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator handles interrupts
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # not the inherited handler
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
-    while (task := read(sys.stdin.buffer)) is not None:
+    while (message := read(sys.stdin.buffer)) is not None:
+        task, _ = message
         # SIGPROF ends the process when it has used so much processor time; RLIMIT_CPU counts whole seconds.
         signal.setitimer(signal.ITIMER_PROF, task["seconds"])
         _lower_priority(task["nice"])

@@ -20,6 +20,7 @@ from eigenveil.numerics.encoding import digest_of
 from eigenveil.study.checks import need, study_error
 from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_server.planning import planner
+from eigenveil_server.rounds.study_session import read, write
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in a quarter of a second
 MAX_STUDY_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
@@ -64,10 +65,11 @@ class Worker:
         assert stdin is not None
         assert stdout is not None
         try:
-            planner.write(stdin, task)
-            result: dict[str, Any] | None = planner.read(stdout)
+            write(stdin, task)
+            message = read(stdout)
         except BrokenPipeError:
-            result = None
+            message = None
+        result = None if message is None else message[0]
         if result is None or result.pop("resident") > IDLE_BYTES:
             kill_process(self._process)
         return result

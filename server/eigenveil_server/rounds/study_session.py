@@ -32,6 +32,7 @@ from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.reporting.result import MOST_COVARIANCE_COLUMNS, Result, result_of
 from eigenveil.session import Session
+from eigenveil.study.checks import plain_fields
 from eigenveil_common import log
 from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_common.log import frame_locations, logger
@@ -44,8 +45,8 @@ Message = tuple[dict[str, Any], ByteArray]
 
 
 def write(stream: IO[bytes], header: dict[str, Any], data: bytes | memoryview = b"") -> None:
-    """Write a message; `data` is not copied."""
-    header_bytes = json.dumps(header).encode()
+    """Write a message; `data` is not copied. A dataclass in the header is encoded here, off an event loop."""
+    header_bytes = json.dumps(header, default=plain_fields).encode()
     stream.write(LENGTHS.pack(len(header_bytes), len(data)) + header_bytes)
     stream.write(data)
     stream.flush()

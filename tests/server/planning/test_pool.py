@@ -20,6 +20,7 @@ from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
+from eigenveil_server.rounds import study_session
 from tests.server.rig import a_directory, made, refusal, serving, study_toml
 from tests.support import refused
 
@@ -75,8 +76,10 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
     answers = []
     for request in (wide, words | {"study_toml": SMALL}):
         query = {"work": "explained", "inputs": request, "seconds": 60, "memory": LITTLE, "nice": 0}
-        planner.write(process.stdin, query)
-        answers.append(planner.read(process.stdout))
+        study_session.write(process.stdin, query)
+        answer = study_session.read(process.stdout)
+        assert answer is not None
+        answers.append(answer[0])
     most = peak(process.pid)
     kill_process(process)
     assert answers[0].keys() == {"memory", "resident"}
@@ -231,7 +234,8 @@ async def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -
 def test_the_time_of_a_request_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has planned for others is not ended for what they took."""
     request = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
-    wishes, timer = iter([request | {"seconds": 3.0}, request | {"seconds": 5.0}, None]), mock.Mock()
+    timer = mock.Mock()
+    wishes = iter([(request | {"seconds": 3.0}, b""), (request | {"seconds": 5.0}, b""), None])
     monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
     monkeypatch.setattr(planner, "write", mock.Mock())
     monkeypatch.setattr(signal, "signal", mock.Mock())
