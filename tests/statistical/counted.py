@@ -69,16 +69,6 @@ def is_released(values: IntArray) -> FloatArray:
     return np.asarray(values.any(axis=1), dtype=np.float64)
 
 
-def first(values: IntArray) -> FloatArray:
-    """Value in the first place. Shape: (m, length) -> (m,)."""
-    return np.asarray(values[:, 0], dtype=np.float64)
-
-
-def second(values: IntArray) -> FloatArray:
-    """Value in the second place; 0 is none. Shape: (m, length) -> (m,)."""
-    return np.asarray(values[:, 1], dtype=np.float64)
-
-
 def full(query: q.AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
     round_query, study = at_cost(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
@@ -113,7 +103,9 @@ def appears(
 def at_the_threshold() -> Mechanism:
     """A bin that speaks only with luck, and the record helps."""
     query, study, least = full(BINS, ADD)
-    attack = watched(query, study, frozen([0, least - 1]), frozen([0, least]), second)
+    attack = watched(
+        query, study, frozen([0, least - 1]), frozen([0, least]), lambda v: v[:, 1].astype(np.float64)
+    )
     name = "histogram, at the threshold"
     return Mechanism(name=name, kind="row-norms", claim=WITH_DELTA, attack=attack, tight=0.9)
 
@@ -150,7 +142,9 @@ def cell_votes() -> Mechanism:
     least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
-    attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, first)
+    attack = watched(
+        at_cost(query, atto_delta=OF_ITS_OWN), study, before, after, lambda v: v[:, 0].astype(np.float64)
+    )
     return Mechanism(name="cell-votes", kind="cell-votes", claim=WITH_DELTA, attack=attack, tight=0.5)
 
 
@@ -164,13 +158,9 @@ def rank_votes() -> Mechanism:
     half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
     attack = watched(at_cost(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], is_released)
+    claim, few = WITH_DELTA, SAMPLES // 20
     return Mechanism(
-        name="rank-votes",
-        kind="rank-votes",
-        claim=WITH_DELTA,
-        attack=attack,
-        tight=0.15,
-        samples=SAMPLES // 20,
+        name="rank-votes", kind="rank-votes", claim=claim, attack=attack, tight=0.15, samples=few
     )
 
 

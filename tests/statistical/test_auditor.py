@@ -25,7 +25,6 @@ from tests.statistical.audit import (
     Verdict,
     audit,
     candidates,
-    limits,
     proven,
 )
 from tests.statistical.noises import Bulk
@@ -96,18 +95,6 @@ def test_an_alarm_needs_three_audits_in_a_row() -> None:
     assert not verdict.alarm
 
 
-@pytest.mark.parametrize(("hits", "n"), [(0, 1000), (1, 1000), (370, 1000), (999, 1000), (1000, 1000)])
-def test_the_limits_are_those_of_clopper_and_pearson(hits: int, n: int) -> None:
-    """A rate is outside its limit with probability at most 0.5 %, whatever it is."""
-    least, most = limits(np.array([hits]), np.array([hits]), n)
-    tail = (1 - CONFIDENCE) / 2
-    if hits:
-        assert stats.binom.sf(hits - 1, n, least[0]) == pytest.approx(tail)
-    if hits < n:
-        assert stats.binom.cdf(hits, n, most[0]) == pytest.approx(tail)
-    assert least[0] <= hits / n <= most[0]
-
-
 def test_the_event_is_chosen_without_a_look_at_the_half_that_tests_it() -> None:
     """Planted: values that are unique to their half. A chooser that saw both would find an event of them."""
     m = 2000
@@ -115,12 +102,3 @@ def test_the_event_is_chosen_without_a_look_at_the_half_that_tests_it() -> None:
     telling = np.concatenate([np.zeros(m // 2), np.full(m // 2, 2.0)])
     assert candidates(np.concatenate([same[: m // 2], telling[: m // 2]])).tolist() == [0.0]
     assert proven(Gaussian(mu=1.0), same, telling) == 0.0
-
-
-def test_noise_in_bulk_is_handed_out_once() -> None:
-    """Its law is that of `OsNoise` (test_noise): it only asks for more at once."""
-    noise, spec = Bulk(), NoiseSpec(blocks=(Block(count=3, scale=2.0**40), Block(count=1, scale=1e9)))
-    drawn = np.array([noise.draw(spec) for _ in range(2000)])
-    assert len(np.unique(drawn[:, :3])) == 6000
-    assert drawn[:, 3].std() == pytest.approx(1e9, rel=0.15)
-    assert len(np.unique([noise.uniform(5) for _ in range(2000)])) == 10_000

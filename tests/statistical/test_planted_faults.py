@@ -2,9 +2,7 @@
 
 Each fault is a small variant of a mechanism, written here, with the claim of the mechanism that it imitates.
 Where it needs data sets of its own, the product's mechanism is audited on them too and raises no alarm
-(false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each. Noise 10 % too low lies more than 6
-standard deviations of the bound above the claim; the others are gross, most of them with an event that one
-side never sees.
+(false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each, as they are gross.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import scale_of
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import SpanGap
@@ -28,18 +26,13 @@ from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
 from tests.statistical.counted import KEY, WITH_DELTA, is_released, watched
 from tests.statistical.mechanisms import ADD, COST, OF_ITS_OWN, at_cost, moves, rows, study_of
 from tests.statistical.noises import Bulk
-from tests.statistical.test_mu_audits import MECHANISMS
 
-FEW, MANY = 20_000, 200_000  # releases a side
+FEW = 20_000  # releases a side
 Dealer = Callable[[GridRows], list[IntArray]]
 
 
-def alarms(mechanism: Mechanism, samples: int = FEW, noise: NoiseSource | None = None) -> bool:
-    return audit(mechanism, noise or Bulk(), samples).alarm
-
-
-def test_noise_a_tenth_too_low_in_few_releases() -> None:
-    assert alarms(MECHANISMS["clipped-sum"], FEW, Bulk(0.9))
+def alarms(mechanism: Mechanism, samples: int = FEW) -> bool:
+    return audit(mechanism, Bulk(), samples).alarm
 
 
 # ---- Parts by position
@@ -82,11 +75,7 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         scores = np.array([span.score for span in spans])
         best = np.sort(scores)[::-1]
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
-        spec = NoiseSpec(
-            blocks=(
-                Block(count=m * len(spans), scale=scale_of(1, COST), distribution=NoiseDistribution.LAPLACE),
-            )
-        )
+        spec = NoiseSpec.of(m * len(spans), scale_of(1, COST), NoiseDistribution.LAPLACE)
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
         its = [i for i, span in enumerate(spans) if span.echelon_form.tolist() == [[1, 1]]]
         found.append(np.isin(winner, its).astype(np.float64))

@@ -122,14 +122,16 @@ def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: byt
 
 
 def _read(data: dict[str, object]) -> Checkpoint:
-    trail = data["trail"]
+    trail, gaussian = data["trail"], data["gaussian"]
     if not isinstance(trail, list) or not all(isinstance(one, str) and len(one) == SHORT for one in trail):
         raise ValueError("the trail is not a list of digests")
+    if not isinstance(gaussian, bool):
+        raise ValueError("gaussian is neither true nor false")
     return Checkpoint(
         federation=str(data["federation"]),
         size=int(str(data["size"])),
         digest=str(data["digest"]),
         committed=Cost(micro_rho=int(str(data["micro_rho"])), atto_delta=int(str(data["atto_delta"]))),
-        gaussian=data.get("gaussian") is True,  # absent in older checkpoints, which may cover any noise
+        gaussian=gaussian,
         trail=tuple(trail),
     )
