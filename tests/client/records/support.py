@@ -1,14 +1,23 @@
-"""Records that are read in this process."""
+"""Records that are read in this process, and what a site's rules make of a few lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
+from eigenveil_client.records.recoding.gather import blocks
+from eigenveil_client.records.recoding.parsing import column_parser
+from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Records, gathered, stream
-from eigenveil_client.records.tables.source import RecordsConfig
+from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.tables.cells import Reading
+from eigenveil_client.records.tables.source import Headers, RecordsConfig, Source
 
 
 def read(source: Path | RecordsConfig, study: Study, **options: Any) -> Records:
@@ -19,3 +28,32 @@ def read(source: Path | RecordsConfig, study: Study, **options: Any) -> Records:
 
 def load(path: Path, study: Study, **options: Any) -> GridRows:
     return read(path, study, **options).rows
+
+
+Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
+
+
+def open_table(path: Path) -> Source:
+    return open_source(RecordsConfig(source=path))
+
+
+def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> Made:
+    """All columns of the rules, over what `path` holds; bad cells are missing."""
+    reading = Reading(table=open_table(path), unreadable=lambda _: None)
+    names = [name for rule in rules for name in rule.columns]
+    measures = [column_parser(Headers(reading.table.headers), tuple(rules), name, None) for name in names]
+    parts = list(blocks(reading, measures, person))
+    return (
+        np.concatenate([np.column_stack([values for values, _ in part]) for part in parts]),
+        np.concatenate([np.column_stack([unread for _, unread in part]) for part in parts]),
+    )
+
+
+def column(path: Path, cells: Sequence[str], rule: ColumnRule) -> list[float | str]:
+    """Value of each cell of a column under `rule`: a number, "missing" or "unreadable"."""
+    path.write_text("\n".join([f"other,{rule.header}", *(f'1,"{cell}"' for cell in cells)]) + "\n")
+    values, unread = made(path, [rule])
+    words = ["unreadable" if bad else "missing" for bad in unread[:, 0]]
+    return [
+        word if np.isnan(value) else float(value) for value, word in zip(values[:, 0], words, strict=True)
+    ]

@@ -22,7 +22,7 @@ from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import counted, genotypes, plink, table
-from tests.client.records.recoding.support import open_table
+from tests.client.records.support import open_table
 from tests.support import Patch
 
 RULES = (ColumnRule(name="worst", source="a", rows=Rows.MAXIMUM), ColumnRule(name="group", levels=("x", "y")))

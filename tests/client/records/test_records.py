@@ -80,34 +80,6 @@ def test_a_bad_file_is_refused_by_place_not_by_value(tmp_path: Path, text: str |
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
-    path = tmp_path / "records.parquet"
-    table = pa.table(
-        {
-            "c": pa.array([3, 6, None], pa.int32()),
-            "b [mmol/L]": pa.array([2.0, 5.0, 5.0], pa.float32()),
-            "a": pa.array(["1", "4", "4"]).dictionary_encode(),
-            "person": [7, 7, 8],
-        }
-    )
-    parquet.write_table(table, path)
-    assert records.load(path, STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
-    assert records.load(path, a_study(person_column="person")).tolist() == grid([[1, 2, 3]])
-
-
-def test_one_row_a_person_whatever_the_block_size(tmp_path: Path, monkeypatch: Patch) -> None:
-    people = [f"p{(7 * number) % 31}" for number in range(400)]
-    lines = [f"{person},{number % 10},2,{'' if number == 3 else 3}" for number, person in enumerate(people)]
-    path = csv(tmp_path, "person,a,b,c\n" + "\n".join(lines) + "\n")
-    study = a_study(person_column="person")
-    first = {person: number for number, person in reversed(list(enumerate(people)))}
-    # The person of row 3 is dropped with that row: another row never steps in.
-    expected = grid([[number % 10, 2, 3] for number in sorted(first.values()) if number != 3])
-    for size in (64, 300, 1 << 20):
-        monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
-        assert records.load(path, study).tolist() == expected
-
-
 @pytest.mark.parametrize("word", ["", "NA", "nan", "-NaN", "null", "N/A"])
 def test_unnamed_rows_are_no_person(tmp_path: Path, word: str) -> None:
     """Taken for one person, all the unnamed would hang on the first of them."""

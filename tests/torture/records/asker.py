@@ -32,8 +32,7 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords
-from tests.client.records.isolated.hostile import HANGS, SEGFAULT, Ends
-from tests.client.records.isolated.support import ABSENT
+from tests.client.records.isolated.hostile import ABSENT, HANGS, SEGFAULT, Ends
 from tests.client.records.isolated.test_reader import study_of
 from tests.fuzz.hunt import resident_bytes
 

@@ -21,8 +21,7 @@ from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.commands import eigenveil
 from tests.client.records.genotypes.support import A2, a_study, counted, genotypes, plink, table, vcf_zarr
-from tests.client.records.recoding.support import open_table
-from tests.client.records.support import load, read
+from tests.client.records.support import load, open_table, read
 from tests.support import Capture, Patch
 
 PERSON_DECLINES, VARIANTS = 23, 11

@@ -18,13 +18,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+import pytest
 import xlsxwriter
 
-from eigenveil_client.records.tables.source import RecordsConfig
+from eigenveil.errors import Code
+from eigenveil.study.study import Column, Federation, Study
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.records.genotypes.support import genotypes, plink, vcf_zarr
 from tests.client.records.isolated import workbooks
 
 MEMBER = 2**24  # bytes that are packed at a time
+STUDY = Study(
+    name="bites", columns=tuple(Column(name=name, unit="", lower=0, upper=300) for name in ("a", "b", "c")),
+    epsilon=1.0, delta=1e-6, components=1, federation=Federation(sites=("north",)),
+)  # fmt: skip
+ABSENT = RecordsConfig(source=Path("nowhere.csv"))
+
+
+def refusal(call: Callable[[], Any]) -> BadRecords:
+    """The error of a call: of the records, and in one line that begins like every other."""
+    with pytest.raises(BadRecords) as found:
+        call()
+    assert found.value.code is Code.BAD_DATA
+    assert len(str(found.value).splitlines()) == 1
+    return found.value
 
 
 class Ends:

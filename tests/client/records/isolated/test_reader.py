@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import resource
 import signal
 import socket
@@ -31,8 +30,7 @@ from eigenveil_client.records.sources.view import ENDINGS, open_source
 from eigenveil_client.records.tables.cells import about
 from eigenveil_client.records.tables.source import BED, BadRecords, RecordsConfig
 from tests.client.records.isolated import hostile
-from tests.client.records.isolated.hostile import GOOD, HANGS, SEGFAULT, Ends
-from tests.client.records.isolated.support import ABSENT, STUDY, refusal
+from tests.client.records.isolated.hostile import ABSENT, GOOD, HANGS, SEGFAULT, STUDY, Ends, refusal
 from tests.client.records.support import read
 from tests.support import Log, Patch
 
@@ -97,21 +95,6 @@ def test_a_relative_path_follows_the_working_folder(tmp_path: Path, monkeypatch:
 
 
 # ------------------------------------------------------------------ what was measured
-
-
-def test_a_damaged_arrow_file_is_a_refusal_or_records_whatever_bit_is_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "records.arrow"
-    message, rng, refused = hostile.arrow(path), random.Random(1), 0
-    good = path.read_bytes()
-    for _ in range(40):
-        data = bytearray(good)
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-        try:
-            reader.read(message, STUDY)
-        except BadRecords as problem:
-            refused += len(str(problem).splitlines()) == 1
-    assert refused
 
 
 def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:

@@ -32,7 +32,7 @@ from eigenveil_client.records.isolated.tasks import list_columns
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.decisions import log_fields
 from tests.client.records.isolated import hostile
-from tests.client.records.isolated.support import ABSENT, STUDY, refusal
+from tests.client.records.isolated.hostile import ABSENT, STUDY, refusal
 from tests.support import Patch
 
 FORM = row_layout(STUDY)

@@ -20,7 +20,7 @@ from eigenveil_client.records.recoding.persons import PARTITIONS, partition_of
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import GridFile, GridSink, Scratch
 from eigenveil_client.records.tables.source import BadRecords
-from tests.client.records.recoding.support import made
+from tests.client.records.support import made
 from tests.client.site.support import a_study
 from tests.support import Patch
 
@@ -155,14 +155,3 @@ def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_leve
     assert abs(counts - mean).max() < 10 * np.sqrt(mean)
     inside = names.take(pa.array(np.flatnonzero(first == first[0])))
     assert len(set(partition_of(inside, 1).tolist())) > len(inside) / 2
-
-
-def test_spilled_rows_leave_no_file(tmp_path: Path) -> None:
-    folder = tmp_path / "grids"
-    remaining = Scratch(folder=folder)
-    one = persons.SpilledRows(remaining, 1, 0)
-    column = np.ones(2), np.zeros(2, dtype=bool)
-    one.add(persons.NamedRows(names=pa.array(["a", "b"]), columns=[column]))
-    assert sum(len(rows.names) for part in one.partitions() for rows in part) == 2
-    assert list(folder.iterdir()) == []
-    one.close()

@@ -21,7 +21,7 @@ from eigenveil_client.records.recoding.gather import ExactSums
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
 from eigenveil_client.records.sources import delimited
 from tests.client.records import support as records
-from tests.client.records.recoding.support import made
+from tests.client.records.support import made
 from tests.client.site.support import a_study
 from tests.support import Patch
 

@@ -19,7 +19,7 @@ from eigenveil_client.records.recoding.parsing import numbers
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
 from eigenveil_client.records.tables.source import THOUSANDS, BadRecords, Dialect
 from tests.client.records import support as records
-from tests.client.records.recoding.support import column, made
+from tests.client.records.support import column, made
 from tests.client.site.support import a_study
 
 MISSING, BAD = "missing", "unreadable"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from eigenveil_client.records.sources import columnar
 from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect
-from tests.client.records.recoding.support import open_table
+from tests.client.records.support import open_table
 from tests.support import Patch
 
 
