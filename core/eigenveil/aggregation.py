@@ -7,7 +7,6 @@ are not added, but concatenated in the order of the sites' names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,11 +99,3 @@ class RunningTotal:
             return frozen(np.concatenate([self._votes[site] for site in sorted(self._votes)]))
         self._sum.setflags(write=False)
         return self._sum
-
-
-def aggregate(round_query: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
-    """Return the `RunningTotal` of complete contributions."""
-    total = RunningTotal(round_query)
-    for site, values in contributions.items():
-        total.add(site, values)
-    return total.whole()

@@ -43,7 +43,7 @@ def release(
 ) -> Release:
     """Return the release of one round from its exact sum.
 
-    Shape: total as `aggregate` returns it.
+    Shape: total as `RunningTotal.whole` returns it.
     Neighbours: the relation of the plan's study.
     Sensitivity: that of the query, for one person's records at up to max_sites_per_person sites.
     Privacy: [P2], [P6]; charged and sealed before the return, and charged before the error of a draw.

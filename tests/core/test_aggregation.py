@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import queries as q
-from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
+from eigenveil.aggregation import Contribution, RunningTotal, validate
 from eigenveil.errors import Code
 from eigenveil.numerics import linalg
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -25,7 +25,16 @@ from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.specification import COUNTS
-from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query, random_rows, refused
+from tests.support import (
+    DIGEST,
+    a_field,
+    a_query,
+    aggregate,
+    covariance_queries,
+    every_query,
+    random_rows,
+    refused,
+)
 
 MOST = 500
 PART = q.Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))

@@ -185,14 +185,7 @@ def usable_components(study: Study, spectrum: AssumedSpectrum) -> int | None:
 
 
 def remedies_text(study: Study, spectrum: AssumedSpectrum) -> str:
-    """Return the remedies as text; empty if there are none."""
-    records, epsilon = remedies(study, spectrum)
-    more = [] if records is None else [f"about {records} records"]
-    return " or ".join(more if epsilon is None else [*more, f"an epsilon of {shown(epsilon)}"])
-
-
-def remedies(study: Study, spectrum: AssumedSpectrum) -> tuple[int | None, float | None]:
-    """Return the least records and the least epsilon with a usable predicted error; None where none is."""
+    """Return the least records and the least epsilon with a usable predicted error; empty if none is."""
     records = least_factor(
         lambda times: _error(
             replace(study, expected_records=math.ceil(study.expected_records * times)), spectrum
@@ -203,10 +196,12 @@ def remedies(study: Study, spectrum: AssumedSpectrum) -> tuple[int | None, float
         lambda times: _error(replace(study, epsilon=study.epsilon * times), spectrum),
         largest_epsilon(study) / study.epsilon,
     )
-    return (
-        None if records is None else min(_rounded_up(study.expected_records * records), MAX_RECORDS),
-        None if epsilon is None else rounded_up(study.epsilon * epsilon * 1.05, 2),
-    )
+    found = []
+    if records is not None:
+        found.append(f"about {min(_rounded_up(study.expected_records * records), MAX_RECORDS)} records")
+    if epsilon is not None:
+        found.append(f"an epsilon of {shown(rounded_up(study.epsilon * epsilon * 1.05, 2))}")
+    return " or ".join(found)
 
 
 def least_factor(error: Callable[[float], float], most: float) -> float | None:

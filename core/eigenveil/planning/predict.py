@@ -91,10 +91,13 @@ def predict(
     """
     refuse = partial(RequestError, Code.BAD_ARGUMENT)
     algorithm = choose(study) if algorithm is None else member(Algorithm, "algorithm", algorithm, refuse)
-    assumed = to_assumed_spectrum(study, spectrum)
+    if spectrum is None:
+        spectrum = default_spectrum(study.dimension, study.components)
+    elif not isinstance(spectrum, AssumedSpectrum):
+        spectrum = stated_spectrum(list(spectrum), study.dimension, study.components)
     try:
         plan = make_plan(study.with_algorithm(algorithm))
-        error = predict_plan_error(plan, assumed)
+        error = predict_plan_error(plan, spectrum)
         if algorithm.properties.single_records:  # a rehearsal of a round per record would take minutes
             rounds = study.expected_records
             sent, time = 8 * study.dimension * study.components * rounds, ROUND_SECONDS * rounds
@@ -105,15 +108,6 @@ def predict(
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
     return Prediction(algorithm=algorithm, error=error, rounds=rounds, bytes_per_site=sent, seconds=time)
-
-
-def to_assumed_spectrum(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:
-    """Return the assumed spectrum: as stated, or the default."""
-    if spectrum is None:
-        return default_spectrum(study.dimension, study.components)
-    if isinstance(spectrum, AssumedSpectrum):
-        return spectrum
-    return stated_spectrum(list(spectrum), study.dimension, study.components)
 
 
 def predict_all(study: Study, spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:

@@ -74,11 +74,6 @@ def row_echelon_form(rows: IntArray) -> IntArray:
     return np.array([int(entry) for entry in form.entries()], dtype=np.int64).reshape(m, d)[:rank]
 
 
-def pivot_columns(form: IntArray) -> IntArray:
-    """Return the column of each row's leading 1. Shape: (r, d) -> (r,)."""
-    return np.asarray((form != 0).argmax(axis=1), dtype=np.int64)
-
-
 def in_span(z: IntArray, form: IntArray) -> IntArray:
     """Return True for each row that lies in the span: z = z[pivots] form modulo p.
 
@@ -87,7 +82,8 @@ def in_span(z: IntArray, form: IntArray) -> IntArray:
     below 2^52. As 2^61 = 1 modulo p, the upper product h counts as (h >> 30) + (h mod 2^30) 2^31. So the
     total stays above -p and below 2 p, where only 0 and p are 0 modulo p.
     """
-    leading = z[:, pivot_columns(form)].astype(np.float64)
+    pivots = (form != 0).argmax(axis=1)  # of each row's leading 1
+    leading = z[:, pivots].astype(np.float64)
     upper = (leading @ (form >> LOW_BITS).astype(np.float64)).astype(np.int64)
     lower = (leading @ (form & (2**LOW_BITS - 1)).astype(np.float64)).astype(np.int64)
     rest = (upper >> HALF_BITS) + ((upper & (2**HALF_BITS - 1)) << LOW_BITS) + lower - z

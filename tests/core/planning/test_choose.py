@@ -16,7 +16,7 @@ from eigenveil.planning.choose import (
     choose,
     make_plan,
     noise_warnings,
-    remedies,
+    remedies_text,
 )
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
 from eigenveil.planning.predict import Prediction, predict, predict_all
@@ -84,7 +84,7 @@ def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_ch
     assert all("at most 50" in (predict(stronger, one).refused or "") for one in CANDIDATES)
     none = recommend(stronger, assumed_spectrum, predict_all(stronger, assumed_spectrum))
     assert (none.algorithm, "too small" in none.reason) == (None, False)
-    assert remedies(replace(secure, expected_records=500, epsilon=0.3), assumed_spectrum)[1] is not None
+    assert "epsilon" in remedies_text(replace(secure, expected_records=500, epsilon=0.3), assumed_spectrum)
 
 
 @pytest.mark.parametrize("epsilon", [0.05])

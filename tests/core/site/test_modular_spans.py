@@ -140,7 +140,7 @@ def test_the_check_of_membership_is_exact() -> None:
         d = k + 5
         base = rng.integers(-(2**12), 2**12 + 1, (k, d))
         form = subspaces.row_echelon_form(base)
-        pivots = subspaces.pivot_columns(form)
+        pivots = (form != 0).argmax(axis=1)
         near = np.vstack([base, base + (np.arange(d) == d - 1), -base])
         wanted = [
             all(
