@@ -28,6 +28,13 @@ def shown(page: Page) -> list[str]:
     return [address for address, _ in found]
 
 
+def test_a_page_that_a_screen_reader_cannot_read_is_found(opened: Opened) -> None:
+    page = opened()
+    page.set_content('<html lang="en"><title>t</title><main><h1>t</h1><img src="data:,"></main></html>')
+    with pytest.raises(AssertionError, match="image-alt"):
+        no_serious_axe(page)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("phone", [False, True])
 def test_it_is_read_by_everybody_wherever_they_are(

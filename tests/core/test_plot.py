@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +14,22 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation, Text
 
 from eigenveil import Algorithm, Moments, PrivatePCA, RequestError, plot, predict
 from eigenveil.reporting.figures.captions import (
+    biplot_caption,
+    error_caption,
+    heatmap_caption,
+    loadings_caption,
     scree_caption,
 )
+from eigenveil.reporting.figures.components import predicted_errors
 from eigenveil.reporting.figures.figure import ReleaseFigureData
-from eigenveil.reporting.figures.loadings import pair_matrix
+from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
 from tests.core.test_released import NAMES, released, simulation
 
 DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
@@ -58,6 +66,46 @@ def test_a_release_a_simulation_and_an_estimator_are_drawn_alike(name: str) -> N
         texts.append([text.get_text() for text in axes.findobj(Text)])
     assert texts[0] == texts[1] == texts[2] == texts[3]
     assert DRAWN[name](released()).get_figure() is pyplot.gcf()
+
+
+def test_bars_whiskers_and_arrows_are_the_released_numbers_and_their_noise() -> None:
+    one, axes = released(), plot.scree(released())
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
+    np.testing.assert_array_equal(heights[:3], one.explained_variance)
+    assert one.result.covariance is not None
+    np.testing.assert_allclose(heights[3:], np.linalg.eigvalsh(one.result.covariance)[::-1][3:])
+    (bars,) = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+    lengths = [segment[1, 1] - segment[0, 1] for segment in bars.lines[2][0].get_segments()]
+    np.testing.assert_allclose(lengths, 4 * one.result.noise_scale)
+    widths = [bar.get_width() for bar in plot.loadings(one).patches if isinstance(bar, Rectangle)]
+    np.testing.assert_allclose(np.reshape(widths, (3, 4)), one.components)
+    texts, due = plot.biplot(one).texts, arrows_of(ReleaseFigureData.of(simulation().document))
+    tips = np.array([text.xy for text in texts if isinstance(text, Annotation) and not text.get_text()])
+    np.testing.assert_allclose(tips / np.linalg.norm(tips), due / np.linalg.norm(due), atol=1e-12)
+
+
+def numbers(words: str) -> list[float]:
+    found = re.findall(r"[-+]?\d+\.\d+(?:e[-+]\d+)?(?: %)?", words.replace("\N{MINUS SIGN}", "-"))
+    return [float(one.removesuffix(" %")) / (100 if one.endswith("%") else 1) for one in found]
+
+
+def test_captions_state_the_numbers_of_their_figures() -> None:
+    data, columns = ReleaseFigureData.of(simulation().document), list(NAMES)
+    shares = data.result.explained_variance_ratio
+    np.testing.assert_allclose(numbers(scree_caption(data)), [*shares, shares.sum()], atol=6e-4)
+    top = [sorted(row, key=abs, reverse=True)[:3] for row in data.result.components]
+    np.testing.assert_allclose(numbers(loadings_caption(data)), np.ravel(top), atol=6e-3)
+    both = pair_matrix(data, "correlation")
+    words = heatmap_caption(both, columns)
+    i, j = np.unravel_index(np.abs(np.tril(both.values * ~both.is_noise, -1)).argmax(), (4, 4))
+    assert f"{columns[j]} with {columns[i]}" in words
+    assert numbers(words)[0] == pytest.approx(both.values[i, j], rel=0.05)
+    assert f"noise alone could explain {int(np.tril(both.is_noise, -1).sum())}." in words
+    arrows = arrows_of(data)
+    largest = columns[int(np.linalg.norm(arrows, axis=1).argmax())]
+    assert f"the longest: {largest} " in biplot_caption(arrows, columns)
+    found = predicted_errors(data)
+    assert numbers(error_caption(found))[0] == pytest.approx(found[0].error.median, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["correlation", "covariance"])

@@ -1,5 +1,5 @@
-"""[P31] Cards, sets and masks as R28 and R29 say them, once more: hashes and the
-primitives of `cryptography`, of the stored vector and nothing of the product but what reads it.
+"""[P31] Cards, sets and masks as R28 and R29 say them, once more: hashes and primitives of `cryptography`,
+which give the RFCs' answers, of the stored vector and nothing of the product but what reads it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,18 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
     secret = private(cards[one]).exchange(X25519PublicKey.from_public_bytes(theirs))
     attempted = digest("attempt", attempt["signed_json"].encode())
     info = b"eigenveil/mask/v1\n" + attempted + f"{one}\n{other}\n".encode()
-    key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
+    key = hkdf(secret, info)
     stored = attempt["masks"][f"{one} {other}"]
     assert (stored["secret"], stored["key"]) == (secret.hex(), key.hex())
-    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return integers(stream.update(bytes(8 * length)).hex())
+    return integers(keystream(key, 8 * length).hex())
+
+
+def hkdf(secret: bytes, info: bytes) -> bytes:
+    return HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
+
+
+def keystream(key: bytes, length: int) -> bytes:
+    return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(length))
 
 
 def private(card: dict[str, Any]) -> X25519PrivateKey:
@@ -113,3 +120,18 @@ def test_stored_words_are_the_key_streams() -> None:
             assert [int(word, 16) for word in stored["words"]] == mask(
                 attempt, one, other, len(stored["words"])
             )
+
+
+def test_primitives_give_the_answers_of_their_rfcs() -> None:
+    """RFC 7748, 5.2; RFC 5869, A.3, of its 42 bytes the first 32; RFC 8439, A.1."""
+    scalar = "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4"
+    point = "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c"
+    public = X25519PublicKey.from_public_bytes(bytes.fromhex(point))
+    found = private({"agreement": scalar}).exchange(public)
+    assert found.hex() == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+    derived = hkdf(b"\x0b" * 22, b"")
+    assert derived.hex() == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+    assert keystream(bytes(32), 64).hex() == (
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    )

@@ -144,6 +144,16 @@ def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) 
     assert number(source["result"]["predicted_sin_angle"]) in text
 
 
+def test_stated_rules_of_sites_are_one_line_and_are_escaped(unpainted: None) -> None:
+    stated = {"approval": "manual", "thresholds": {"max_missing": 0.5, "max_out_of_bounds": 0.025}}
+    page = render(document() | {"sites": {"site-a": stated, "<b>": stated, "site-c": None}})
+    assert (
+        "site-a, <b>: at most missing 50 %, out of bounds 2.5 % of a column (a person there decides); "
+        "site-c: nothing." in check(page).text
+    )
+    assert "had stated" not in render(document())
+
+
 def test_column_names_are_escaped_everywhere() -> None:
     page = plain()
     checker = check(page)

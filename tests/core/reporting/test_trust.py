@@ -40,7 +40,7 @@ from eigenveil.reporting.explain import (
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.summary import release_summary_html, release_summary_text
-from eigenveil.reporting.trust import colluding, visibility_table
+from eigenveil.reporting.trust import CENTRAL, EXACT, MASKED, colluding, visibility_table
 from eigenveil.reporting.verify import RoundLog, SignedRelease, verify_release
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import Composition
@@ -94,6 +94,16 @@ def test_inference_odds_count_every_attempt() -> None:
     paid = replace(thrice, study=replace(thrice.study, attempts=1))
     assert largest_inference_odds(paid) < largest_inference_odds(thrice)
     assert abs(largest_inference_odds(once) - largest_inference_odds(thrice)) < Fraction(1, 10**4)
+
+
+def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> None:
+    masked, central = explain(a_masked_plan(attempts=2, colluding=1)), explain(a_plan())
+    assert (masked["message"], masked["calls_per_site"]) == (MASKED, len(masked["rounds"]) + 1)
+    assert "without noise that hides each person" in masked["trust"], "two attempts may differ by one site"
+    assert "the coordinator adds noise" not in explanation_text(masked)
+    assert (central["message"], central["trust"]) == (EXACT, CENTRAL)
+    assert central["calls_per_site"] == len(central["rounds"])
+    assert "coordinator" not in central["guarantee"]["text"]
 
 
 def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
