@@ -56,8 +56,7 @@ def export_peer_card(config: SiteConfig, out: Path | None, as_json: bool) -> Non
     check_output(out)
     this_site = SiteKeys.make(config.identity)
     write_durably(out, cards_to_file([this_site.signed]))
-    view = {"out": str(out), **card_row(this_site.card)}
-    print_result(view, as_json, export_text(this_site.card, out))
+    print_result({"out": str(out), **card_row(this_site.card)}, as_json, export_text(this_site.card, out))
 
 
 @click.group()

@@ -241,8 +241,7 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
             published = load_release(read(release))
             verify_release(published, key)
             evidence.check_published(store, published.document, key, config.name)
-        entries = store.ledger.entries()
-        evidence.report_chain("ledger", [entry.digest for entry in entries], head, as_json)
+        evidence.report_chain("ledger", [entry.digest for entry in store.ledger.entries()], head, as_json)
 
 
 @ledger.command("rounds")
@@ -297,8 +296,7 @@ def show_egress(
         if not decode:
             view = evidence.egress(rows, store.traffic.counts(), store.egress.head())
         else:
-            row = evidence.single_answer(rows)
-            view = evidence.recompute_answer(store, row, make_engine(config))
+            view = evidence.recompute_answer(store, evidence.single_answer(rows), make_engine(config))
     print_result_as(view, as_json, evidence.show_decoded if decode else evidence.show_egress)
 
 

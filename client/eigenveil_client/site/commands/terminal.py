@@ -81,8 +81,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: st
     for row in rows:
         table.add_row(*map(escape, row))
     if not console.is_terminal:
-        unbounded = console.options.update_width(UNBOUNDED_WIDTH)
-        table.width = console.measure(table, options=unbounded).maximum
+        table.width = console.measure(table, options=console.options.update_width(UNBOUNDED_WIDTH)).maximum
     console.print(table, crop=False)
 
 

@@ -86,8 +86,7 @@ class SiteConnection:
                 known = self._worker.known_plans()
                 fetched = await self._fetch_missing(response)
                 result = await asyncio.to_thread(self._worker.work, response, fetched)
-                idle = response.ByteSize() == 0 or self._worker.known_plans() != known
-                await self._throttle(result, idle)
+                await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
                 reply = None if isinstance(result, Postponed) else result
                 if reply is not None and await self._is_withdrawn(reply):
                     reply = None
@@ -147,7 +146,8 @@ class SiteConnection:
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began, response = time.monotonic(), None
         if self._queued_reply is not None:
-            response = await self._deliver_with_request(self._queued_reply, request)
+            response = await self._deliver(self._queued_reply, request)
+            self._queued_reply = None
         if response is None:
             response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
@@ -202,28 +202,15 @@ class SiteConnection:
     async def _is_withdrawn(self, reply: Sendable) -> bool:
         return not await asyncio.to_thread(self._worker.may_send, reply)
 
-    async def _deliver_with_request(
-        self, reply: Sendable, next_request: pb.NextWorkRequest
+    async def _deliver(
+        self, reply: Sendable, next_request: pb.NextWorkRequest | None = None
     ) -> pb.NextWorkResponse | None:
-        """Send `reply` with `next_request`; return the response, or None if the reply was refused."""
+        """Send `reply`; return the response to `next_request`, or None if the reply was refused."""
         try:
-            found = await send(self._stub, reply, self._limits, next_request, self._poll)
+            return await send(self._stub, reply, self._limits, next_request, self._poll)
         except EigenveilError as problem:
-            self._handle_refusal(reply, problem)
-            found = None
-        self._queued_reply = None
-        return found
-
-    async def _deliver(self, reply: Sendable) -> None:
-        try:
-            await send(self._stub, reply, self._limits)
-        except EigenveilError as problem:
-            self._handle_refusal(reply, problem)
-
-    def _handle_refusal(self, reply: Sendable, problem: EigenveilError) -> None:
-        if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
-            raise ConnectionLost(problem) from problem
-        event(
-            "reply-refused", logging.WARNING,
-            study=reply.plan_digest, round=reply.round, code=problem.code.value,
-        )  # fmt: skip
+            if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
+                raise ConnectionLost(problem) from problem
+            study, code = reply.plan_digest, problem.code.value
+            event("reply-refused", logging.WARNING, study=study, round=reply.round, code=code)
+            return None

@@ -293,5 +293,4 @@ class PlanDecisions:
 
 def _authorization_bytes(sent: pb.SignedPlan) -> bytes:
     """Return the authorization as received; empty if it exceeds the limit, as it is refused then."""
-    size = sent.authorization.ByteSize()
-    return sent.authorization.SerializeToString() if size <= MOST_SENT else b""
+    return sent.authorization.SerializeToString() if sent.authorization.ByteSize() <= MOST_SENT else b""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from eigenveil_common.files import write_durably
 from eigenveil_common.log import event
 from eigenveil_common.storage.ledger_store import LedgerTotals
 
+SITE = "eigenveil_site"
 WRITE_SECONDS = 15.0
 DAY_SECONDS = 86400.0
 
@@ -47,32 +48,31 @@ class SiteMetrics:
     now: float
 
     def collect(self) -> Iterator[Metric]:
-        contact, totals = self.contact, self.totals
-        committed, spent = totals.committed.micro_rho, totals.spent.micro_rho
+        contact, totals, spent = self.contact, self.totals, self.totals.spent.micro_rho
         days = max(0.0, (contact.ends - self.now) / DAY_SECONDS)
-        yield _gauge("connected", "1 while connected.", float(contact.connected))
-        yield Counted("eigenveil_site_connections", "Connections made.", contact.connections)
-        disconnects = Counted("eigenveil_site_lost", "Connections lost or not made.", labels=["code"])
-        for code, count in sorted(contact.disconnects.items()):
-            disconnects.add_metric([code], count)
-        yield disconnects
-        notices = Counted("eigenveil_site_notices", "Mails and webhook calls to people.", labels=["outcome"])
-        for outcome, count in sorted(contact.notices.items()):
-            notices.add_metric([outcome], count)
-        yield notices
-        yield _gauge("last_contact_seconds", "Unix time of the coordinator's last answer.", contact.last)
-        yield _gauge("certificate_days_left", "Days until the certificate in use ends.", days)
-        budget = Gauge("eigenveil_site_budget_micro_rho", "This site's budget.", labels=["part"])
-        for part, value in (
-            ("total", totals.limit.micro_rho), ("spent", spent), ("reserved", committed - spent)
-        ):  # fmt: skip
-            budget.add_metric([part], value)
-        yield budget
-        yield _gauge("written_seconds", "Unix time of this file.", self.now)
+        parts = {
+            "total": totals.limit.micro_rho, "spent": spent, "reserved": totals.committed.micro_rho - spent
+        }  # fmt: skip
+        yield Gauge(f"{SITE}_connected", "1 while connected.", float(contact.connected))
+        yield Counted(f"{SITE}_connections", "Connections made.", contact.connections)
+        yield _labelled(Counted, "lost", "Connections lost or not made.", "code", contact.disconnects)
+        yield _labelled(Counted, "notices", "Mails and webhook calls to people.", "outcome", contact.notices)
+        yield Gauge(
+            f"{SITE}_last_contact_seconds", "Unix time of the coordinator's last answer.", contact.last
+        )
+        yield Gauge(f"{SITE}_certificate_days_left", "Days until the certificate in use ends.", days)
+        yield _labelled(Gauge, "budget_micro_rho", "This site's budget.", "part", parts)
+        yield Gauge(f"{SITE}_written_seconds", "Unix time of this file.", self.now)
 
 
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return Gauge(f"eigenveil_site_{name}", about, value)
+def _labelled(
+    kind: type[Counted | Gauge], name: str, about: str, label: str, values: Mapping[str, int]
+) -> Metric:
+    """Return a metric with one value for each value of its label."""
+    metric = kind(f"{SITE}_{name}", about, labels=[label])
+    for key, value in sorted(values.items()):
+        metric.add_metric([key], value)
+    return metric
 
 
 def metrics_text(contact: Contact, totals: LedgerTotals, now: float) -> bytes:

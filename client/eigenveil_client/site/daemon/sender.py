@@ -51,14 +51,15 @@ async def send(
     stub: rpc.CoordinatorAsyncStub,
     reply: Sendable,
     limits: TransferLimits,
-    next_request: pb.NextWorkRequest | None = None,
-    seconds: float = CALL_SECONDS,
+    next_request: pb.NextWorkRequest | None,
+    poll_seconds: float,
 ) -> pb.NextWorkResponse | None:
     """Deliver a reply, and return when the coordinator has it.
 
     A reply that `fits_with_request` may carry `next_request`. Then return its response, for which each
-    attempt waits up to `seconds`. Raises the coordinator's refusal, or code `unreachable`.
+    attempt waits up to `poll_seconds`. Raises the coordinator's refusal, or code `unreachable`.
     """
+    seconds = CALL_SECONDS if next_request is None else poll_seconds
     failpoint("reply-sending")
     plan, round = bytes.fromhex(reply.plan_digest), reply.round
     match reply:

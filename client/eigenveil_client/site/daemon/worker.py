@@ -98,8 +98,7 @@ class SiteWorker:
 
     def _release_counts(self, plans: Sequence[str]) -> dict[str, int]:
         stored = self.store.transcript.count_releases_of(set(plans) - self._sessions.keys())
-        in_memory = {plan: self._sessions[plan].release_count for plan in plans if plan in self._sessions}
-        return stored | in_memory
+        return stored | {plan: self._sessions[plan].release_count for plan in plans if plan in self._sessions}
 
     def missing_rounds(self, response: pb.NextWorkResponse) -> range:
         """Return the rounds whose releases must be fetched before the query of `response` can be checked
@@ -190,8 +189,7 @@ class SiteWorker:
             return self._refuse(response, InternalError(Code.BUG, "see the log line above"))
 
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
-        unknown = f"unknown end state {state} of a study; is the coordinator newer?"
-        refuse_if(state not in END_STATES, unknown)
+        refuse_if(state not in END_STATES, f"unknown end state {state} of a study; is the coordinator newer?")
         received = self.store.studies.get(digest)
         self._answers.forget(digest)
         self._masked.forget(digest)
@@ -233,8 +231,7 @@ class SiteWorker:
         if plan.masked:
             return self._masked.reply(plan, round_query, attempt, session)
         refuse_if(attempt is not None, "a set of sites for masks came with a study without masks")
-        values = self._answers.values(plan, round_query)
-        contribution = Contribution.to(round_query, name, values)
+        contribution = Contribution.to(round_query, name, self._answers.values(plan, round_query))
         failpoint("answer-computed")
         self._outgoing.answer(plan, round_query, to_memoryview(contribution.values), session.unsaved())
         session.mark_saved()

@@ -21,13 +21,13 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, Frame, Query, needs_all_rows
 from eigenveil.site.site import Site
-from eigenveil.study.grid import unit
+from eigenveil.study.grid import GridRows, unit
 from eigenveil.study.study import Study
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable_error
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import LINES, Records
+from eigenveil_client.records.records import LINES, RecordsSummary
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event, frame_locations
@@ -58,26 +58,21 @@ class WorkerError:
         return error(self.code, self.message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary(RecordsSummary):
+    """Description of a partition for the site, without its rows. `file` is the digest of the file and the
+    rows, `unreadable` are the columns with unreadable cells."""
+
+    unreadable: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Partition:
-    """A loaded share on a worker, and its columns with unreadable cells. `digest` covers the file and the
-    rows."""
+    """A loaded share on a worker."""
 
-    records: Records
+    rows: GridRows
     unit: int
-    digest: bytes
-    unreadable: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSummary:
-    """Description of a partition for the site, without its rows."""
-
-    records: int
-    persons: int
-    digest: bytes
-    quality: tuple[ColumnQuality, ...]
-    unreadable: frozenset[str]
+    summary: PartitionSummary
 
 
 def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | WorkerError]:
@@ -107,20 +102,15 @@ def load(source: RecordsConfig, study: Study, rules: Rules, plausible: Plausible
     records = reader.read(source, study, rules=rules, plausible=plausible, unreadable=note)
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
-    columns = frozenset(found)
-    return Partition(records=records, unit=unit(study), digest=digest.digest(), unreadable=columns)
+    described = PartitionSummary(
+        persons=records.persons, file=digest.digest(), quality=records.quality, unreadable=frozenset(found)
+    )
+    return Partition(rows=records.rows, unit=unit(study), summary=described)
 
 
 @_errors_as_values
 def summary(partition: Partition) -> PartitionSummary:
-    records = partition.records
-    return PartitionSummary(
-        records=len(records.rows),
-        persons=records.persons,
-        digest=partition.digest,
-        quality=records.quality,
-        unreadable=partition.unreadable,
-    )
+    return partition.summary
 
 
 @_errors_as_values
@@ -129,14 +119,14 @@ def answer(partition: Partition, digest: bytes, framed_query: FramedQuery) -> In
 
     Privacy: none by itself, as `Site.answer`; it is added to the others' and goes nowhere else.
     """
-    if partition.digest != digest:
+    if partition.summary.file != digest:
         raise BadRecords(
             "the records have changed since this study began; restore them, or start a new study",
             about="changed",
         )
     query, frame = framed_query
     with single_blas_thread():  # the worker's tasks are the threads
-        return Site(partition.records.rows, unit=partition.unit).answer(query, frame=frame)
+        return Site(partition.rows, unit=partition.unit).answer(query, frame=frame)
 
 
 @_errors_as_values
@@ -148,12 +138,6 @@ def total(answers: list[IntArray]) -> IntArray:
 def forward(framed_query: FramedQuery) -> FramedQuery:
     """Return the query: one task sends it to all workers, and is repeated if its worker is lost."""
     return framed_query
-
-
-def _digest(records: Records) -> bytes:
-    found = hashlib.sha256(records.file)
-    found.update(np.ascontiguousarray(records.rows).data)
-    return found.digest()
 
 
 @dataclass(eq=False)
@@ -207,8 +191,7 @@ class DaskRecords:
         summaries = [cluster.submit(summary, one) for one in self._partitions]
         found = self._results(summaries, summaries, "records-loading")
         summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]
-        self._digests = [one.digest for one in summaries_found]
-        self.records = sum(one.records for one in summaries_found)
+        self._digests = [one.file for one in summaries_found]
         self.persons = sum(one.persons for one in summaries_found)
         self.file = hashlib.sha256(b"".join(self._digests)).digest()
         columns = zip(*(one.quality for one in summaries_found), strict=True)

@@ -38,12 +38,11 @@ from eigenveil_common.concurrency import CORES
 class LoadedRecords(Protocol):
     """Loaded records of one study, ready for queries.
 
-    `records` is the number of usable ones; `persons` is the number in the whole source, before records with
-    missing values are dropped. `file` is the digest of the source with its rules and of the study's rows.
-    `quality` has each column's quality over all persons, in the study's order.
+    `persons` is the number in the whole source, before records with missing values are dropped. `file` is the
+    digest of the source with its rules and of the study's rows. `quality` has each column's quality over all
+    persons, in the study's order.
     """
 
-    records: int
     persons: int
     file: bytes
     quality: tuple[ColumnQuality, ...]
@@ -136,7 +135,6 @@ class LocalRecords:
     """See `LoadedRecords`. Each thread answers a part of the rows."""
 
     def __init__(self, rows: StoredRows, study: Study, counted: RecordsSummary, file: bytes) -> None:
-        self.records = len(rows)
         self.persons = counted.persons
         self.file = file
         self.quality: tuple[ColumnQuality, ...] = counted.quality

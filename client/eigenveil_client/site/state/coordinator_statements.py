@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, InternalError, round_label
+from eigenveil.errors import round_label
 from eigenveil.numerics.encoding import digest_of, to_memoryview
 from eigenveil.protocol.rounds import RoundStatement
 from eigenveil.reporting.verify import RoundLog
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt
+from eigenveil_client.site.state.received_plans import changed_error
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -138,8 +139,7 @@ class Attempts:
             values=data.view("<i8"), attempt=attempt.digest,
         )  # fmt: skip
         if sent.digest != row["contribution"]:
-            what = f"the answer sent in {round_label(attempt.round)} of study {attempt.plan[:12]}"
-            raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
+            raise changed_error(f"the answer in {round_label(attempt.round)} of study {attempt.plan[:12]}")
         return sent
 
     def refuse(self, proved: VerifiedAttempt) -> None:
@@ -170,8 +170,7 @@ class Attempts:
         """Check each attempt against its digest. Raises InternalError, code `storage`."""
         for row in self._database.rows("SELECT plan, digest, signed_json FROM attempts"):
             if Attempt.read(row["signed_json"]).digest != row["digest"]:
-                what = f"an attempt at a round of study {row['plan'][:12]}"
-                raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
+                raise changed_error(f"an attempt at a round of study {row['plan'][:12]}")
 
 
 MOST_REFUSED_STATEMENTS = 4  # of one round; a published document has two at most: a query and its release
@@ -236,8 +235,7 @@ class Transcript:
             (row,) = self._database.rows("SELECT * FROM rounds WHERE rowid = ?", (key,))
             *named, message, digest = row
             if _digest(named, message) != digest:
-                what = f"the statement on {round_label(named[1])} of study {named[0][:12]}"
-                raise InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
+                raise changed_error(f"the statement on {round_label(named[1])} of study {named[0][:12]}")
 
     def log(self, plan: str) -> RoundLog:
         """Return every statement about a study in order, queries included."""

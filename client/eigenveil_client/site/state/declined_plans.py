@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan, changed_error
 from eigenveil_common.storage.database import Connection, Database, Row
 
 SCHEMA = """
@@ -160,8 +160,7 @@ class DeclinedProofs:
         """Check every plan against its digest. Raises InternalError, code `storage`."""
         for one in self.all():
             if not one.is_intact:
-                what = f"study {one.plan[:12]}, stored as proof,"
-                raise InternalError(Code.STORAGE, f"the plan of {what} was changed here; restore the state")
+                raise changed_error(f"the plan of study {one.plan[:12]}, stored as proof,")
 
     def forget(self, wanted: str) -> ReceivedPlan:
         """Delete and return the proof whose digest begins with `wanted` (at least 6 characters). Raises

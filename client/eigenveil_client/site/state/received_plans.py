@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 
@@ -138,10 +139,9 @@ class ReceivedPlan:
     @property
     def is_intact(self) -> bool:
         """True if the plan has its digest."""
-        try:
+        with suppress(ValueError):
             return sha256("plan", json.loads(self.plan_json)) == self.plan
-        except ValueError:
-            return False
+        return False
 
 
 @dataclass(eq=False)
@@ -286,8 +286,7 @@ class ReceivedPlans:
         """Check every plan against its digest. Raises InternalError, code `storage`."""
         for one in self.all():
             if not one.is_intact:
-                what = f"the plan of study {one.plan[:12]} was changed here; restore the state"
-                raise InternalError(Code.STORAGE, what)
+                raise changed_error(f"the plan of study {one.plan[:12]}")
 
     @staticmethod
     def _status(digest: str, change: Connection) -> ConsentStatus:
@@ -300,6 +299,11 @@ class ReceivedPlans:
         """Store the keyed digest of the records at a study's first answer."""
         with self._database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
+
+
+def changed_error(what: str) -> InternalError:
+    """Return the error for stored data that do not have their digest."""
+    return InternalError(Code.STORAGE, f"{what} was changed here; restore the state")
 
 
 def check_transition(digest: str, now: ConsentStatus, status: ConsentStatus) -> None:

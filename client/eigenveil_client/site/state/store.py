@@ -46,10 +46,8 @@ from eigenveil_common.storage.sqlite import SqliteDatabase
 
 VERSION = 11  # the base: older versions cannot be read
 MIGRATIONS: Migrations = ()
-OF_LEDGERS = ledger_store.SCHEMA + egress.SCHEMA
-OF_PLANS = received_plans.SCHEMA + declined_plans.SCHEMA
-OF_ROUNDS = rollback.SCHEMA + coordinator_statements.SCHEMA + outgoing.SCHEMA
-SCHEMA = OF_LEDGERS + OF_PLANS + OF_ROUNDS + confirmed_kinds.SCHEMA
+OF_PLANS = (received_plans, declined_plans, rollback, coordinator_statements, outgoing, confirmed_kinds)
+SCHEMA = "".join(module.SCHEMA for module in (ledger_store, egress, *OF_PLANS))
 UPGRADE_ADVICE = (
     "move it and egress.key away, store both as evidence, and run eigenveil-site "
     "accept-loss --config site.toml, which charges what was spent"

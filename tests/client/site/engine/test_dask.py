@@ -105,7 +105,7 @@ def test_a_cluster_answers_as_one_machine(
     plan = a_plan(a_study(**changes))
     here, there = on_one_machine(records, plan), on_cluster(records, address).load(plan)
     assert_same(there, here, plan)
-    assert (there.records, there.persons, there.quality) == (here.records, here.persons, here.quality)
+    assert (there.persons, there.quality) == (here.persons, here.quality)
 
 
 def test_death_of_a_worker_is_survived(

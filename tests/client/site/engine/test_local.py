@@ -59,7 +59,7 @@ def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: Plan, m
                     for round_query in rehearse(plan)
                 ]
             )
-            assert (stored.records, stored.persons) == (3000, 3000)
+            assert stored.persons == 3000
             answers[-1].append(stored.file)
     assert answers[0] == answers[1] == answers[2]
 

@@ -3,7 +3,7 @@ in the path: the one that was shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -28,7 +28,6 @@ from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.commands.column_profiles import profile_columns
 from eigenveil_client.site.commands.console import labels
 from eigenveil_client.site.commands.console.consent_summary import ConsentSummary, consent_summary, right_ever
-from eigenveil_client.site.commands.console.labels import REASON_LABELS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.state.egress import EgressRow
@@ -58,10 +57,6 @@ class Console:
 
         return await run_in_threadpool(done)
 
-    async def from_config(self, look: Callable[[SiteConfig], T]) -> T:
-        """Return the result of `look` on the configuration, in a thread."""
-        return await run_in_threadpool(lambda: look(site_config.load(self.config_file)))
-
     async def summary(self, request: Request) -> ConsentSummary:
         """Return the consent summary of the study in the path."""
         return await self.from_store(
@@ -77,29 +72,42 @@ def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
     return found
 
 
-def study_routes(console: Console) -> list[Route]:
-    async def every(request: Request) -> Response:
-        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-            seen, pending = store.studies.all()[::-1], ConsentStatus.PENDING
-            return {
-                "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
-                "decided": [one for one in seen if one.status is not pending],
-                "counts": store.declined.counts()[::-1],
-                "proofs": store.proofs.all(),
-            }
-
-        found = await console.from_store(look)
-        found |= {"standings": labels.STATUS_LABELS, "signatures": labels.SIGNATURE_LABELS}
-        return console.pages.render(request, "studies.html", **found)
-
-    return [
-        Route("/", every),
-        Route("/studies/{study}", partial(_study, console, "study.html")),
-        Route("/studies/{study}/sheet", partial(_study, console, "sheet.html")),
+def routes(console: Console) -> list[Route]:
+    """Return the routes of all pages."""
+    pages: dict[str, Callable[[Console, Request], Awaitable[Response]]] = {
+        "/": _studies,
+        "/studies/{study}": partial(_study, template="study.html"),
+        "/studies/{study}/sheet": partial(_study, template="sheet.html"),
+        "/sent": _sent,
+        "/sent/{row}": _recomputed_answer,
+        "/columns": _columns,
+        "/budget": _budget,
+        "/connection": _connection,
+        "/connection/checked": partial(_connection, checked=True),
+    }
+    return [Route(path, partial(page, console)) for path, page in pages.items()] + [
+        Route(f"/studies/{{study}}/{act}", partial(page, console, act), methods=[method])
+        for act in ACTS
+        for method, page in (("GET", _confirmation_page), ("POST", _apply))
     ]
 
 
-async def _study(console: Console, template: str, request: Request) -> Response:
+async def _studies(console: Console, request: Request) -> Response:
+    def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+        seen, pending = store.studies.all()[::-1], ConsentStatus.PENDING
+        return {
+            "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
+            "decided": [one for one in seen if one.status is not pending],
+            "counts": store.declined.counts()[::-1],
+            "proofs": store.proofs.all(),
+        }
+
+    found = await console.from_store(look)
+    found |= {"standings": labels.STATUS_LABELS, "signatures": labels.SIGNATURE_LABELS}
+    return console.pages.render(request, "studies.html", **found)
+
+
+async def _study(console: Console, request: Request, template: str) -> Response:
     view = await console.summary(request)
     return console.pages.render(
         request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS,
@@ -126,21 +134,10 @@ ACTS: dict[str, Act] = {
 }
 
 
-def decision_routes(console: Console) -> list[Route]:
-    return [
-        Route(f"/studies/{{study}}/{act}", endpoint, methods=[method])
-        for act in ACTS
-        for method, endpoint in (
-            ("GET", partial(_confirmation_page, console, act)),
-            ("POST", partial(_apply, console, act)),
-        )
-    ]
-
-
 async def _confirmation_page(console: Console, act: str, request: Request) -> Response:
     view = await console.summary(request)
     return console.pages.render(
-        request, "decide.html", card=view, act=act, reasons=REASON_LABELS,
+        request, "decide.html", card=view, act=act, reasons=labels.REASON_LABELS,
         telling=view.config.policy.disclose_reasons,
         longest_name=MAX_SIGNER_NAME_LENGTH, longest_text=MAX_TEXT_LENGTH,
     )  # fmt: skip
@@ -171,44 +168,35 @@ PER_PAGE = 100
 MOST_NUMBERS = 500
 
 
-def sent_routes(console: Console) -> list[Route]:
-    async def every(request: Request) -> Response:
-        page = _page(request)
+async def _sent(console: Console, request: Request) -> Response:
+    page = max(0, (_number(request.query_params.get("page", "")) or 1) - 1)
 
-        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-            rows, first = store.egress.verify(store.ledger.ledger)[::-1], page * PER_PAGE
-            names = {seen.plan: seen.name for seen in store.studies.all()}
-            return {
-                "rows": [(row, names.get(row.study, "")) for row in rows[first : first + PER_PAGE]],
-                "messages": len(rows),
-                "bytes": sum(row.bytes for row in rows),
-                "head": store.egress.head(),
-                "calls": store.traffic.counts()[::-1][:PER_PAGE],
-                "page": page,
-                "pages": -(-len(rows) // PER_PAGE),
-            }
+    def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+        rows, first = store.egress.verify(store.ledger.ledger)[::-1], page * PER_PAGE
+        names = {seen.plan: seen.name for seen in store.studies.all()}
+        return {
+            "rows": [(row, names.get(row.study, "")) for row in rows[first : first + PER_PAGE]],
+            "messages": len(rows),
+            "bytes": sum(row.bytes for row in rows),
+            "head": store.egress.head(),
+            "calls": store.traffic.counts()[::-1][:PER_PAGE],
+            "page": page,
+            "pages": -(-len(rows) // PER_PAGE),
+        }
 
-        view = await console.from_store(look)
-        return console.pages.render(request, "sent.html", answers=labels.ANSWER_LABELS, **view)
-
-    async def recompute_answer(request: Request) -> Response:
-        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-            row = _row(store, request)
-            seen = store.studies.get(row.study)
-            name = "" if seen is None else seen.name
-            view = evidence.recompute_answer(store, row, make_engine(config))
-            return view | {"name": name, "at": row.at, "bytes": row.bytes}
-
-        view = await console.from_store(look)
-        return console.pages.render(
-            request, "numbers.html", view=view, answers=labels.ANSWER_LABELS, most=MOST_NUMBERS
-        )
-
-    return [Route("/sent", every), Route("/sent/{row}", recompute_answer)]
+    view = await console.from_store(look)
+    return console.pages.render(request, "sent.html", answers=labels.ANSWER_LABELS, **view)
 
 
-def _page(request: Request) -> int:
-    return max(0, (_number(request.query_params.get("page", "")) or 1) - 1)
+async def _recomputed_answer(console: Console, request: Request) -> Response:
+    def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+        row = _row(store, request)
+        seen = store.studies.get(row.study)
+        view = evidence.recompute_answer(store, row, make_engine(config))
+        return view | {"name": "" if seen is None else seen.name, "at": row.at, "bytes": row.bytes}
+
+    view, most = await console.from_store(look), MOST_NUMBERS
+    return console.pages.render(request, "numbers.html", view=view, answers=labels.ANSWER_LABELS, most=most)
 
 
 def _number(text: str) -> int | None:
@@ -225,56 +213,43 @@ def _row(store: SiteStore, request: Request) -> EgressRow:
     return found[0]
 
 
-def upkeep_routes(console: Console) -> list[Route]:
-    async def columns(request: Request) -> Response:
-        found = await console.from_config(profile_columns)
-        shown, study = found, request.query_params.get("study", "")
-        if study:
-            received = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
-            wanted = {one.name for one in received.study.columns}
-            shown = [one for one in found if one.seen.name in wanted]
-        hidden, pictures = (
-            len(found) - len(shown),
-            [(one, histogram_bars(one.seen.histogram)) for one in shown],
-        )
-        return console.pages.render(request, "columns.html", columns=pictures, study=study, hidden=hidden)
-
-    async def budget(request: Request) -> Response:
-        view = await console.from_store(_budget)
-        translate = console.pages.translator(request)
-        share = translate.up(100 * view["used"], 3)
-        used = translate(mark("%(share)s %% of the budget is used or reserved"), share=share)
-        picture = gauge(view["used"], 0.0, used)
-        return console.pages.render(
-            request, "budget.html", picture=picture, chart=_chart(view, translate), **view
-        )
-
-    async def connection(request: Request) -> Response:
-        view = await console.from_store(_connection)
-        checked = request.url.path.endswith("/checked")
-        checks = await run_in_threadpool(site_checks, console.config_file) if checked else None
-        return console.pages.render(request, "connection.html", checks=checks, **view)
-
-    return [
-        Route("/columns", columns),
-        Route("/budget", budget),
-        Route("/connection", connection),
-        Route("/connection/checked", connection),
-    ]
+async def _columns(console: Console, request: Request) -> Response:
+    config_file = console.config_file
+    found = await run_in_threadpool(lambda: profile_columns(site_config.load(config_file)))
+    shown, study = found, request.query_params.get("study", "")
+    if study:
+        received = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
+        wanted = {one.name for one in received.study.columns}
+        shown = [one for one in found if one.seen.name in wanted]
+    pictures = [(one, histogram_bars(one.seen.histogram)) for one in shown]
+    hidden = len(found) - len(shown)
+    return console.pages.render(request, "columns.html", columns=pictures, study=study, hidden=hidden)
 
 
-def _connection(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """Return the site's identity and the time of its last message."""
-    stored = None if folder_identity(config.identity) is None else load_identity(config.identity)
-    return {
-        "last": store.traffic.last(),
-        "expires": stored and stored.expires.timestamp(),
-        "identity": stored and stored.identity.uri,
-        "coordinator": stored and stored.coordinator,
-    }
+async def _budget(console: Console, request: Request) -> Response:
+    view, translate = await console.from_store(_use_of_budget), console.pages.translator(request)
+    share = translate.up(100 * view["used"], 3)
+    used = translate(mark("%(share)s %% of the budget is used or reserved"), share=share)
+    view |= {"picture": gauge(view["used"], 0.0, used), "chart": _chart(view, translate)}
+    return console.pages.render(request, "budget.html", **view)
 
 
-def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+async def _connection(console: Console, request: Request, *, checked: bool = False) -> Response:
+    def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+        stored = None if folder_identity(config.identity) is None else load_identity(config.identity)
+        return {
+            "last": store.traffic.last(),
+            "expires": stored and stored.expires.timestamp(),
+            "identity": stored and stored.identity.uri,
+            "coordinator": stored and stored.coordinator,
+        }
+
+    view = await console.from_store(look)
+    checks = await run_in_threadpool(site_checks, console.config_file) if checked else None
+    return console.pages.render(request, "connection.html", checks=checks, **view)
+
+
+def _use_of_budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Return the use of the budget over time, as shares of 1, from the verified ledger."""
     state, names = store.ledger.ledger, {seen.plan: seen.name for seen in store.studies.all()}
     limit, entries = state.limit.micro_rho, store.ledger.entries()
@@ -328,5 +303,4 @@ def _chart(view: dict[str, Any], translate: Translator) -> Markup:
     if len(points) < 2:
         return Markup("")
     about = translate(mark("The use of the budget over time, as in the table below"))
-    axes = ("100 %", translate.day(points[0][0]), translate.day(points[-1][0]))
-    return step_chart(points, about, axes)
+    return step_chart(points, about, ("100 %", translate.day(points[0][0]), translate.day(points[-1][0])))

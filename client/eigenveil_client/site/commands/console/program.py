@@ -10,13 +10,7 @@ from starlette.types import ASGIApp
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands.console.pages import (
-    Console,
-    decision_routes,
-    sent_routes,
-    study_routes,
-    upkeep_routes,
-)
+from eigenveil_client.site.commands.console.pages import Console, routes
 from eigenveil_common.process_limits import forbid_core_dumps
 from eigenveil_common.web.application import LinkGate, PageGateway
 from eigenveil_common.web.application import application as gated
@@ -55,9 +49,7 @@ def application(
         cookie=f"eigenveil-site-{port}",
     )
     gate, console = LinkGate(gateway=gateway), Console(config_file=config_file, pages=pages)
-    pages_of = (study_routes, decision_routes, sent_routes, upkeep_routes)
-    routes = [one for routes_of in pages_of for one in routes_of(console)]
-    return gated(routes, gateway=gateway, gate=gate, public_routes=[gate.entrance()]), gate
+    return gated(routes(console), gateway=gateway, gate=gate, public_routes=[gate.entrance()]), gate
 
 
 def serve(config_file: Path, port: int, language: str) -> None:
