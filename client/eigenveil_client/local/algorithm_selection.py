@@ -6,12 +6,12 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from inspect import isgeneratorfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from eigenveil.accounting.budget import reported_epsilon
 from eigenveil.accounting.formatting import shown_up
@@ -28,14 +28,11 @@ from eigenveil_common.files import read
 _refused = partial(RequestError, Code.BAD_ARGUMENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlgorithmSelection:
-    """Selected algorithms: those that apply, those refused, the reference, and a custom one."""
+class AlgorithmSelection(NamedTuple):
+    """Selected algorithms: those that apply, in the order of their runs, and those refused."""
 
-    runnable: tuple[Prediction, ...]
-    refused: tuple[Prediction, ...]
-    oja: bool
-    own: CustomAlgorithm | None = None
+    runnable: list[Algorithm | CustomAlgorithm]
+    refused: list[Prediction]
 
 
 def select_algorithms(
@@ -48,15 +45,16 @@ def select_algorithms(
     if unknown:
         raise _refused(f"--algorithms: {unknown[0]!r} is unknown; there are: {', '.join(known)}")
     algorithms = dict.fromkeys(known[name] for name in requested)
-    oja, spectrum = Algorithm.OJA in algorithms, default_spectrum(study.dimension, study.components)
-    algorithms.pop(Algorithm.OJA, None)
-    predictions = [predict(study, one, spectrum) for one in algorithms]
-    runnable = tuple(one for one in predictions if one.refused is None)
-    if not runnable and own is None and not oja:
-        reasons = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
+    spectrum = default_spectrum(study.dimension, study.components)
+    predictions = [predict(study, one, spectrum) for one in algorithms if one is not Algorithm.OJA]
+    refused = [one for one in predictions if one.refused is not None]
+    runnable: list[Algorithm | CustomAlgorithm] = [one.algorithm for one in predictions if not one.refused]
+    runnable += [] if own is None else [own]
+    runnable += [one for one in algorithms if one is Algorithm.OJA]  # last: it needs no noise
+    if not runnable:
+        reasons = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in refused)
         raise RequestError(Code.BAD_STUDY, f"none of these algorithms can run this study: {reasons}")
-    refused = tuple(one for one in predictions if one.refused is not None)
-    return AlgorithmSelection(runnable=runnable, refused=refused, oja=oja, own=own)
+    return AlgorithmSelection(runnable, refused)
 
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:

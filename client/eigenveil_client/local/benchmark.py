@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -20,7 +18,6 @@ from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Scaling, Study
-from eigenveil_client.local.algorithm_selection import AlgorithmSelection
 from eigenveil_client.local.tables import ComparisonRow
 from eigenveil_common.concurrency import CORES
 
@@ -45,9 +42,6 @@ def exact_components(rows: GridRows, study: Study) -> FloatArray:
     x = analysis_rows(rows, study)
     _, vectors = eigenpairs(np.asarray(x.T @ x / max(1, len(x))))
     return vectors[:, : study.components].T
-
-
-Step = tuple[str, Callable[[], ComparisonRow]]  # a name, and the run of an algorithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,28 +71,10 @@ def make_benchmark(
     )  # fmt: skip
 
 
-def steps(benchmark: Benchmark, chosen: AlgorithmSelection) -> list[Step]:
-    """Return the runs in order."""
-    out: list[Step] = [
-        (each.algorithm.value, partial(measure, benchmark, each.algorithm)) for each in chosen.runnable
-    ]
-    if chosen.own is not None:
-        out.append((f"{chosen.own.name} (your own)", partial(measure, benchmark, chosen.own)))
-    if chosen.oja:
-        out.append((Algorithm.OJA.value, partial(run_oja, benchmark)))
-    return out
-
-
-def refusals(chosen: AlgorithmSelection) -> list[ComparisonRow]:
-    """Return a row for each algorithm that does not apply."""
-    return [
-        ComparisonRow(algorithm=each.algorithm.value, trusted=each.trusted, outcome=each.refused or "")
-        for each in chosen.refused
-    ]
-
-
 def measure(benchmark: Benchmark, algorithm: Algorithm | CustomAlgorithm) -> ComparisonRow:
-    """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one."""
+    """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one; Oja's rule once."""
+    if algorithm is Algorithm.OJA:
+        return _run_oja(benchmark)
     study, custom = benchmark.study, None
     if isinstance(algorithm, CustomAlgorithm):
         name, custom = algorithm.name, algorithm
@@ -152,7 +128,7 @@ def _declined(runs: list[Simulation]) -> str:
     return f"no release{some}: {reasons[0]}" if reasons else ""
 
 
-def run_oja(benchmark: Benchmark) -> ComparisonRow:
+def _run_oja(benchmark: Benchmark) -> ComparisonRow:
     """Run Oja's rule on the records without noise: the error of a one-pass algorithm alone."""
     begin = time.perf_counter()
     found = oja.oja(benchmark.centred, benchmark.study.components, rank=benchmark.study.rank)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from eigenveil_client.analyst.options import json_option
-from eigenveil_client.local.options import check_picture, epsilon_option, plot_option
+from eigenveil_client.local.options import epsilon_option
 from eigenveil_common.command import (
     FILE,
     FILE_OR_FOLDER,
@@ -29,34 +29,30 @@ from eigenveil_common.start import INTERRUPTED
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
 @epsilon_option
-@plot_option
 @json_option
 def plan(
     study: Path,
     sample: Path | None,
     spectrum: str | None,
     epsilons: tuple[float, ...] | None,
-    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
 
     No site is contacted and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
-    --plot draws the error against epsilon, for those of --epsilon or a few around the study's own.
     """
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.local.plan import plan_values, predict_sweep, print_plan, read_assumed_spectrum
 
-    check_picture(plot, study, *([] if sample is None else [sample]))
     resolved = read_study(study)
     parsed_study = parse_study(resolved.text)
     print_overrides(resolved)
     assumed_spectrum = read_assumed_spectrum(parsed_study, sample, spectrum)
     result = plan_values(parsed_study, assumed_spectrum) | {"overrides": list(resolved.overrides)}
-    print_result_as(
-        result | predict_sweep(parsed_study, assumed_spectrum, epsilons, plot), as_json, print_plan
-    )
+    if epsilons is not None:
+        result |= predict_sweep(parsed_study, assumed_spectrum, epsilons)
+    print_result_as(result, as_json, print_plan)
 
 
 @click.command()
@@ -142,7 +138,6 @@ COMMANDS = (write_example, plan, simulate)
 @click.option("--algorithms", metavar="A,B,...", help="Only these [default: all that apply].")
 @click.option("--with", "own", metavar="FILE.py[:NAME]", help="Also a custom algorithm from this file.")
 @click.option("--out", type=FILE, help="Also write the table as CSV.")
-@plot_option
 @json_option
 def compare(
     file: Path,
@@ -153,7 +148,6 @@ def compare(
     algorithms: str | None,
     own: str | None,
     out: Path | None,
-    plot: Path | None,
     as_json: bool,
 ) -> int:
     """Run STUDY.toml with every algorithm that applies, and print one table, the least error first.
@@ -167,7 +161,6 @@ def compare(
     from eigenveil_client.local.simulate import with_sites
     from eigenveil_client.local.tables import as_csv
 
-    check_picture(plot, file, data)
     resolved = read_study(file)
     print_overrides(resolved)
     study = parse_study(resolved.text)
@@ -176,7 +169,5 @@ def compare(
     rows, whole = comparison.run_simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
     if out is not None:
         write_durably(out, as_csv(rows).encode())
-    if plot is not None:
-        comparison.draw(plot, study, rows)
     comparison.show(study, rows, whole, as_json)
     return 0 if whole else INTERRUPTED

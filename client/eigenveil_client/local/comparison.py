@@ -11,37 +11,32 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eigenveil.accounting import formatting
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.study import Study
+from eigenveil_client.local import benchmark
 from eigenveil_client.local.algorithm_selection import AlgorithmSelection, cost_text, select_algorithms
 from eigenveil_client.local.algorithm_selection import load as load_own
-from eigenveil_client.local.benchmark import Step, make_benchmark, refusals, steps
 from eigenveil_client.local.simulate import divide
-from eigenveil_client.local.tables import (
-    TRUST,
-    ComparisonRow,
-    comparison_table,
-    draw_comparison,
-    ordered,
-    remarks,
-    rows_with_error,
-)
+from eigenveil_client.local.tables import TRUST, ComparisonRow, comparison_table, ordered, remarks
 from eigenveil_client.records.isolated.reader import load
 from eigenveil_common.command import console, errors
 
 
-def run_all(steps: Sequence[Step]) -> tuple[list[ComparisonRow], bool]:
-    """Return the rows of all steps in order and True; on Ctrl-C the rows so far and False."""
+def run_all(
+    of: benchmark.Benchmark, algorithms: Sequence[Algorithm | CustomAlgorithm]
+) -> tuple[list[ComparisonRow], bool]:
+    """Return the rows of all algorithms in order and True; on Ctrl-C the rows so far and False."""
     rows: list[ComparisonRow] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("", total=len(steps))
+        task = progress.add_task("", total=len(algorithms))
         try:
-            for number, (name, step) in enumerate(steps, 1):
+            for number, one in enumerate(algorithms, 1):
+                name = one.value if isinstance(one, Algorithm) else f"{one.name} (your own)"
                 progress.update(task, description=name)
                 if not errors.is_terminal:
-                    errors.print(f"{number} of {len(steps)}: {name}", markup=False)
-                rows.append(step())
+                    errors.print(f"{number} of {len(algorithms)}: {name}", markup=False)
+                rows.append(benchmark.measure(of, one))
                 progress.advance(task)
         except KeyboardInterrupt:
             return rows, False
@@ -60,26 +55,23 @@ def run_simulated(
 ) -> tuple[list[ComparisonRow], bool]:
     chosen = select_algorithms(study, algorithms, own=None if custom_name is None else load_own(custom_name))
     rows = load(data, study)
-    one = make_benchmark(study, rows, divide(rows, study, "even"), repeat, seed)
+    one = benchmark.make_benchmark(study, rows, divide(rows, study, "even"), repeat, seed)
     _warn_not_private(study, chosen)
-    finished_rows, whole = run_all(steps(one, chosen))
-    return [*finished_rows, *refusals(chosen)], whole
+    finished_rows, whole = run_all(one, chosen.runnable)
+    refused = [
+        ComparisonRow(algorithm=each.algorithm.value, trusted=each.trusted, outcome=each.refused or "")
+        for each in chosen.refused
+    ]
+    return [*finished_rows, *refused], whole
 
 
 def _warn_not_private(study: Study, chosen: AlgorithmSelection) -> None:
-    algorithms = [one.algorithm for one in chosen.runnable]
-    own = "" if chosen.own is None else f" {chosen.own.name} is a custom algorithm, which no federation runs."
+    algorithms = [one for one in chosen.runnable if isinstance(one, Algorithm) and one is not Algorithm.OJA]
+    custom = [one.name for one in chosen.runnable if isinstance(one, CustomAlgorithm)]
+    own = "".join(f" {name} is a custom algorithm, which no federation runs." for name in custom)
     text = "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a"
     cost = f"federation these would be {cost_text(study, algorithms)}.{own}"
     errors.print(f"{text} {cost}", style="yellow", markup=False)
-
-
-def draw(path: Path, study: Study, rows: Sequence[ComparisonRow]) -> None:
-    """Draw the rows that have an error, if any."""
-    if rows_with_error(rows):
-        draw_comparison(path, rows, f"{study.name}, epsilon {formatting.shown(study.epsilon)}")
-    else:
-        errors.print("No picture: no algorithm has an error to draw.", style="yellow")
 
 
 def show(study: Study, rows: Sequence[ComparisonRow], whole: bool, as_json: bool) -> None:

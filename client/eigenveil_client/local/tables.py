@@ -1,5 +1,4 @@
-"""Tables and the picture of a comparison: rows, CSV file, figure, and short texts of sines, sizes, times and
-trust models. The picture has one line for each algorithm, the least error on top."""
+"""Tables of a comparison: rows, CSV file, and short texts of sines, sizes, times and trust models."""
 
 from __future__ import annotations
 
@@ -8,16 +7,11 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
-import numpy as np
-from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown_up
-from eigenveil.reporting.figures.figure import BLUE, GRID, RED, SOFT
-from eigenveil_client.local.options import write_figure
 
 TRUST = (
     "trust: whether the coordinator adds noise to exact sums (sums), must work on them (exact), or sees "
@@ -153,33 +147,3 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("time", lambda row: "" if row.seconds is None else seconds_text(row.seconds)),
     ("trust", lambda row: row.trust),
 )
-
-
-def rows_with_error(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Return the rows with an error to draw."""
-    return [row for row in ordered(rows) if row.sin_angle is not None or row.predicted is not None]
-
-
-def draw_comparison(path: Path, rows: Sequence[ComparisonRow], title: str) -> None:
-    """Draw the measured errors with the range over the repeats, and the errors stated by the releases."""
-    known = rows_with_error(rows)
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        positions = np.arange(len(known))
-        for name, marker, colour in (("sin_angle", "o", BLUE), ("predicted", "x", RED)):
-            indices = [i for i, row in enumerate(known) if getattr(row, name) is not None]
-            label = "measured" if name == "sin_angle" else "stated by the release"
-            if indices:
-                values = [getattr(known[i], name) for i in indices]
-                axes.scatter(values, positions[indices], marker=marker, color=colour, zorder=3, label=label)
-        for i, row in enumerate(known):
-            if row.sin_least is not None and row.sin_most is not None:
-                axes.plot([row.sin_least, row.sin_most], [i, i], color=SOFT, lw=2, zorder=2)
-        axes.set_yticks(positions, [row.label for row in known])
-        axes.set(ylim=(len(known) - 0.5, -0.5), xlim=(0, None), xlabel="error (0: exact, 1: noise)")
-        axes.set_title(title, fontsize=11)
-        axes.grid(axis="x", color=GRID, lw=0.8)
-        axes.legend(loc="best", fontsize=9)
-
-    write_figure(path, (7.0, 1.4 + 0.32 * max(len(known), 1)), paint)

@@ -82,18 +82,6 @@ def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
     assert "private-oja-shuffled: private-oja-shuffled runs at one site only" in " ".join(shown.out.split())
 
 
-def test_it_is_drawn_the_least_error_on_top(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
-    path, names = tmp_path / "table.svg", "gauss-cov,refined-cov,zero"
-    _, value = ran(
-        capfd, "compare", study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path
-    )
-    select_algorithms = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
-    drawn = path.read_text()
-    assert sorted(select_algorithms, key=lambda name: drawn.index(f">{name}<")) == select_algorithms
-    refused = ran(capfd, "compare", study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
-    assert refused[1]["error"] == "storage"
-
-
 def test_ctrl_c_shows_what_had_ended(study: Path, data: Path, capfd: Capture, monkeypatch: Patch) -> None:
     measured = benchmark.measure
 

@@ -69,25 +69,12 @@ def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> N
     assert "no prediction at epsilon 1e-05: too small" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("ending", ["png"])
-def test_a_plan_is_drawn(ending: str, study: Path, tmp_path: Path, capfd: Capture) -> None:
-    path = tmp_path / f"plan.{ending}"
-    _, value = ran(capfd, "plan", study, "--plot", path)
-    assert value["plot"] == str(path)
-    assert path.read_bytes().lstrip().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
-    again = path.read_bytes()
-    ran(capfd, "plan", study, "--plot", path)
-    assert path.read_bytes() == again
-
-
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--spectrum", "1,2"], 2, "the largest first"),
     (["--spectrum", "many"], 2, "write numbers, largest first"),
     (["--spectrum", ",".join(["1"] * 11)], 2, "1 to 10 numbers"),
     (["--sample", "SAMPLE", "--spectrum", "2,1"], 2, "not both"),
     (["--sample", "nowhere.csv"], 3, "nowhere.csv"),
-    (["--plot", "plan.jpg"], 2, "the name must end in one of .png, .svg, .pdf"),
-    (["--plot", "/nowhere/plan.png"], 70, "/nowhere/plan.png"),
     (["--epsilon", "8:1"], 2, "write LOW:HIGH, such as 0.25:8"),
     (["--epsilon", "0:1"], 2, "write LOW:HIGH"),
     (["--epsilon", "nan:1"], 2, "write LOW:HIGH"),
