@@ -18,7 +18,7 @@ from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.persons import MarkedValues, joined
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.source import BadRecords, Headers
+from eigenveil_client.records.tables.source import BadRecords
 
 Bounds = tuple[float, float]
 ANYTHING: Bounds = (-math.inf, math.inf)
@@ -180,7 +180,7 @@ def _profile_column(
 ) -> ColumnProfile:
     headers: tuple[str, ...] = ()
     try:
-        headers = column_parser(Headers(reading.table.headers), rules, name, None).headers
+        headers = column_parser(reading.headers, rules, name, None).headers
         return _profile_columns(reading, rules, {name: bounds}, person)[0]
     except BadRecords as problem:
         if headers and problem.about not in headers:
@@ -191,7 +191,7 @@ def _profile_column(
 def _profile_columns(
     reading: Reading, rules: Rules, columns: Mapping[str, Bounds | None], person: str | None
 ) -> list[ColumnProfile]:
-    headers = Headers(reading.table.headers)
+    headers = reading.headers
     parsers = [column_parser(headers, rules, name, None) for name in columns]
     found = list(blocks(reading, parsers, person))
     return [

@@ -26,7 +26,6 @@ from eigenveil_client.records.recoding.persons import Persons
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.batches import KINDS, MISSING, VALUES, ArrowBytes
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.source import Headers
 from eigenveil_common.concurrency import map_in_threads
 
 WIDE = 256  # columns from which on all names of persons are cached: they are small beside the rows
@@ -116,7 +115,7 @@ class ByteGridEncoder:
 
     def blocks(self) -> Iterator[GridBlock]:
         person, known_persons, start = self._study.person_column, Persons(NO_LIMIT), 0
-        header = None if person is None else Headers(self._reading.table.headers).find(person)
+        header = None if person is None else self._reading.headers.find(person)
         for block in self._byte_blocks(header):
             first = None
             if header is not None:

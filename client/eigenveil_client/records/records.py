@@ -29,7 +29,7 @@ from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
-from eigenveil_client.records.tables.source import Headers, RecordsConfig, name_and_unit
+from eigenveil_client.records.tables.source import RecordsConfig, name_and_unit
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 
@@ -97,7 +97,7 @@ def stream(
     file = reading.table.digest()
     if rules:
         file = hashlib.sha256(file + digest(rules)).digest()
-    headers = Headers(reading.table.headers)
+    headers = reading.headers
     parsers = [column_parser(headers, rules, column.name, column.unit) for column in study.columns]
     placed = grid_encoder(reading, parsers, study, plausible, scratch)
     persons = 0

@@ -17,7 +17,7 @@ from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Records, gathered, stream
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.source import Headers, RecordsConfig, Source
+from eigenveil_client.records.tables.source import RecordsConfig, Source
 
 
 def read(source: Path | RecordsConfig, study: Study, **options: Any) -> Records:
@@ -41,7 +41,7 @@ def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> 
     """All columns of the rules, over what `path` holds; bad cells are missing."""
     reading = Reading(table=open_table(path), unreadable=lambda _: None)
     names = [name for rule in rules for name in rule.columns]
-    measures = [column_parser(Headers(reading.table.headers), tuple(rules), name, None) for name in names]
+    measures = [column_parser(reading.headers, tuple(rules), name, None) for name in names]
     parts = list(blocks(reading, measures, person))
     return (
         np.concatenate([np.column_stack([values for values, _ in part]) for part in parts]),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.column_quality import COUNTS, NO_RANGES, Bounds, ColumnProfile, PlausibleRanges
+from eigenveil_client.records.column_quality import COUNTS, Bounds, ColumnProfile, PlausibleRanges
 from eigenveil_client.records.genotype_files import VariantList
 from eigenveil_client.records.isolated import tasks
 from eigenveil_client.records.isolated.frames import (
@@ -39,61 +39,68 @@ BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names,
 
 def load(path: Path, study: Study, *, limits: ReaderLimits = DEFAULT_LIMITS) -> GridRows:
     """Return the rows of a file, with default settings and without a rule."""
-    return read(RecordsConfig(source=path), study, limits=limits).rows
+    return Reader(RecordsConfig(source=path), limits=limits).read(study).rows
 
 
-def read(
-    config: RecordsConfig,
-    study: Study,
-    *,
-    rules: Rules = (),
-    plausible: PlausibleRanges = NO_RANGES,
-    unreadable: Callable[[Unreadable], None] | None = None,
-    limits: ReaderLimits = DEFAULT_LIMITS,
-) -> Records:
-    """Return the records of `stream`, all in memory."""
-    return gathered(
-        study,
-        lambda sink: stream(
-            config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable, limits=limits
-        ),
-    )
+@dataclass(slots=True)
+class Reader:
+    """Reader of a site's records. No more than the persons, or `most` (default: the study's max_records), are
+    accepted."""
 
+    config: RecordsConfig
+    rules: Rules = ()
+    plausible: PlausibleRanges = field(default_factory=dict)
+    scratch: Scratch = SYSTEM
+    limits: ReaderLimits = DEFAULT_LIMITS
+    most: int | None = None
+    _warned: set[str] = field(default_factory=set, init=False)
 
-def stream(
-    config: RecordsConfig,
-    study: Study,
-    sink: RowSink,
-    *,
-    rules: Rules = (),
-    plausible: PlausibleRanges = NO_RANGES,
-    unreadable: Callable[[Unreadable], None] | None = None,
-    scratch: Scratch = SYSTEM,
-    limits: ReaderLimits = DEFAULT_LIMITS,
-    most: int | None = None,
-) -> RecordsSummary:
-    """Run `records.stream` in an isolated process.
+    def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
+        """Read a study's records for a daemon, each passed to `sink`.
 
-    Rows are within the grid, and no more than the persons or `most` (default: the study's max_records).
-    `sink` and `unreadable` are called in this process, the latter at the end, once for each column.
+        A cell that is not a number is a missing value, and a line with too many or too few cells is left out.
 
-    Raises:
-        RequestError: as `records.stream`; code `bad-config`, a library is not installed.
-        BadRecords: as there, or there are too many records, or the reader failed.
-    """
-    check_study(study, rules, plausible)  # here, so that no record decides which error is raised
-    received = _ReceivedRecords(study, rules, sink, study.max_records if most is None else most)
-    task = partial(
-        tasks.read_records, study=study, rules=rules, plausible=dict(plausible),
-        tolerant=unreadable is not None, scratch=scratch,
-    )  # fmt: skip
-    done = run_task(
-        config, task, study=study, scratch=scratch.folder,
-        item=received.item, sink=received.rows, limits=limits, check=received.end,
-    )  # fmt: skip
-    for one in received.bad if unreadable is not None else ():
-        unreadable(one)  # type: ignore[misc]
-    return done
+        Privacy: one such cell must not be visible to the coordinator as a refusal. The operator is warned of
+        its column, once, and finds the line with `eigenveil-site check`.
+
+        Raises as `stream`."""
+        found: set[str] = set()
+        taken = self.stream(study, sink, lambda cells: found.add(cells.column or LINES))
+        if found - self._warned:
+            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
+            self._warned |= found
+        return taken
+
+    def read(self, study: Study, unreadable: Callable[[Unreadable], None] | None = None) -> Records:
+        """Return the records of `stream`, all in memory."""
+        return gathered(study, lambda sink: self.stream(study, sink, unreadable))
+
+    def stream(
+        self, study: Study, sink: RowSink, unreadable: Callable[[Unreadable], None] | None = None
+    ) -> RecordsSummary:
+        """Run `records.stream` in an isolated process. Rows are within the grid. `sink` and `unreadable` are
+        called in this process, the latter at the end, once for each column.
+
+        Raises:
+            RequestError: as `records.stream`; code `bad-config`, a library is not installed.
+            BadRecords: as there, or there are too many records, or the reader failed.
+        """
+        # here, so that no record decides which error is raised
+        check_study(study, self.rules, self.plausible)
+        most = study.max_records if self.most is None else self.most
+        received = _ReceivedRecords(study, self.rules, sink, most)
+        task = partial(
+            tasks.read_records, study=study, rules=self.rules, plausible=dict(self.plausible),
+            tolerant=unreadable is not None, scratch=self.scratch,
+        )  # fmt: skip
+        done = run_task(
+            self.config, task, study=study, scratch=self.scratch.folder,
+            item=received.item, sink=received.rows, limits=self.limits, check=received.end,
+        )  # fmt: skip
+        if unreadable is not None:
+            for one in received.bad:
+                unreadable(one)
+        return done
 
 
 class _ReceivedRecords:
@@ -229,35 +236,3 @@ def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
         item=lambda one: add(names, texts(one)), limits=limits, check=count,
     )  # fmt: skip
     return VariantList(columns=tuple(names), left_out=left_out)
-
-
-@dataclass(slots=True)
-class Reader:
-    """Reader of a site's records for its daemon.
-
-    A cell that is not a number is a missing value, and a line with too many or too few cells is left out.
-
-    Privacy: one such cell must not be visible to the coordinator as a refusal. The operator is warned of its
-    column, once, and finds the line with `eigenveil-site check`.
-    """
-
-    config: RecordsConfig
-    rules: Rules
-    plausible: PlausibleRanges
-    scratch: Scratch
-    limits: ReaderLimits = DEFAULT_LIMITS
-    most: int | None = None
-    _warned: set[str] = field(default_factory=set, init=False)
-
-    def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
-        """Read a study's records, each passed to `sink`. Raises as `stream`."""
-        found: set[str] = set()
-        collect: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = stream(
-            self.config, study, sink, rules=self.rules, plausible=self.plausible,
-            unreadable=collect, scratch=self.scratch, limits=self.limits, most=self.most,
-        )  # fmt: skip
-        if found - self._warned:
-            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
-            self._warned |= found
-        return taken

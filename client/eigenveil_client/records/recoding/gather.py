@@ -32,7 +32,6 @@ from eigenveil_client.records.recoding.persons import (
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
 from eigenveil_client.records.tables.cells import Reading, faults, text
-from eigenveil_client.records.tables.source import Headers
 
 DIGIT = 32  # bits
 ONE = 36  # the place of 2^0; the last bit of the least float is at place 1
@@ -227,7 +226,7 @@ def blocks(
 
     Shape: each parser's arrays have the length of the block.
     """
-    header = None if person is None else Headers(reading.table.headers).find(person)
+    header = None if person is None else reading.headers.find(person)
     rows = _parsed(reading, parsers, header)
     if header is not None:
         yield from _gathered(rows, parsers, scratch, 0)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, Source
+from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, Headers, LeaveOut, Source
 from eigenveil_common.config import ensure
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null")
@@ -69,6 +69,10 @@ class Reading:
 
     table: Source
     unreadable: Callable[[Unreadable], None] | None
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(self.table.headers)
 
     @property
     def line_handler(self) -> LeaveOut | None:

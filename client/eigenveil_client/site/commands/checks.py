@@ -235,11 +235,8 @@ def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
     plausible = plausible_ranges(config)
     usable = ConstantColumns(plan.study)
-    found = reader.stream(
-        config.records, plan.study, usable, rules=config.column, plausible=plausible,
-        unreadable=unreadable.append, scratch=config.scratch,
-        limits=config.engine.reading,
-    )  # fmt: skip
+    records = reader.Reader(config.records, config.column, plausible, config.scratch, config.engine.reading)
+    found = records.stream(plan.study, usable, unreadable.append)
     config.policy.require_record_count(found.persons)
     config.policy.quality.require(found.quality)
     note = f"; warning: all records agree in {_some(usable.columns)}" if usable.columns else ""

@@ -99,7 +99,7 @@ def load(source: RecordsConfig, study: Study, rules: Rules, plausible: Plausible
     """Return the records of a file, by the same code and rules as on one machine [P30]."""
     found: set[str] = set()
     note: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-    records = reader.read(source, study, rules=rules, plausible=plausible, unreadable=note)
+    records = reader.Reader(source, rules, plausible).read(study, note)
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
     described = PartitionSummary(

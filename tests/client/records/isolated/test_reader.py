@@ -74,7 +74,7 @@ def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
 def test_a_reader_gives_the_records_that_are_read_here(tmp_path: Path, name: str) -> None:
     message, study = GOOD[name](tmp_path / name), study_of(name)
     here = read(message, study)
-    distance = reader.read(message, study)
+    distance = reader.Reader(message).read(study)
     assert (distance.persons, distance.file, distance.quality) == (here.persons, here.file, here.quality)
     assert distance.rows.dtype == here.rows.dtype
     assert np.array_equal(distance.rows, here.rows)
@@ -134,13 +134,13 @@ def test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_alloc
 
 def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_path: Path) -> None:
     view = hostile.endless_view(tmp_path / "view.db")
-    assert "SQLite refuses" in str(refusal(lambda: reader.read(view, STUDY)))
+    assert "SQLite refuses" in str(refusal(lambda: reader.Reader(view).read(STUDY)))
     message = hostile.sqlite(tmp_path / "records.db")
     assert message.source is not None
     data = bytearray(message.source.read_bytes())
     data[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # fewer cells on the table's first page than there are
     message.source.write_bytes(data)
-    refusal(lambda: reader.read(message, STUDY))
+    refusal(lambda: reader.Reader(message).read(STUDY))
 
 
 def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
     message = RecordsConfig(
         source=path, sql="SELECT min(a) AS a, b, c FROM records GROUP BY a % 600000, b, c LIMIT 5"
     )
-    assert len(reader.read(message, STUDY).rows) == 5
+    assert len(reader.Reader(message).read(STUDY).rows) == 5
 
 
 def test_a_linked_database_in_wal_mode_is_read_where_it_is(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_linked_database_in_wal_mode_is_read_where_it_is(tmp_path: Path) -> No
     link.symlink_to(tmp_path / "there" / "records.db")
     with closing(sqlite3.connect(link)) as database:
         database.execute("PRAGMA journal_mode = WAL")
-    assert len(reader.read(replace(message, source=link), STUDY).rows) == 300
+    assert len(reader.Reader(replace(message, source=link)).read(STUDY).rows) == 300
 
 
 # ------------------------------------------------------------------ how a reader ends
@@ -220,7 +220,7 @@ def test_a_reader_over_its_memory_limit_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_bytes(b"a,b,c\n" + b"1" * (60 * MIB) + b",2,3\n")
     problem = refusal(
-        lambda: reader.read(RecordsConfig(source=path), STUDY, limits=ReaderLimits(memory_mib=160))
+        lambda: reader.Reader(RecordsConfig(source=path), limits=ReaderLimits(memory_mib=160)).read(STUDY)
     )
     assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
 

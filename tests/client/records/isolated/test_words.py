@@ -85,7 +85,7 @@ def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch:
 
 
 def saying(
-    *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.read(ABSENT, STUDY)
+    *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.Reader(ABSENT).read(STUDY)
 ) -> BadRecords:
     """Refusal of a reader of records that sends these frames, and no more."""
 
@@ -162,7 +162,10 @@ def test_records_beyond_the_limit_are_refused() -> None:
     rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
     counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
     frames = [rows, rows, *counts, (FrameKind.DONE, {"persons": 6, "file": "00" * 32})]
-    query = partial(reader.stream, ABSENT, study, lambda some: remaining.append(len(some)))
+
+    def query(most: int | None = None) -> None:
+        reader.Reader(ABSENT, most=most).stream(study, lambda some: remaining.append(len(some)))
+
     problem = saying(*frames, call=query)
     assert (problem.about, "over 4 records" in str(problem), remaining) == ("too-many", True, [3])
     assert saying(*frames, call=partial(query, most=2)).about == "too-many"
@@ -175,7 +178,7 @@ def test_records_beyond_the_limit_are_refused() -> None:
     (partial(reader.columns, ABSENT), ["a", "b"], 8),
     (partial(reader.files, ABSENT), "a.parquet", 8),
     (partial(reader.variants, Path("nowhere.bim")), ["a", "b"], 8),
-    (partial(reader.read, ABSENT, STUDY), GOOD_COUNTS, 3),
+    (partial(reader.Reader(ABSENT).read, STUDY), GOOD_COUNTS, 3),
 ])  # fmt: skip
 def test_excess_messages_of_a_reader_are_not_read(
     monkeypatch: Patch, call: Callable[[], Any], one: Any, most: int
