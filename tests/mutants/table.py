@@ -109,7 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P15", SUBSPACES, "study.changed_records,", "1,", VOTES),
     of("P15", SUBSPACES, "l1(study.neighbours) * study.max_sites_per_person", "l1(study.neighbours)", VOTES),
     of("P15", "queries/papers/subspaces.py", "2 * neighbours", "neighbours", VOTES),
-    *each("P16", SUBSPACES, LEAD, ("- changed if", "if"), ("+ drawn >", "+ drawn >=")),
+    *each("P16", SUBSPACES, LEAD, ("- changed if", "if"), ("+ int(within[0]) >", "+ int(within[0]) >=")),
     of("P16", "queries/papers/subspaces.py", "2 if self.pool.truncated else neighbours", "neighbours", LEAD),
     of("P17", "queries/papers/subspaces.py", "TRIAL_COST = 3", "TRIAL_COST = 2", TRIAL),
     of("P17", SUBSPACES, '") * stop', '")', TRIAL),

@@ -8,7 +8,7 @@ them gives the same state, or an error.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from eigenveil.accounting.budget import PrivacyBudget
@@ -55,9 +55,6 @@ class LedgerEntry:
     @property
     def cost(self) -> Cost:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
-
-
-BODY = [one.name for one in fields(LedgerEntry) if one.name != "digest"]  # what the digest covers
 
 
 @dataclass(slots=True)
@@ -144,11 +141,11 @@ class Ledger:
         return self._next(EntryKind.SETTLE, study, 0, "", NO_COST, at)
 
     def _next(self, kind: EntryKind, study: str, round: int, query: str, cost: Cost, at: int) -> LedgerEntry:
-        body = {
-            "index": self.size, "kind": kind.value, "study": study, "round": round, "query": query,
-            "micro_rho": cost.micro_rho, "atto_delta": cost.atto_delta, "at": at, "previous": self.head,
-        }  # fmt: skip
-        entry = LedgerEntry(**{**body, "kind": kind}, digest=_digest(body))  # type: ignore[arg-type]
+        entry = LedgerEntry(
+            index=self.size, kind=kind, study=study, round=round, query=query, micro_rho=cost.micro_rho,
+            atto_delta=cost.atto_delta, at=at, previous=self.head, digest="",
+        )  # fmt: skip
+        entry = replace(entry, digest=_digest(entry))
         self._check(entry)
         return entry
 
@@ -184,9 +181,8 @@ class Ledger:
 
     def apply(self, entry: LedgerEntry) -> None:
         """Add an entry to the state, after a check that it continues the chain and is allowed."""
-        body = {name: getattr(entry, name) for name in BODY} | {"kind": entry.kind.value}
-        is_next = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
-        if not is_next:
+        continues = entry.index == self.size and entry.previous == self.head
+        if not (continues and entry.digest == _digest(entry)):
             raise InternalError(
                 Code.STORAGE, f"ledger row {entry.index} does not continue the chain; restore the ledger"
             )
@@ -209,9 +205,10 @@ class Ledger:
                 self.reserved.pop(entry.study, None)
 
 
-def _digest(body: dict[str, object]) -> str:
+def _digest(entry: LedgerEntry) -> str:
     """Return the digest of a row; numbers are hashed as text: canonical JSON has no integers beyond 2**53."""
-    return digest("ledger", {key: str(value) for key, value in body.items()})
+    body = {one.name: str(getattr(entry, one.name)) for one in fields(entry) if one.name != "digest"}
+    return digest("ledger", body | {"kind": entry.kind.value})
 
 
 def replay(budget: PrivacyBudget, entries: Iterable[LedgerEntry]) -> Ledger:

@@ -45,18 +45,6 @@ class Angles(PlainResult):
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _NoisyAxis:
-    """One component: its variance corrected for noise, and its errors. Shape: loadings and their errors (m,),
-    tilt_angles (m,): the sd of its angle to each other axis."""
-
-    variance: float
-    variance_error: float
-    loadings: FloatArray
-    errors: FloatArray
-    tilt_angles: FloatArray
-
-
 def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Components:
     """Return the first k components of a covariance in these units. Raises RequestError: there are fewer than
     k columns."""
@@ -65,20 +53,13 @@ def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Compone
         raise RequestError(Code.BAD_ARGUMENT, f"k must lie between 1 and the {m} columns, got {k}")
     scaled = ScaledCovariance.of(matrix, units)
     values, vectors = eigenpairs(scaled.values)
-    axes = [_noisy_axis(scaled, values, vectors, i) for i in range(k)]
-    variances = np.array([axis.variance for axis in axes])
-    variance_error = np.array([axis.variance_error for axis in axes])
-    sine = min(1.0, typical_sine(np.array([axis.tilt_angles[k:] for axis in axes]) ** 2)) if k < m else 0.0
+    axes = zip(*(_noisy_axis(scaled, values, vectors, i) for i in range(k)), strict=True)
+    variances, variance_error, errors, tilt_angles = map(np.array, axes)
+    sine = min(1.0, typical_sine(tilt_angles[:, k:] ** 2)) if k < m else 0.0
     return Components(
         columns=matrix.columns,
         units=units,
-        loadings=IntervalEstimate(
-            values=np.array([axis.loadings for axis in axes]),
-            errors=np.array([axis.errors for axis in axes]),
-            level=level,
-            least=-1.0,
-            most=1.0,
-        ),
+        loadings=IntervalEstimate(values=vectors[:, :k].T, errors=errors, level=level, least=-1.0, most=1.0),
         variances=IntervalEstimate(values=variances, errors=variance_error, level=level, least=0.0),
         ratio=variances / max(float(values.sum()), float(variances.sum()), 1e-300),
         sine=sine,
@@ -86,10 +67,14 @@ def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Compone
     )
 
 
-def _noisy_axis(scaled: ScaledCovariance, values: FloatArray, vectors: FloatArray, i: int) -> _NoisyAxis:
-    """Return component i: dl_i = v_i^T dM v_i, and dv_i = sum_j v_j (v_j^T dM v_i) / (l_i - l_j). Noise
-    separates eigenvalues, to second order by the sum of sd(v_j^T dM v_i)^2 / (l_i - l_j). That sum is
-    subtracted, and counts as an error too, because it is an estimate. A gap below the noise is set to it."""
+def _noisy_axis(
+    scaled: ScaledCovariance, values: FloatArray, vectors: FloatArray, i: int
+) -> tuple[float, float, FloatArray, FloatArray]:
+    """Return the variance of component i corrected for noise, its error, those of the loadings (m,), and the
+    sd of its angle to each other axis (m,). With dl_i = v_i^T dM v_i and dv_i = sum_j v_j (v_j^T dM v_i) /
+    (l_i - l_j), noise separates eigenvalues, to second order by the sum of sd(v_j^T dM v_i)^2 / (l_i - l_j).
+    That sum is subtracted, and counts as an error too, because it is an estimate. A gap below the noise is
+    set to it."""
     axis = vectors[:, i]
     derivatives = scaled.derivatives(vectors.T, np.broadcast_to(axis, vectors.shape))
     moved = scaled.matrix.errors(derivatives)
@@ -99,13 +84,8 @@ def _noisy_axis(scaled: ScaledCovariance, values: FloatArray, vectors: FloatArra
     direct_error, tilt_angles[i], inverse[i] = moved[i], 0.0, 0.0
     repulsion = float((moved * tilt_angles).sum())
     axis_derivatives = np.tensordot(vectors * inverse, derivatives, axes=1)
-    return _NoisyAxis(
-        variance=max(float(values[i]) - repulsion, 0.0),
-        variance_error=math.hypot(direct_error, repulsion),
-        loadings=axis,
-        errors=scaled.matrix.errors(axis_derivatives),
-        tilt_angles=np.abs(tilt_angles),
-    )
+    variance, error = max(float(values[i]) - repulsion, 0.0), math.hypot(direct_error, repulsion)
+    return variance, error, scaled.matrix.errors(axis_derivatives), np.abs(tilt_angles)
 
 
 def subspace_angle(one: NoisedCovariance, other: NoisedCovariance, k: int, units: Units) -> Angles:

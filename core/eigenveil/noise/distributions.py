@@ -76,7 +76,7 @@ def bingham(exponents: FloatArray, noise: NoiseSource) -> FloatArray:
     b = envelope(a)
     spread = 1 / np.sqrt(1 + 2 * a / b)
     while True:
-        y = normals(PROPOSALS * m, noise).reshape(PROPOSALS, m) * spread
+        y = normal_quantiles(noise.uniform(PROPOSALS * m)).reshape(PROPOSALS, m) * spread
         u = y / np.sqrt((y**2).sum(axis=1))[:, None]
         accepted = np.flatnonzero(np.log(noise.uniform(PROPOSALS)) < log_accept(u**2 @ a, b, m))
         if accepted.size:
@@ -96,11 +96,6 @@ def log_accept(x: FloatArray, b: float, m: int) -> FloatArray:
     """Return the logarithm of the acceptance probability; its maximum is 0, at x = (m - b) / 2."""
     largest = -(m - b) / 2 + m / 2 * math.log(m / b)
     return np.asarray(-x + m / 2 * np.log1p(2 * x / b) - largest)
-
-
-def normals(count: int, noise: NoiseSource) -> FloatArray:
-    """Return independent standard normals, by inversion. Shape: (count,)."""
-    return normal_quantiles(noise.uniform(count))
 
 
 WORD = 52  # bits of one uniform float

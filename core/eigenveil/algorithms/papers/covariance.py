@@ -18,7 +18,6 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     clip_to,
     covariance,
     debiased_eigenvalues,
-    left_after,
     matrix_estimate,
     matrix_warnings,
     noise_ratio,
@@ -113,7 +112,7 @@ def _shares(plan: Plan) -> tuple[float, float]:
 def _search_radius(start: LocationEstimate) -> StepsTo[tuple[RowClip, float]]:
     """Return the clip by two sparse vector searches and the noised sum of squared norms (analysis units)."""
     plan, (search, energy) = start.plan, _shares(start.plan)
-    left = left_after(start) - 2 * search - energy
+    left = start.left - 2 * search - energy
     top = public_radius(plan, start.centre)
     edges = NormGrid(top=top / S).edges(S)
     # A limit at which noise on both sides rarely accepts an edge with many records beyond it.

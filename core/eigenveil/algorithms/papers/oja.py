@@ -139,14 +139,6 @@ class RunningStrength:
         return np.asarray(self._sum / self._seen)
 
 
-def best_group(quotients: FloatArray, k: int) -> int:
-    """Return the index of the group of k consecutive directions with the largest sum of Rayleigh quotients.
-
-    Shape: quotients (candidates k,).
-    """
-    return int(np.argmax(quotients.reshape(-1, k).sum(axis=1)))
-
-
 def oja(rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK) -> FloatArray:
     """Return the result of one pass over the records in order: w <- w + eta_t x (x . w), normalised.
 

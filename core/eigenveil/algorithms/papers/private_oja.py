@@ -16,13 +16,11 @@ from eigenveil.algorithms.papers.oja import (
     RoundCounter,
     RunningStrength,
     StepSchedule,
-    best_group,
     orthonormalise_against,
 )
 from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.clip_radius import NormGrid, choose_radius, read_histogram
 from eigenveil.algorithms.shared.preparation import (
-    COUNT_SHARE,
     LocationEstimate,
     cost_of_share,
     effective_mu,
@@ -57,9 +55,10 @@ def private_oja(plan: Plan) -> Steps:
     """
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
-    w = yield from _passes(start, rounds, 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE)
+    w = yield from _passes(start, rounds, start.left - VARIANCE_SHARE)
     variances, total, scale = yield from read_variances(start, w)
-    chosen = best_group(variances, study.components) * study.components
+    # The schedule whose k directions have the largest sum of Rayleigh quotients.
+    chosen = int(np.argmax(variances.reshape(-1, study.components).sum(axis=1))) * study.components
     selected = slice(chosen, chosen + study.components)
     return ordered(start, w[:, selected], variances[selected], total, scale)
 
@@ -87,16 +86,12 @@ def ordered(
     )
 
 
-def schedules(start: LocationEstimate) -> tuple[StepSchedule, ...]:
-    """Return the step schedules to run in parallel: one gradient of more columns, so more noise for each."""
-    fit = start.plan.study.dimension // start.plan.study.components
-    return CANDIDATES[:fit] if signal_to_noise(start) >= SEARCHED else CANDIDATES[:1]
-
-
 def _passes(start: LocationEstimate, rounds: RoundCounter, share: float) -> StepsTo[FloatArray]:
     """Return each schedule's k directions, concatenated. Shape: (d, c k)."""
-    plan, rates = start.plan, schedules(start)
+    plan = start.plan
     d, k = plan.study.dimension, plan.study.components
+    # Several schedules run in parallel: one gradient of more columns, so more noise for each.
+    rates = CANDIDATES[: d // k] if signal_to_noise(start) >= SEARCHED else CANDIDATES[:1]
     block = plan.study.rank is Extraction.BLOCK
     columns = k if block else 1  # of a pass
     found = [np.zeros((d, 0)) for _ in rates]
@@ -185,7 +180,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     noise = 8 * math.sqrt(plan.batches)
     radius = choose_radius(start.norms, quantile(study.radius), noise, power=2, quadratic=False)
     total = yield from rounds.through(_variance(start, radius))
-    share = 1 - shares(plan).count - start.mean_share - SHUFFLED_VARIANCE_SHARE
+    share = start.left - SHUFFLED_VARIANCE_SHARE
     once = BatchPass(
         plan=plan, first=rounds.started, micro_rho=cost_of_share(plan, share), atto_delta=plan.atto_delta
     )

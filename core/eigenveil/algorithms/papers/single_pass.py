@@ -25,7 +25,7 @@ from eigenveil.algorithms.papers.oja import (
 )
 from eigenveil.algorithms.papers.private_oja import ordered
 from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE, read_variances
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, LocationEstimate, locate, share_of
+from eigenveil.algorithms.shared.preparation import LocationEstimate, locate, share_of
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import start_directions
 from eigenveil.protocol.estimate import Steps, StepsTo, no_release
@@ -52,7 +52,7 @@ def single_pass(plan: Plan) -> Steps:
     """
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
-    left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
+    left = start.left - VARIANCE_SHARE
     found, with_release = np.zeros((study.dimension, 0)), 0
     for j in range(study.components):
         once = BatchPass(

@@ -84,7 +84,7 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     start = yield from locate(plan, PREPARED)
     steps = None if first_stage is None else refinement_steps(1.0)
     if d > WIDE:
-        found = yield from by_gradients(start, 1 - PREPARED.count - start.mean_share, steps)
+        found = yield from by_gradients(start, start.left, steps)
         return replace(
             found, decision=f"gradients, then their refinement: {d} columns are too many for a matrix"
         )

@@ -13,7 +13,6 @@ import numpy as np
 
 from eigenveil.algorithms.shared.clip_radius import NormGrid, choose_radius, read_histogram
 from eigenveil.algorithms.shared.preparation import (
-    COUNT_SHARE,
     LocationEstimate,
     effective_mu,
     locate,
@@ -69,7 +68,7 @@ def schedule(start: LocationEstimate) -> Schedule:
     d, k = plan.study.dimension, plan.study.components
     strength = signal_to_noise(start)
     rounds = MANY_ROUNDS if strength >= STRONG else ROUNDS
-    left = 1 - COUNT_SHARE - start.mean_share - RADIUS_SHARE - VARIANCE_SHARE
+    left = start.left - RADIUS_SHARE - VARIANCE_SHARE
     return Schedule(
         rounds=rounds,
         directions=min(k + SPARE_DIRECTIONS, d) if strength >= STRONG and k > 1 else k,

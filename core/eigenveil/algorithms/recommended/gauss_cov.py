@@ -85,11 +85,6 @@ class RowClip:
         return np.asarray(values * self.retained / left)
 
 
-def left_after(start: LocationEstimate) -> float:
-    """Return the share of the budget left after the count and the mean."""
-    return 1 - shares(start.plan).count - start.mean_share
-
-
 def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
     """Return the noise of a Gram matrix off its diagonal relative to symmetric Gaussian noise."""
     centre = np.zeros(plan.study.dimension, dtype=np.int64)
@@ -102,20 +97,23 @@ def clip_radius(start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
     Privacy: [P7] post-processing; a public radius needs no query.
     Cost: 5 % of rho, or 8 % of epsilon.
     """
-    plan, left = start.plan, left_after(start)
+    plan = start.plan
     if has_public_radius(plan):
-        return public_clip(start, left)
+        return public_clip(start)
     share = shares(plan).radius
+    left = start.left - share
     norms = yield from row_norms(
         start.centre, cost_of_share(plan, share), noise_distribution(plan), stated_norm(plan.study.radius)
     )
-    return clip_to(start, balanced(plan, norms, left - share, ratio), norms, left - share)
+    return clip_to(start, balanced(plan, norms, left, ratio), norms, left)
 
 
-def public_clip(start: LocationEstimate, left: float) -> RowClip:
+def public_clip(start: LocationEstimate) -> RowClip:
     """Return the clip at the largest norm that a row can have."""
     radius = public_radius(start.plan, start.centre)
-    return RowClip(start=start, radius=radius, retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=left)
+    return RowClip(
+        start=start, radius=radius, retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=start.left
+    )
 
 
 def balanced(plan: Plan, norms: NormHistogram, share: float, ratio: float) -> int:

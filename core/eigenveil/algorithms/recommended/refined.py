@@ -33,7 +33,6 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     public_clip,
 )
 from eigenveil.algorithms.shared.preparation import (
-    COUNT_SHARE,
     LocationEstimate,
     PreparationShares,
     has_public_radius,
@@ -45,7 +44,7 @@ from eigenveil.algorithms.shared.refinement import AlignedCovariance, refine_dir
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, has_known_clipping
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
-from eigenveil.protocol.estimate import Estimate, Steps, StepsTo
+from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.radius import quantile
 
@@ -81,9 +80,9 @@ def matrix_share(start: LocationEstimate) -> float:
 
 def matrix_clip(start: LocationEstimate, share: float) -> RowClip:
     """Return the clip for a matrix at a share of the rest, from the last norms of the mean."""
-    plan, left = start.plan, 1 - PREPARED.count - start.mean_share
+    plan, left = start.plan, start.left
     if has_public_radius(plan):
-        return public_clip(start, left)
+        return public_clip(start)
     radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
     return clip_to(start, radius, start.norms, left)
 
@@ -151,7 +150,7 @@ def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
     if plan.study.components == plan.study.dimension:  # no direction is left outside
         return (yield from dp_pca(plan))
     start = yield from locate(plan)
-    return (yield from by_gradients(start, 1 - COUNT_SHARE - start.mean_share, steps))
+    return (yield from by_gradients(start, start.left, steps))
 
 
 def by_gradients(start: LocationEstimate, share: float, steps: int | None = None) -> Steps:
@@ -161,8 +160,11 @@ def by_gradients(start: LocationEstimate, share: float, steps: int | None = None
     """
     times, left = schedule(start, share)
     tail = yield from iterate(start, times)
-    first, total = yield from _aligned(start, tail)
-    steps = steps or refinement_steps(tail.error(start.plan.study.components))
+    k, basis = start.plan.study.components, tail.components(tail.basis.shape[1])
+    lengths, total, scale = yield from read_variances(start, basis)
+    order = np.argsort(-lengths, kind="stable")
+    first = refined_pca_on_axes(basis[:, order], lengths[order], k, total, scale)
+    steps = steps or refinement_steps(tail.error(k))
     found = yield from refine_directions(start, first, left, steps)
     return _estimate(start, tail, found, total)
 
@@ -179,15 +181,6 @@ def schedule(start: LocationEstimate, share: float) -> tuple[Schedule, float]:
         radius_cost=share_of(plan.micro_rho, RADIUS_SHARE / REFRESHES),
     )
     return times, left * (1 - stage_share)
-
-
-def _aligned(start: LocationEstimate, tail: Tail) -> StepsTo[tuple[AlignedCovariance, float]]:
-    """Return the directions and variances of the first stage, and the total variance."""
-    basis = tail.components(tail.basis.shape[1])
-    lengths, total, scale = yield from read_variances(start, basis)
-    order = np.argsort(-lengths, kind="stable")
-    k = start.plan.study.components
-    return refined_pca_on_axes(basis[:, order], lengths[order], k, total, scale), total
 
 
 def refined_pca_on_axes(

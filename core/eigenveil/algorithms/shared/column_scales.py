@@ -92,22 +92,17 @@ def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     d, (histograms, moments) = plan.study.dimension, shares(plan).scales
     look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), histograms)), d)
     query = ColumnMoments(columns=d, radius=moments_radius(plan, look.records))
-    release = yield replace(query_at_share(plan, query, moments), frame=look.frame)
+    release = yield replace(query_at_share(plan, query, moments), frame=_frame(look.middles, look.spreads))
     return _measured(release, look)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _FirstLook:
-    """First estimate, from histograms. Shape: middles (d,) and spreads (d,) in grid steps, seen (d,)."""
+    """First estimate, from histograms. Shape: middles (d,) and spreads (d,) in grid steps."""
 
     records: float
     middles: IntArray
     spreads: FloatArray
-    seen: NDArray[np.bool_]
-
-    @property
-    def frame(self) -> Frame:
-        return _frame(self.middles, self.spreads)
 
 
 def _first_look(release: Release, d: int) -> _FirstLook:
@@ -143,7 +138,6 @@ def _first_look(release: Release, d: int) -> _FirstLook:
         records=records,
         middles=middles,
         spreads=np.where(seen, spreads, (S + np.abs(middles)) / SPREADS),
-        seen=seen,
     )
 
 

@@ -54,12 +54,7 @@ def check_bounds(query: Query, most: IntArray) -> None:
     query.check_honest()
 
 
-COUNT_SHARE = 0.01
-MEAN_SHARE, SMALL_MEAN_SHARE, SMALL_SAMPLE = 0.05, 0.15, 5000
-# Two steps, each a histogram of norms and a clipped sum, as shares of the mean's budget. One step is twice as
-# bad for data away from the middle of the box; three are not better (measured).
-MEAN_STEPS = ((0.05, 0.15), (0.10, 0.70))
-NORMS_SHARE = 0.02  # for the norms of a study that does not centre
+SMALL_SAMPLE = 5000
 UNCLIPPED = 1.0  # the study's radius "none"
 LEAST_COUNT = 10.0  # least noised count, so that a division by it is harmless
 
@@ -80,16 +75,18 @@ def share_of(total: int, share: float) -> int:
 class PreparationShares:
     """Cost of the preparations, in shares of rho, or of epsilon under basic composition.
 
-    `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's. `final_norms`:
-    extra share of the last norms, if they also give a radius for more than the mean. `radius`: for the norms
-    that give the radius of a Gram matrix. `scales`: for histograms and moments of the columns.
+    `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's; `small_mean`:
+    that of a small sample. `norms`: where a study does not centre. `final_norms`: extra share of the last
+    norms, if they also give a radius for more than the mean. `radius`: for the norms that give the radius of
+    a Gram matrix. `scales`: for histograms and moments of the columns.
     """
 
-    count: float = COUNT_SHARE
-    mean: float = MEAN_SHARE
-    small_mean: float = SMALL_MEAN_SHARE
-    steps: tuple[tuple[float, float], ...] = MEAN_STEPS
-    norms: float = NORMS_SHARE
+    count: float = 0.01
+    mean: float = 0.05
+    small_mean: float = 0.15
+    # One step is twice as bad for data away from the middle of the box; three are not better (measured).
+    steps: tuple[tuple[float, float], ...] = ((0.05, 0.15), (0.10, 0.70))
+    norms: float = 0.02
     final_norms: float = 0.0
     radius: float = 0.05
     scales: tuple[float, float] = (0.03, 0.07)
@@ -160,14 +157,15 @@ class LocationEstimate:
     """Location of a plan's records: noised count, public centre (integer, (d,)), norms about the last one.
 
     `squared_centre_error`: expected squared distance from the centre to the records' mean, in analysis units;
-    0 if the study does not centre. `relative_count_noise`: the noise sd of the count relative to it.
+    0 if the study does not centre. `relative_count_noise`: the noise sd of the count relative to it. `left`:
+    the share of the budget that is left.
     """
 
     plan: Plan
     records: float
     centre: IntArray
     norms: NormHistogram
-    mean_share: float
+    left: float
     relative_count_noise: float
     squared_centre_error: float = 0.0
 
@@ -195,7 +193,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
         records=records,
         centre=centre,
         norms=NormHistogram(grid=_reach(centre, most), counts=np.zeros(BINS)),
-        mean_share=0.0,
+        left=1 - cost.count,
         relative_count_noise=release.sigma / records,
     )
     if not plan.study.centring:
@@ -203,7 +201,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
             return found
         share = max(cost.norms, cost.final_norms)
         norms = yield from row_norms(centre, cost_of_share(plan, share), distribution, most)
-        return replace(found, norms=norms, mean_share=share)
+        return replace(found, norms=norms, left=found.left - share)
     share = cost.small_mean if records < SMALL_SAMPLE else cost.mean
     for norm_share, sum_share in cost.steps:
         norms_cost = cost_of_nested_share(plan, share, norm_share)
@@ -212,7 +210,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
         norms = yield from row_norms(found.centre, norms_cost, distribution, most)
         found = replace(found, norms=norms)
         found = yield from _step(found, cost_of_nested_share(plan, share, sum_share))
-    return replace(found, mean_share=share + cost.final_norms)
+    return replace(found, left=found.left - (share + cost.final_norms))
 
 
 def cost_of_nested_share(plan: Plan, share: float, inner: float) -> int:

@@ -53,7 +53,11 @@ def release_subspace(
     vectors, gap = leading_subspace_and_gap(query, total, unit)
     entries = to_fixed_point(vectors @ haar(k, noise))
     if query.mechanism == GAUSSIAN:
-        return _gaussian(entries, bounds, gap, epsilon, delta, noise)
+        # Its scale is secret, so no sigma is stated; its limit is public.
+        if gaussian_scale(bounds, 0.0, epsilon, delta, d * k) > MAX_SUBSPACE_NOISE:
+            return _published([0] * (d * k))
+        spread = gaussian_scale(bounds, gap, epsilon, delta, d * k)
+        return _published(add_noise(entries, _normal(d * k, spread, noise)).tolist())
     if query.mechanism == CAUCHY:
         drawn = cauchy(d * k, math.ceil(cauchy_scale(bounds, gap, epsilon, d * k) * ENTRY_STEPS), noise)
         return _published([v + z for v, z in zip(entries.tolist(), drawn, strict=True)])
@@ -88,21 +92,6 @@ def _published(values: Sequence[int], tested: int = 0, sigma: float = 0.0) -> Me
     """Return noised values limited to 2^61. The limit is applied after the noise, as post-processing."""
     limited = (min(max(v, -LARGEST_VALUE), LARGEST_VALUE) for v in values)
     return MechanismResult(frozen([*limited, tested]), sigma)
-
-
-def _gaussian(
-    entries: IntArray,
-    bounds: EigenspaceSensitivity,
-    gap: float,
-    epsilon: float,
-    delta: float,
-    noise: NoiseSource,
-) -> MechanismResult:
-    """Release with smooth Gaussian noise. Its scale is secret, so no sigma is stated; its limit is public."""
-    if gaussian_scale(bounds, 0.0, epsilon, delta, entries.size) > MAX_SUBSPACE_NOISE:
-        return _published([0] * entries.size)
-    spread = gaussian_scale(bounds, gap, epsilon, delta, entries.size)
-    return _published(add_noise(entries, _normal(entries.size, spread, noise)).tolist())
 
 
 def _normal(count: int, spread: float, noise: NoiseSource) -> IntArray:

@@ -70,16 +70,10 @@ def release_most_voted(
     spec = NoiseSpec.of(total.size // FINGERPRINT_WORDS, scale, NoiseDistribution.LAPLACE)
     drawn = noise.draw(spec) if total.size else frozen([])
     least = max(vote_threshold(scale, study.changed_records, delta), query.min_votes)
-    return MechanismResult(frozen(winning_fingerprint(total, drawn, least)), spec.sigma)
-
-
-def winning_fingerprint(total: IntArray, drawn: IntArray, least: int) -> IntArray:
-    """Return the fingerprint with the largest noised count, or zeros below `least`. Shape: -> (4,)."""
     found, counts = count_votes(total)
     noised = add_noise(counts, drawn[: len(counts)])
-    if not len(noised) or noised.max() < least:
-        return np.zeros(FINGERPRINT_WORDS, dtype=np.int64)
-    return np.asarray(found[int(noised.argmax())], dtype=np.int64)
+    wins = len(noised) and noised.max() >= least
+    return MechanismResult(frozen(found[noised.argmax()] if wins else [0] * FINGERPRINT_WORDS), spec.sigma)
 
 
 DRAWS = 8  # drawn together; one of them nearly always lies within the support
@@ -100,20 +94,15 @@ def truncation_bound(scale: float, changed: int, delta: float) -> int:
     return max(math.ceil(-scale * math.log(ratio) * SLACK) - 1, changed)
 
 
-def truncated_laplace(scale: float, bound: int, noise: NoiseSource) -> int | None:
-    """Return an integer from r^|x| / Z on {-bound, ..., bound}, by rejection; None if all draws miss.
+def exceeds_noise(margin: int, scale: float, bound: int, noise: NoiseSource) -> bool:
+    """Return True if the noised margin exceeds all noise alone; never for a margin of 0 or less.
 
-    A miss does not depend on data, so the release may then be empty.
+    Noise is from r^|x| / Z on {-bound, ..., bound}, by rejection. Whether all draws miss does not depend on
+    data, so the answer may then be False.
     """
     drawn = noise.draw(NoiseSpec.of(DRAWS, scale, NoiseDistribution.LAPLACE))
     within = drawn[np.abs(drawn) <= bound]
-    return int(within[0]) if within.size else None
-
-
-def exceeds_noise(margin: int, scale: float, bound: int, noise: NoiseSource) -> bool:
-    """Return True if the noised margin exceeds all noise alone; never for a margin of 0 or less."""
-    drawn = truncated_laplace(scale, bound, noise)
-    return drawn is not None and max(0, margin) + drawn > bound
+    return bool(within.size) and max(0, margin) + int(within[0]) > bound
 
 
 def release_leading_span(

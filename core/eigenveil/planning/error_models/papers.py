@@ -15,7 +15,7 @@ from eigenveil.algorithms.papers.private_oja import batch_gradient_radius, radiu
 from eigenveil.algorithms.papers.single_pass import records_needed
 from eigenveil.algorithms.papers.smooth_sensitivity import VARIANCES, noise_sd_at_gap, rounding_distance
 from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, cost_of_share, effective_mu, share_of
+from eigenveil.algorithms.shared.preparation import cost_of_share, effective_mu, share_of
 from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, locate_noiseless, run_noiseless
@@ -73,7 +73,7 @@ def private_oja(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     also a random sample: its components differ from those of all records."""
     start, k = locate_noiseless(plan, spectrum), plan.study.components
     assumed = AssumedRecords(spectrum, k, start.records)
-    left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
+    left = start.left - VARIANCE_SHARE
     once = BatchPass(plan=plan, first=0, micro_rho=share_of(plan.micro_rho, left))
     steps = once.size - len(radius_batches(once.size))
     if steps < 1:  # the only batch gives the radius: the directions stay as they began

@@ -19,7 +19,6 @@ from eigenveil.algorithms.recommended.dp_pca import Schedule, gradient_radius, r
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, noise_ratio, prepared
 from eigenveil.algorithms.shared.column_scales import predicted_scale_error
 from eigenveil.algorithms.shared.preparation import (
-    COUNT_SHARE,
     LocationEstimate,
     cost_of_share,
     effective_mu,
@@ -278,7 +277,7 @@ def refined_pca(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
     if k == plan.study.dimension:  # the algorithm is dp-pca then
         return dp_pca(plan, spectrum)
     start = locate_noiseless(plan, spectrum)
-    times, left = refined.schedule(start, 1 - COUNT_SHARE - start.mean_share)
+    times, left = refined.schedule(start, start.left)
     before = tail_average_error(plan, spectrum, start, times).raw
     basis = np.eye(plan.study.dimension, times.directions)
     assumed = AssumedRecords(spectrum, k, start.records)
