@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.signatures import Sign, check_signature
+from eigenveil.signatures import Sign, check_signature, read_canonical
 from eigenveil.study.study import NAME
 
 KEY_BYTES = 32
@@ -152,16 +152,13 @@ class SignedSiteKeyCard(SignedKeyCard[SiteKeyCard]):
 @lru_cache(maxsize=CACHED)
 def _checked(signed: SignedKeyCard[Any]) -> Any:
     kind = signed.kind
-    try:
-        stated = parse_json(signed.signed_json)
+
+    def make(stated: Any) -> KeyCard:
         values: dict[str, Any] = {field.name: stated[field.name] for field in fields(kind)}
-        for name in KEY_FIELDS & values.keys():
-            values[name] = bytes.fromhex(values[name])
-        card = kind(**values)
-    except (ValueError, KeyError, TypeError) as problem:
-        what = f"the {kind.role}'s key card cannot be read; it was rejected"
-        raise PeerError(Code.PROTOCOL, what) from problem
-    card.need(card.signed_json == signed.signed_json, "it is not in canonical form")
+        return kind(**values | {name: bytes.fromhex(values[name]) for name in KEY_FIELDS & values.keys()})
+
+    noun = f"the {kind.role}'s key card"
+    card = read_canonical(signed.signed_json, noun, make, lambda one: one.signed_json)
     refusal = f"the key card of {card.owner} is not signed by its own key; it was rejected"
     check_signature(card.signing, signed.signature, card.prefix + signed.signed_json, refusal)
     return card

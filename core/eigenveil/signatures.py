@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
+from eigenveil.numerics.encoding import parse_json
 
 Sign = Callable[[bytes], bytes]  # signs with a private key that it does not expose
 
@@ -62,6 +63,24 @@ UNREADABLE = (
     *(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm),
     *(x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
 )
+
+
+Found = TypeVar("Found")
+
+
+def read_canonical(
+    data: bytes, noun: str, make: Callable[[Any], Found], write: Callable[[Found], bytes]
+) -> Found:
+    """Return what `make` makes of the JSON in `data`, if `write` writes exactly these bytes. Raises PeerError:
+    code `protocol`, `noun` cannot be read, or is not canonical."""
+    try:
+        found = make(parse_json(data))
+        written = write(found)
+    except (*UNREADABLE, KeyError, AttributeError) as problem:
+        raise PeerError(Code.PROTOCOL, f"{noun} cannot be read; it was rejected") from problem
+    if written != data:
+        raise PeerError(Code.PROTOCOL, f"{noun} is not in canonical form; it was rejected")
+    return found
 
 
 def key_print(key: ec.EllipticCurvePublicKey) -> str:

@@ -159,7 +159,6 @@ def simulate(
     lost: Mapping[int, Sequence[Sequence[str]]] | None = None,
     colluding: Sequence[str] = (),
     algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
-    submission: str = "simulation",
     apply: ParallelMap = map,
 ) -> Simulation:
     """Run a study on records of simulated sites, with the session and the barrier of a federation.
@@ -193,7 +192,7 @@ def simulate(
     >>> run.document["private"], run.releases[1].present
     (False, ('north',))
     """
-    plan = _plan(study, algorithm, submission)
+    plan = _plan(study, algorithm)
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
@@ -258,14 +257,12 @@ def _simulated_sites(
 
 
 def _plan(
-    study: Study,
-    algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None,
-    submission: str,
+    study: Study, algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None
 ) -> Plan:
     if algorithm is None:
-        return make_plan(study, federation=SIMULATION, submission=submission, analyst=SIMULATION)
+        return make_plan(study, analyst=SIMULATION)
     unnamed = replace(study, algorithm=Algorithm.AUTO)
-    return plan_for(unnamed, as_custom_algorithm(algorithm), federation="", submission=submission)
+    return plan_for(unnamed, as_custom_algorithm(algorithm), federation="", submission=SIMULATION)
 
 
 def site_places(rows: GridRows, weights: Mapping[str, float], unit: int = 1) -> dict[str, IntArray]:

@@ -18,7 +18,7 @@ from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.choose import candidates
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
 from eigenveil.protocol.rounds import HEX
-from eigenveil.signatures import Sign, check_signature
+from eigenveil.signatures import Sign, check_signature, read_canonical
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -72,6 +72,11 @@ class StudyAuthorization:
         return canonical(asdict(self))
 
 
+def _stated(values: dict[str, Any]) -> StudyAuthorization:
+    _check_form(values["form"])  # first, because another form may have other fields
+    return StudyAuthorization(**values)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedAuthorization:
     """Canonical JSON of an authorization, the Ed25519 signature over it, and the signer's key card."""
@@ -85,15 +90,8 @@ class SignedAuthorization:
         authorization, or not canonical; `version`, another form."""
         if len(self.signed_json) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
-        try:
-            stated = parse_json(self.signed_json)
-            _check_form(stated["form"])  # first, because another form may have other fields
-            statement = StudyAuthorization(**stated)
-        except (ValueError, KeyError, TypeError) as problem:
-            raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
-        if statement.signed_json != self.signed_json:
-            raise PeerError(Code.PROTOCOL, "the authorization of the study is not in canonical form")
-        return statement
+        noun = "the authorization of the study"
+        return read_canonical(self.signed_json, noun, _stated, lambda one: one.signed_json)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a release and a coordinator's table; the statement must be readable."""
@@ -256,8 +254,8 @@ class ReleaseAnalyst:
 
     The analyst is verified by the analyst's signature, or only named by the coordinator.
 
-    `card` (digest) and `fingerprint` are of the analyst's key card. Both are empty if there is no signature,
-    or if its form is newer, which is not `checked`. `words` is a clause with this information.
+    `key_card` (digest) and `fingerprint` are of the analyst's key card. Both are empty if there is no
+    signature, or if its form is newer, which is not `checked`. `text` is a clause with this information.
     """
 
     analyst: str

@@ -76,7 +76,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P29", "algorithms/shared/column_scales.py", "study.changed_records", "study.neighbours.records", FORESEEN),
     of("P29", "algorithms/shared/column_scales.py", "*= 2 * math.", "*= math.", FORESEEN),
     # ---- masked rounds
-    of("R29", "secure_aggregation/masking.py", "written != attempt_json", "False",
+    of("R29", "signatures.py", "written != data", "False",
        f"{ATTEMPTS}::test_an_attempt_has_one_canonical_form"),
     of("R29", "secure_aggregation/masking.py", ", round_query.round", ", self.round",
        f"{ATTEMPTS}::test_an_attempt_matches_only_its_own_query_round_and_plan"),

@@ -1,4 +1,4 @@
-"""Forms of a dictionary: TOML, plain values, signed bytes [R22]. Its schema is docs/dictionary.schema.json."""
+"""Forms of a dictionary: TOML, plain values, signed bytes [R22]; docs/dictionary.schema.json is their schema."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def make_draft(name: str, about: str, columns: Iterable[Mapping[str, Any] | None
     return DictionaryDraft(heading + toml_text(document), len(found), to_fill, left_out)
 
 
-def printable_line(text: str, most: int = MAX_TEXT_LENGTH) -> str:
+def printable_line(text: str) -> str:
     """Return an external text on one line, truncated, without control characters."""
     words = "".join(one if one.isprintable() else " " for one in text)
-    return " ".join(words.split())[:most]
+    return " ".join(words.split())[:MAX_TEXT_LENGTH]
 
 
 def column_name(text: str) -> str:

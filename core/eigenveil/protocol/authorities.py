@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.signatures import UNREADABLE
+from eigenveil.numerics.encoding import canonical
+from eigenveil.signatures import UNREADABLE, read_canonical
 from eigenveil.study.study import NAME
 
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
@@ -188,12 +188,7 @@ class AuthorityList:
 def list_from_json(data: bytes) -> AuthorityList:
     """Return the list in `data`, which must be canonical JSON. Raises PeerError: code `protocol`."""
     _need(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
-    try:
-        found = _read(parse_json(data))
-    except (*UNREADABLE, KeyError, AttributeError) as problem:
-        raise PeerError(Code.PROTOCOL, "a list of authorities cannot be read; it was rejected") from problem
-    _need(found.to_json() == data, "it is not in canonical form")
-    return found
+    return read_canonical(data, "a list of authorities", _read, AuthorityList.to_json)
 
 
 def _read(data: dict[str, Any]) -> AuthorityList:

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.numerics.encoding import IntArray, WordArray, canonical, digest_of, parse_json
+from eigenveil.numerics.encoding import IntArray, WordArray, canonical, digest_of
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import HEX
-from eigenveil.signatures import Sign, SignedStatement
+from eigenveil.signatures import Sign, SignedStatement, read_canonical
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
 ATTEMPT_SIGNED = b"eigenveil/attempt-signature/v1\n"
@@ -88,14 +88,8 @@ class Attempt:
     def read(cls, attempt_json: bytes) -> Attempt:
         """Return the attempt in JSON, without a check of its signature. Raises PeerError: code `protocol`,
         not an attempt, or not canonical."""
-        try:
-            attempt = cls(**parse_json(attempt_json))
-            written = attempt.signed_json
-        except (ValueError, TypeError, AttributeError) as problem:
-            raise PeerError(Code.PROTOCOL, "the attempt at a masked round cannot be read") from problem
-        if written != attempt_json:
-            raise PeerError(Code.PROTOCOL, "the attempt at a masked round is not in canonical form")
-        return attempt
+        noun = "the attempt at a masked round"
+        return read_canonical(attempt_json, noun, lambda stated: cls(**stated), lambda one: one.signed_json)
 
 
 class SignedAttempt(SignedStatement[Attempt]):

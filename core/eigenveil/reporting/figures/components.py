@@ -160,20 +160,17 @@ def _spectrum(data: ReleaseFigureData) -> list[float] | None:
     return falling.tolist() or None
 
 
-def error_curve(
-    axes: Axes, predictions: Sequence[EpsilonPrediction], *, study_epsilon: float | None = None
-) -> None:
+def error_curve(axes: Axes, predictions: Sequence[EpsilonPrediction], *, study_epsilon: float) -> None:
     """Draw the median and the band of 8 in 10 runs, with a line at the study's epsilon."""
     epsilons = np.array([one.epsilon for one in predictions])
     low, median, high = np.array([(one.error.low, one.error.median, one.error.high) for one in predictions]).T
     axes.fill_between(epsilons, low, high, color=PALE, lw=0, alpha=0.7, label="8 in 10 runs")
     axes.plot(epsilons, median, color=BLUE, marker="o", ms=4, label="median")
-    if study_epsilon is not None:
-        axes.axvline(study_epsilon, color=RED, lw=1.1, ls=(0, (5, 3)))
-        axes.annotate(
-            f"this study: {shown_up(study_epsilon)}", (study_epsilon, 1), xytext=(3, -3),
-            xycoords=("data", "axes fraction"), textcoords="offset points", va="top", color=RED, fontsize=9,
-        )  # fmt: skip
+    axes.axvline(study_epsilon, color=RED, lw=1.1, ls=(0, (5, 3)))
+    axes.annotate(
+        f"this study: {shown_up(study_epsilon)}", (study_epsilon, 1), xytext=(3, -3),
+        xycoords=("data", "axes fraction"), textcoords="offset points", va="top", color=RED, fontsize=9,
+    )  # fmt: skip
     axes.set_xscale("log")
     ticks = epsilons if len(epsilons) <= 8 else epsilons[:: -(-len(epsilons) // 8)]
     axes.set_xticks(ticks, [f"{one:.3g}" for one in ticks], fontsize=8.5)
