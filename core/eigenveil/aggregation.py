@@ -1,9 +1,7 @@
-"""Validation of the sites' contributions, and their exact sum.
-
-Integer addition is exact and independent of the order, so the total does not depend on how records are
-divided among sites. Masked answers are added modulo 2^64, as int64 arithmetic does. Votes for fingerprints
-are not added, but concatenated in the order of the sites' names.
-"""
+"""Validation of the sites' contributions, and their exact sum. Integer addition is exact and independent of
+the order, so the total does not depend on how records are divided among sites. Masked answers are added
+modulo 2^64, as int64 arithmetic does. Votes for fingerprints are not added, but concatenated in the order of
+the sites' names."""
 
 from __future__ import annotations
 

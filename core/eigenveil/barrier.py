@@ -1,9 +1,7 @@
 """Barrier: the only place where a true sum becomes a release. Draw, charge and seal in one step, publish.
-
 After a crash before the seal, noise may be drawn again. The first draw never left the process, and no code
 that could end the process has used it. After the seal, the cost is charged and the same bytes are always
-served; the caller feeds them to the algorithm [P6] [P27].
-"""
+served; the caller feeds them to the algorithm [P6] [P27]."""
 
 from __future__ import annotations
 
@@ -42,13 +40,11 @@ def release(
     noise: NoiseSource,
 ) -> Release:
     """Return the release of one round from its exact sum.
-
     Shape: total as `RunningTotal.whole` returns it.
     Neighbours: the relation of the plan's study.
     Sensitivity: that of the query, for one person's records at up to max_sites_per_person sites.
     Privacy: [P2], [P6]; charged and sealed before the return, and charged before the error of a draw.
-    Cost: round_query.cost.
-    """
+    Cost: round_query.cost."""
     if round_query.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "the query belongs to another plan than the barrier's")
     if total.shape != (total_length(round_query.query, len(present)),) or total.dtype.kind != "i":

@@ -1,9 +1,7 @@
-"""Key cards of an analyst [R30] and of a site [R28]: keys and name, signed by the card's own key.
-
-The coordinator certifies analysts and sites, so it could certify invented ones. The people of a site
-therefore compare the fingerprints of key cards with their analysts and with other sites. The signature proves
-that a card is unchanged, not who owns it.
-"""
+"""Key cards of an analyst [R30] and of a site [R28]: keys and name, signed by the card's own key. The
+coordinator certifies analysts and sites, so it could certify invented ones. The people of a site therefore
+compare the fingerprints of key cards with their analysts and with other sites. The signature proves that a
+card is unchanged, not who owns it."""
 
 from __future__ import annotations
 
@@ -170,13 +168,11 @@ WHOLE = re.compile(rf"[0-9]{{{GROUPS * DIGITS}}}")
 
 
 def fingerprint(digest: str) -> str:
-    """Return the fingerprint of a hexadecimal digest: eight groups of five decimal digits.
-
-    Two people compare these forty digits by telephone: the digest of the key card modulo 10^40. A forged card
-    with the fingerprint of an honest site takes about 2^132 attempts (log2 10^40 = 132.9). Two own cards with
-    one fingerprint take about 2^66 attempts and gain nothing: their maker could also share the secrets of one
-    card.
-    """
+    """Return the fingerprint of a hexadecimal digest: eight groups of five decimal digits. Two people compare
+    these forty digits by telephone: the digest of the key card modulo 10^40. A forged card with the
+    fingerprint of an honest site takes about 2^132 attempts (log2 10^40 = 132.9). Two own cards with one
+    fingerprint take about 2^66 attempts and gain nothing: their maker could also share the secrets of one
+    card."""
     return _grouped(f"{int(digest, 16) % 10 ** (GROUPS * DIGITS):0{GROUPS * DIGITS}d}")
 
 
@@ -207,12 +203,10 @@ def cards_to_file(cards: Iterable[SignedKeyCard[KeyCard]]) -> bytes:
 
 
 def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySigned, ...]:
-    """Return the signed key cards in a file, all of class `kind` and verified (`SignedKeyCard.check`).
-
-    White space, line ends and the order of fields may differ from the original file. Raises PeerError: code
+    """Return the signed key cards in a file, all of class `kind` and verified (`SignedKeyCard.check`). White
+    space, line ends and the order of fields may differ from the original file. Raises PeerError: code
     `protocol`, not such a file, or a key card of another kind; `identity`, a key card is not signed by its
-    own key.
-    """
+    own key."""
     if len(data) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"the file of key cards is too long: {len(data)} bytes")
     try:

@@ -1,7 +1,5 @@
-"""Release of a federation as arrays and text, read from release.json.
-
-The only module of core that reads files.
-"""
+"""Release of a federation as arrays and text, read from release.json. The only module of core that reads
+files."""
 
 from __future__ import annotations
 
@@ -66,10 +64,8 @@ class ReleasedResult(SignedRelease):
 
     @property
     def predicted_error(self) -> float | None:
-        """Predicted sine of the largest angle to the components of the records, or None if unknown.
-
-        0 is exact, 1 is pure noise.
-        """
+        """Predicted sine of the largest angle to the components of the records, or None if unknown. 0 is
+        exact, 1 is pure noise."""
         return self.result.predicted_sin_angle
 
     @property
@@ -88,14 +84,10 @@ class ReleasedResult(SignedRelease):
         return study_from_dict(self.document["plan"]["study"])
 
     def to_sklearn(self, n_components: int | float | None = None, *, whiten: bool = False) -> PrivatePCA:
-        """Return a fitted `PrivatePCA`, which transforms tables by the names of their columns.
-
-        `n_components` is the number of components, or a share of the released variance that the fewest
-        components must exceed; None is all. It sends no query and costs nothing [P7].
-
-        Raises:
-            ValueError: no components were released, or fewer than requested.
-        """
+        """Return a fitted `PrivatePCA`, which transforms tables by the names of their columns. `n_components`
+        is the number of components, or a share of the released variance that the fewest components must
+        exceed; None is all. It sends no query and costs nothing [P7].
+        Raises ValueError: no components were released, or fewer than requested."""
         from eigenveil.estimators.pca import PrivatePCA  # scikit-learn is another extra
 
         return PrivatePCA.from_document(self.document, n_components=n_components, whiten=whiten)

@@ -45,12 +45,10 @@ class Session:
         return session
 
     def adopt(self, round_query: RoundQuery) -> None:
-        """Adopt the federation's version of the pending query, which may differ by one unit of rounding.
-
-        Each version is compared with this session's own, so that differences do not add up, and with the
-        public bounds. Raises PeerError: code `protocol`: it is not the next query of the study; RequestError:
-        code `plan-overflow`: it exceeds a bound by its last unit.
-        """
+        """Adopt the federation's version of the pending query, which may differ by one unit of rounding. Each
+        version is compared with this session's own, so that differences do not add up, and with the public
+        bounds. Raises PeerError: code `protocol`: it is not the next query of the study; RequestError: code
+        `plan-overflow`: it exceeds a bound by its last unit."""
         derived = self._derived
         if derived is not None and derived.is_identical(round_query):
             self.pending = self._derived = round_query  # one object, with one cached digest

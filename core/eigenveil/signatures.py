@@ -71,8 +71,8 @@ Found = TypeVar("Found")
 def read_canonical(
     data: bytes, noun: str, make: Callable[[Any], Found], write: Callable[[Found], bytes]
 ) -> Found:
-    """Return what `make` makes of the JSON in `data`, if `write` writes exactly these bytes. Raises PeerError:
-    code `protocol`, `noun` cannot be read, or is not canonical."""
+    """Return what `make` makes of the JSON in `data`, if `write` writes exactly these bytes. Raises
+    PeerError: code `protocol`, `noun` cannot be read, or is not canonical."""
     try:
         found = make(parse_json(data))
         written = write(found)

@@ -32,9 +32,7 @@ def sum_contributions(
     apply: ParallelMap = map,
 ) -> IntArray:
     """Return the sum of these sites' contributions, validated as by a coordinator; `most` records per site.
-
-    The sum is exact and confidential, unless `mask` masks it for the attempt with the digest `attempt`.
-    """
+    The sum is exact and confidential, unless `mask` masks it for the attempt with the digest `attempt`."""
     total = RunningTotal(round_query)
     for name in sorted(present):
         parallel = apply if prod(sites[name].rows.shape) >= PARALLEL_ENTRIES else map

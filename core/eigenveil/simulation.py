@@ -1,7 +1,5 @@
-"""Simulation of a federation in one process: the same session, sites and barrier, without a network.
-
-Start reading at `run_study`, which is the protocol; `simulate` prepares a study for it.
-"""
+"""Simulation of a federation in one process: the same session, sites and barrier, without a network. Start
+reading at `run_study`, which is the protocol; `simulate` prepares a study for it."""
 
 from __future__ import annotations
 
@@ -53,13 +51,10 @@ def run_study(
     present: Callable[[RoundQuery], Sequence[str]] | None = None,
     contribute: Callable[[RoundQuery, Sequence[str]], IntArray] | None = None,
 ) -> None:
-    """Run the protocol, round by round, until the algorithm has no more queries.
-
-    A coordinator, its sites and an analyst do the same over a network, each its part. `present` returns the
-    sites that answer a round (default: all), `contribute` the sum of their answers. Under secure aggregation
-    both are methods of `MaskedRounds`: the summed answers are masked and include the noise, so the barrier
-    draws none.
-    """
+    """Run the protocol, round by round, until the algorithm has no more queries. A coordinator, its sites and
+    an analyst do the same over a network, each its part. `present` returns the sites that answer a round
+    (default: all), `contribute` the sum of their answers. Under secure aggregation both are methods of
+    `MaskedRounds`: the summed answers are masked and include the noise, so the barrier draws none."""
     plan = session.plan
     contribute = contribute or partial(sum_contributions, sites, plan.study.max_records)
     while (round_query := session.pending) is not None:  # the algorithm yielded a priced query
@@ -266,12 +261,10 @@ def _plan(
 
 
 def site_places(rows: GridRows, weights: Mapping[str, float], unit: int = 1) -> dict[str, IntArray]:
-    """Return the positions of the records of each site, in proportion to its weight (above 0).
-
-    Records are assigned by their values, as batches are, not by their positions. So one more record joins one
-    site and moves no other record [P9]. `rows` times `unit` are on the grid, so the assignment does not
-    depend on the resolution of stored records.
-    """
+    """Return the positions of the records of each site, in proportion to its weight (above 0). Records are
+    assigned by their values, as batches are, not by their positions. So one more record joins one site and
+    moves no other record [P9]. `rows` times `unit` are on the grid, so the assignment does not depend on the
+    resolution of stored records."""
     names = list(weights)
     tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
     place = assign_batches(rows, HASH_RANGE, frozen([0, 0, 0, 0]), unit) / HASH_RANGE

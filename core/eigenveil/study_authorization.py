@@ -1,10 +1,8 @@
-"""Authorization of one plan by its analyst's signature, and the analyst of a release [R31].
-
-A plan is signed by the release key only, so a coordinator could plan any study in any analyst's name. An
-authorization is signed on the analyst's machine, after a check that the plan matches the analyst's study. It
-has the plan's digest, which binds sites, trust, neighbouring relation, budget, attempts and all other fields,
-the unique submission and an expiry.
-"""
+"""Authorization of one plan by its analyst's signature, and the analyst of a release [R31]. A plan is signed
+by the release key only, so a coordinator could plan any study in any analyst's name. An authorization is
+signed on the analyst's machine, after a check that the plan matches the analyst's study. It has the plan's
+digest, which binds sites, trust, neighbouring relation, budget, attempts and all other fields, the unique
+submission and an expiry."""
 
 from __future__ import annotations
 
@@ -44,12 +42,10 @@ def _check_form(form: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyAuthorization:
-    """Statement of an analyst that exactly this plan runs under this submission until `expires`.
-
-    `plan` is the plan's digest, `key` the digest of the analyst's key card (both hex). `expires` is a Unix
-    time in seconds, after which no site answers. `form` is the version of the statement. Raises PeerError:
-    code `protocol`, a field is invalid; `version`, another form.
-    """
+    """Statement of an analyst that exactly this plan runs under this submission until `expires`. `plan` is
+    the plan's digest, `key` the digest of the analyst's key card (both hex). `expires` is a Unix time in
+    seconds, after which no site answers. `form` is the version of the statement. Raises PeerError: code
+    `protocol`, a field is invalid; `version`, another form."""
 
     form: int = FORM
     federation: str
@@ -250,13 +246,10 @@ SIMULATED = "no analyst: this is a simulation, which is not signed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAnalyst:
-    """Analyst of a release, and the key that signed its plan.
-
-    The analyst is verified by the analyst's signature, or only named by the coordinator.
-
-    `key_card` (digest) and `fingerprint` are of the analyst's key card. Both are empty if there is no
-    signature, or if its form is newer, which is not `checked`. `text` is a clause with this information.
-    """
+    """Analyst of a release, and the key that signed its plan. The analyst is verified by the analyst's
+    signature, or only named by the coordinator. `key_card` (digest) and `fingerprint` are of the analyst's
+    key card. Both are empty if there is no signature, or if its form is newer, which is not `checked`. `text`
+    is a clause with this information."""
 
     analyst: str
     text: str

@@ -31,14 +31,10 @@ class ColumnType(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryColumn:
     """Column with `name`, `meaning`, `unit` (UCUM), public bounds `lower` and `upper`, and their `source`.
-
     Most people's values lie between `plausible_lower` and `plausible_upper`; a file whose values mostly lie
     elsewhere is probably in another unit. `levels` are those of a category, `loinc` is the code of the
     observation, `fill` replaces a missing value in a study that fills.
-
-    Raises:
-        RequestError: code `bad-study`, a value is invalid.
-    """
+    Raises RequestError: code `bad-study`, a value is invalid."""
 
     name: str
     meaning: str

@@ -1,7 +1,5 @@
 """Public directory of a federation: sites, dictionary, sites' statements, and checks of a study against it.
-
-The analyst's command runs the checks before it sends a study, and the coordinator before it plans one.
-"""
+The analyst's command runs the checks before it sends a study, and the coordinator before it plans one."""
 
 from __future__ import annotations
 
@@ -24,11 +22,10 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteStatement:
-    """Statement of a site: its `columns` and `study_rules` (None: not stated).
-
-    `needs_approval`: a person decides about every study. The site does not answer about a column if a larger
-    share of persons has missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or
-    `max_out_of_bounds`. Raises: RequestError, code `bad-study`."""
+    """Statement of a site: its `columns` and `study_rules` (None: not stated). `needs_approval`: a person
+    decides about every study. The site does not answer about a column if a larger share of persons has
+    missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`.
+    Raises: RequestError, code `bad-study`."""
 
     columns: tuple[str, ...] | None = None
     needs_approval: bool
@@ -107,11 +104,9 @@ HOUR_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """Public information on a federation.
-
-    `sites` maps each enrolled site to its statement, or None. `columns` are those of the published
-    dictionary, or None. `approval_seconds` is the time that a study waits for people at sites.
-    """
+    """Public information on a federation. `sites` maps each enrolled site to its statement, or None.
+    `columns` are those of the published dictionary, or None. `approval_seconds` is the time that a study
+    waits for people at sites."""
 
     federation: str
     sites: Mapping[str, SiteStatement | None]
@@ -139,7 +134,6 @@ def _statement(data: Mapping[str, Any]) -> SiteStatement:
 
 def check_study(study: Study, directory: Directory) -> None:
     """Check that the federation has the study's sites and columns, and that people have time to decide.
-
     Raises: RequestError, code `bad-study`, with all problems."""
     checks = (_unknown_sites, _columns, _short_waits)
     problems = [problem for check in checks for problem in check(study, directory)]
@@ -148,10 +142,8 @@ def check_study(study: Study, directory: Directory) -> None:
 
 def check_rules(plan: Plan, directory: Directory) -> list[str]:
     """Check that enough sites allow a plan by their stated rules; return a warning that names the others.
-
-    Raises:
-        RequestError: code `site-policy`: a required site does not allow it, or the quorum is not reached.
-    """
+    Raises RequestError: code `site-policy`: a required site does not allow it, or the quorum is not
+    reached."""
     stated = {site: one.study_rules for site, one in directory.sites.items() if one is not None}
     found, federation = dict(sites_forbidding(plan, stated)), plan.study.federation
     if not found:

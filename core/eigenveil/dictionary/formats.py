@@ -1,4 +1,4 @@
-"""Forms of a dictionary: TOML, plain values, signed bytes [R22]; docs/dictionary.schema.json is their schema."""
+"""Forms of a dictionary: TOML, plain values, signed bytes [R22]. docs/dictionary.schema.json is a schema."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ TO_FILL_IN = ("unit", "lower", "upper", "source")
 
 def parse_dictionary(text: str) -> Dictionary:
     """Return the dictionary in the text of a TOML file; deploy/config/dictionary.example.toml is an example.
-
     Raises: RequestError, code `bad-study`, also for a value that is still to be filled in."""
     return dictionary_from_dict(read_toml(text, "the dictionary"))
 
@@ -96,11 +95,8 @@ class SignedDictionary(SignedStatement[tuple[str, Dictionary]]):
 
     def check_federation(self, release_key: bytes, federation: str) -> Dictionary:
         """Return the dictionary, if the release key (raw Ed25519) of `federation` signed its exact bytes.
-
-        Raises:
-            PeerError: code `identity`, signed by another key, changed, or another federation's; `protocol`,
-                not a dictionary.
-        """
+        Raises PeerError: code `identity`, signed by another key, changed, or another federation's;
+        `protocol`, not a dictionary."""
         named, dictionary = self.check(release_key)
         if named != federation:
             raise PeerError(Code.IDENTITY, f"the dictionary is of federation {named}; it was rejected")
@@ -118,7 +114,6 @@ class SignedDictionary(SignedStatement[tuple[str, Dictionary]]):
 
 def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> SignedDictionary:
     """Return a dictionary with the signature of the release key of `federation`.
-
     Raises: RequestError, code `bad-study`, too long for a message."""
     dictionary_json = canonical({"federation": federation, "dictionary": dictionary_to_dict(dictionary)})
     need(

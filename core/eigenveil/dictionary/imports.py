@@ -41,7 +41,6 @@ class DictionaryDraft(NamedTuple):
 
 def delimited_rows(lines: Iterable[str], separator: str, needed: Iterable[str]) -> Iterator[Row]:
     """Yield the rows of delimited text, as maps by the names in its first line. Quoted cells may have breaks.
-
     Raises: RequestError, code `bad-study`, a column is missing, or it is not delimited text."""
     reader = csv.DictReader(
         _without_mark(lines),
@@ -65,7 +64,6 @@ def _without_mark(lines: Iterable[str]) -> Iterator[str]:
 
 def make_draft(name: str, about: str, columns: Iterable[Mapping[str, Any] | None]) -> DictionaryDraft:
     """Return the draft of a dictionary with these columns; None is a row without a column.
-
     Raises: RequestError, code `bad-study`, no column, too many, or two with one name."""
     found: dict[str, Mapping[str, Any]] = {}
     left_out = 0
@@ -101,14 +99,10 @@ MEASURED = ("", "Measurement")  # values of the optional column domain_id
 
 
 def from_omop(lines: Iterable[str], name: str, known: Dictionary) -> DictionaryDraft:
-    """Return the draft dictionary of the valid LOINC measurements in a tab-separated concept list.
-
-    The list is Athena's CONCEPT.csv. A concept has a name and a code, but no unit or bounds. They come from
-    the column of `known` with the same LOINC code, if any, or a person fills them in.
-
-    Raises:
-        RequestError: code `bad-study`, not such a list, or without a measurement.
-    """
+    """Return the draft dictionary of the valid LOINC measurements in a tab-separated concept list. The list
+    is Athena's CONCEPT.csv. A concept has a name and a code, but no unit or bounds. They come from the column
+    of `known` with the same LOINC code, if any, or a person fills them in.
+    Raises RequestError: code `bad-study`, not such a list, or without a measurement."""
     by_code = {column.loinc: column for column in known.columns if column.loinc is not None}
     found = (_column(row, by_code) for row in delimited_rows(lines, TAB, OMOP_COLUMNS))
     return make_draft(name, "Measurements of an OMOP concept list", found)
@@ -139,14 +133,10 @@ SLIDER = (0.0, 100.0)  # REDCap's default range
 
 
 def from_redcap(lines: Iterable[str], name: str) -> DictionaryDraft:
-    """Return the draft dictionary of the numbers and choices in a REDCap data dictionary.
-
-    The file is a project's data dictionary (CSV). The bounds of a field are its validation range, which the
-    form's designer stated before any record existed. Texts, dates, files and identifiers are left out.
-
-    Raises:
-        RequestError: code `bad-study`, not such a file, or without such a field.
-    """
+    """Return the draft dictionary of the numbers and choices in a REDCap data dictionary. The file is a
+    project's data dictionary (CSV). The bounds of a field are its validation range, which the form's designer
+    stated before any record existed. Texts, dates, files and identifiers are left out.
+    Raises RequestError: code `bad-study`, not such a file, or without such a field."""
     found = (column for row in delimited_rows(lines, ",", REDCAP_COLUMNS) for column in _columns(row))
     return make_draft(name, "Fields of a REDCap data dictionary", found)
 

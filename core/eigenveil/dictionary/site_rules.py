@@ -1,7 +1,5 @@
-"""Stated rules of a site for its federation [R23], the verdict of each on a plan, and reasons to decline.
-
-The site decides by them, and the coordinator predicts the decision. No rule depends on records.
-"""
+"""Stated rules of a site for its federation [R23], the verdict of each on a plan, and reasons to decline. The
+site decides by them, and the coordinator predicts the decision. No rule depends on records."""
 
 from __future__ import annotations
 
@@ -69,14 +67,10 @@ SEES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedRules:
-    """Stated rules of a site; the fields are keys of site.toml.
-
-    `analysts` are the allowed analysts, or ("*",) for all. An empty `trust` leaves the decision to the pinned
-    key cards of other sites. `colluding` and `minimum_sites` apply to studies under secure aggregation.
-
-    Raises:
-        RequestError: code `bad-study`, a value is out of range or not printable.
-    """
+    """Stated rules of a site; the fields are keys of site.toml. `analysts` are the allowed analysts, or
+    ("*",) for all. An empty `trust` leaves the decision to the pinned key cards of other sites. `colluding`
+    and `minimum_sites` apply to studies under secure aggregation.
+    Raises RequestError: code `bad-study`, a value is out of range or not printable."""
 
     analysts: tuple[str, ...]
     algorithms: tuple[str, ...]
@@ -178,11 +172,9 @@ MAX_SIGNER_NAME_LENGTH = 100
 
 
 class DeclineReason(StrEnum):
-    """Reason for which a person declines a study, from a fixed list, so that no reason names a patient.
-
-    A refusal because of records has no such reason: it is always `failure` to the outside. `sentence` is for
-    the analyst, without its subject, the site.
-    """
+    """Reason for which a person declines a study, from a fixed list, so that no reason names a patient. A
+    refusal because of records has no such reason: it is always `failure` to the outside. `sentence` is for
+    the analyst, without its subject, the site."""
 
     sentence: str
 
@@ -201,7 +193,6 @@ class DeclineReason(StrEnum):
 
 def checked_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     """Return `text`, if it is one line of printable characters. A page must still escape it.
-
     Raises: RequestError, code `bad-argument`, also for changes of the writing direction."""
     if len(text) > max_length or not text.isprintable():
         raise RequestError(Code.BAD_ARGUMENT, f"write at most {max_length} printable characters in one line")

@@ -24,9 +24,8 @@ FIELDS = (DICTIONARY, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS)
 
 
 def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
-    """Return the draft with these values of fields of `Study` and its `Federation`.
-
-    `columns` are Columns or names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
+    """Return the draft with these values of fields of `Study` and its `Federation`. `columns` are Columns or
+    names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
     Raises: RequestError, code `bad-study`, a name is unknown, or a value cannot be in a study file."""
     unknown = [name for name in values if name not in FIELDS]
     need(not unknown, f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
@@ -88,7 +87,6 @@ def _plain(name: str, value: Any) -> Any:
 
 def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
     """Return the draft with the units and bounds of its columns from the dictionary.
-
     Raises: RequestError, code `bad-study`, a column is not in the dictionary, with similar names."""
     known = ColumnIndex(dictionary)
     rows = draft.given.get("columns", [])

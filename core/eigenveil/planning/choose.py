@@ -1,9 +1,7 @@
 """Plan of a study: the algorithm for `auto`, warnings about noise, and a dry run, from public numbers only.
-
 The dry run finds the queries of a plan by running its algorithm on assumed releases, without data. The number
 of rounds and every cost are exact unless the algorithm adapts them to releases. If the first releases choose
-the first stage, each one is rehearsed.
-"""
+the first stage, each one is rehearsed."""
 
 from __future__ import annotations
 
@@ -80,12 +78,10 @@ def answer_bytes(queries: Iterable[RoundQuery]) -> int:
 
 def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
     """Check that no share of the budget is too small at any number of records, as shares depend on the count.
-
     `round_query` is the result of `possible_rehearsals` for this plan. A share is at least a third of that at
     another count, and a refinement in eight steps costs at least a thirteenth of one in a single step. So if
     every cost is far above the minimum, no size can be refused; otherwise both sizes are rehearsed. Raises
-    RequestError: a share is too small; nothing was charged yet.
-    """
+    RequestError: a share is too small; nothing was charged yet."""
     if not all(_has_ample_budget(one.priced, plan.study) for one in round_query):
         for records in SIZES:
             for first_stage in first_stages(plan) or (None,):

@@ -44,11 +44,9 @@ DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """Prediction for one algorithm and study. `refused` is the reason if it cannot run; all else is None.
-
     `error` is None without an error model. `bytes_per_site` is sent by each site; `seconds` is an estimate
-    for sites with equal shares of the expected records. If the first releases choose, these and `rounds`
-    are the maximum over the first stages.
-    """
+    for sites with equal shares of the expected records. If the first releases choose, these and `rounds` are
+    the maximum over the first stages."""
 
     algorithm: Algorithm
     refused: str | None = None

@@ -78,23 +78,18 @@ class MatrixNoise(PlainResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    """Result of an algorithm, in grid units scaled to [-1, 1] (`grid.steps` has a column's unit).
-
-    Where there is a `scale`, components and covariance are about columns divided by it; the mean is not.
-
-    Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
-    covariance (d, d) or None, scale (d,) or None.
-
-    `records` is the noised record count, `total_variance` the noised trace. `sin_error` is the predicted
-    sine of the largest principal angle to the components of the records: 1.0 is pure noise. It is None where
-    the radius rule allows no prediction. `noise_scale` is the noise standard deviation of one entry of the
-    covariance (gauss-cov), or of the gradient that the variances are read from (dp-pca).
-
-    `declined` is the reason why nothing is released; components then have shape (0, d). Algorithms that
-    choose the dimension may return fewer components than the study allows. `noise` is the error model of
-    `covariance`, or None if it is not a plain noised matrix. `decision` is what the first releases led to,
-    with its reason; None if there was none.
-    """
+    """Result of an algorithm, in grid units scaled to [-1, 1] (`grid.steps` has a column's unit). Where there
+    is a `scale`, components and covariance are about columns divided by it; the mean is not. `records` is the
+    noised record count, `total_variance` the noised trace. `sin_error` is the predicted sine of the largest
+    principal angle to the components of the records: 1.0 is pure noise. It is None where the radius rule
+    allows no prediction. `noise_scale` is the noise standard deviation of one entry of the covariance
+    (gauss-cov), or of the gradient that the variances are read from (dp-pca). `declined` is the reason why
+    nothing is released; components then have shape (0, d). Algorithms that choose the dimension may return
+    fewer components than the study allows. `noise` is the error model of `covariance`, or None if it is not a
+    plain noised matrix. `decision` is what the first releases led to, with its reason; None if there was
+    none.
+    Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,), covariance (d, d) or
+    None, scale (d,) or None."""
 
     components: FloatArray
     explained_variance: FloatArray

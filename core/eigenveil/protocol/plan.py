@@ -37,14 +37,12 @@ SIMULATION = "simulation"  # name of a simulation's federation and analyst
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A study, its algorithm and its budget.
-
-    `submission` distinguishes two runs of one study; each is charged. `analyst` is the certified name of the
-    analyst: empty if the study is only explained, `SIMULATION` in a simulation. A plan with a custom
-    algorithm has no federation, and is never read from a message. `micro_rho` and `atto_delta` are the budget
-    of its rounds, each attempted once. Raises RequestError: `auto` is neither resolved nor left to the first
-    releases, a federation would run a custom algorithm, the budget is empty, or sums could overflow.
-    """
+    """A study, its algorithm and its budget. `submission` distinguishes two runs of one study; each is
+    charged. `analyst` is the certified name of the analyst: empty if the study is only explained,
+    `SIMULATION` in a simulation. A plan with a custom algorithm has no federation, and is never read from a
+    message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once. Raises
+    RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a custom
+    algorithm, the budget is empty, or sums could overflow."""
 
     study: Study
     federation: str

@@ -24,11 +24,9 @@ TOO_LITTLE = "a query's share of the budget is below one micro-rho; raise epsilo
 
 
 class NoiseDistribution(Enum):
-    """Noise distribution of an additive query, at a cost of rho.
-
-    `gaussian`: rho-zCDP. `laplace`: pure, epsilon = sqrt(2 rho). `stability`: for counts only, a stability
-    histogram; noise on the bins that are not empty, small ones suppressed: (epsilon, delta).
-    """
+    """Noise distribution of an additive query, at a cost of rho. `gaussian`: rho-zCDP. `laplace`: pure,
+    epsilon = sqrt(2 rho). `stability`: for counts only, a stability histogram; noise on the bins that are not
+    empty, small ones suppressed: (epsilon, delta)."""
 
     GAUSSIAN = "gaussian"
     LAPLACE = "laplace"
@@ -104,10 +102,8 @@ class RoundQuery:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all fields; sites persist it and answer no other query for this round.
-
-        Cached: all fields are immutable, arrays included.
-        """
+        """SHA-256 over all fields; sites persist it and answer no other query for this round. Cached: all
+        fields are immutable, arrays included."""
         return digest("query", *_hashed_fields(self))
 
     def is_identical(self, other: RoundQuery) -> bool:

@@ -31,14 +31,12 @@ MIN_SHARE_SCALE = 4.0
 
 
 def check_noise_scale(priced: PricedQuery, study: Study) -> None:
-    """Check that the noise of a query, sensitivity over cost, stays within 64-bit integers.
-
-    Larger noise could exceed 64-bit integers. Sums stay below 2^62 and the sampler ends at 2^63. At a scale
-    of 2^56 Laplace noise exceeds 2^62 with probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far
-    less [P2]. Masked sums are modulo 2^64. The scale of all their noise shares together also ends at 2^56, so
-    a sum exceeds 63 bits with a probability below 2^-1000 [P32]. The check is made when a query is planned.
-    Raises RequestError: code `plan-overflow`.
-    """
+    """Check that the noise of a query, sensitivity over cost, stays within 64-bit integers. Larger noise
+    could exceed 64-bit integers. Sums stay below 2^62 and the sampler ends at 2^63. At a scale of 2^56
+    Laplace noise exceeds 2^62 with probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less
+    [P2]. Masked sums are modulo 2^64. The scale of all their noise shares together also ends at 2^56, so a
+    sum exceeds 63 bits with a probability below 2^-1000 [P32]. The check is made when a query is planned.
+    Raises RequestError: code `plan-overflow`."""
     require(
         noise_fits(priced, study),
         f"the noise of the {NAMES[type(priced.query)]} query would exceed 64-bit integers, with a scale "
@@ -142,13 +140,11 @@ def _exhausted(round_query: RoundQuery, why: str) -> RequestError:
 
 
 def attempt_cost(cost: Cost, attempt_number: int, paid: int = 0, first: Cost | None = None) -> Cost:
-    """Return the charge of attempt `attempt_number` (from 1) at a query of this `cost` [P33].
-
-    A round that is not masked has one attempt. In a pass over disjoint batches, the first batch to reach an
-    attempt number is charged for all batches. The charge is the cost of the `first` answer in the pass [P9].
-    `paid` is the number of attempts charged so. `first` is None outside a pass, and before its first answer.
-    Raises RequestError: code `budget-exhausted`, the query costs more than `first`.
-    """
+    """Return the charge of attempt `attempt_number` (from 1) at a query of this `cost` [P33]. A round that is
+    not masked has one attempt. In a pass over disjoint batches, the first batch to reach an attempt number is
+    charged for all batches. The charge is the cost of the `first` answer in the pass [P9]. `paid` is the
+    number of attempts charged so. `first` is None outside a pass, and before its first answer.
+    Raises RequestError: code `budget-exhausted`, the query costs more than `first`."""
     if first is None:
         return cost
     if not cost.fits(first):

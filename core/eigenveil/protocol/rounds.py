@@ -1,9 +1,7 @@
 """Round of a study: its states and their transitions, its signed statements [R21], and its public release.
-
 The coordinator signs first the query, then the release. A site computes the next query from the plan and the
 stated releases. To get another query answered, a coordinator must sign a release that was not drawn, which
-contradicts the document that it publishes. Run as a module, it prints the state diagram.
-"""
+contradicts the document that it publishes. Run as a module, it prints the state diagram."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ from eigenveil.signatures import Sign, SignedStatement
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
     """Noised, charged answer of one round, the only result that is public.
-
     Shape: values (released(query),). `micro_rho` and `atto_delta` are the charge. `sigma` is the largest
     noise standard deviation in the integer units of the values, or 0 if the mechanism states none. `present`
-    are the sites whose records are in the sum.
-    """
+    are the sites whose records are in the sum."""
 
     round: int
     query: str
@@ -76,12 +72,10 @@ MOST_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundStatement:
-    """Digests of a round's query, of the release before it and, once sealed, of its own release.
-
-    `after` is empty in the first round, `release` until the round is sealed. `ledger` is the digest of the
-    last row of the coordinator's ledger at that time, `size` the number of its rows. Raises PeerError: code
-    `protocol`, a field is invalid.
-    """
+    """Digests of a round's query, of the release before it and, once sealed, of its own release. `after` is
+    empty in the first round, `release` until the round is sealed. `ledger` is the digest of the last row of
+    the coordinator's ledger at that time, `size` the number of its rows. Raises PeerError: code `protocol`, a
+    field is invalid."""
 
     plan: str
     round: int

@@ -1,10 +1,8 @@
-"""The closed set of queries to a site.
-
-The answer to a query is one vector of 64-bit integers. Each query class states the vector's length, its
-sensitivity and its meaning (`contract.QueryProtocol`). An `AdditiveQuery` is released as its sum over records
-plus noise. A `TrustedQuery` is released by a mechanism behind the barrier (eigenveil.mechanisms), from an
-exact sum that only the coordinator sees. Imports the grid and the study, and no records.
-"""
+"""The closed set of queries to a site. The answer to a query is one vector of 64-bit integers. Each query
+class states the vector's length, its sensitivity and its meaning (`contract.QueryProtocol`). An
+`AdditiveQuery` is released as its sum over records plus noise. A `TrustedQuery` is released by a mechanism
+behind the barrier (eigenveil.mechanisms), from an exact sum that only the coordinator sees. Imports the grid
+and the study, and no records."""
 
 from __future__ import annotations
 
@@ -82,10 +80,8 @@ def batch_of(query: Query) -> Batch | None:
 
 
 def needs_all_rows(query: Query) -> bool:
-    """Return True if a site must read all its records at once.
-
-    Such an answer is not a sum over parts: it deals or pairs records, or takes one out of an order.
-    """
+    """Return True if a site must read all its records at once. Such an answer is not a sum over parts: it
+    deals or pairs records, or takes one out of an order."""
     if isinstance(query, SubspaceQuery | EigenvalueVotes | ShuffledRecord):
         return True
     return batch_of(query) is not None

@@ -1,8 +1,6 @@
-"""Queries that standardise the columns, and the public frame that results [P29].
-
-A frame consists of public integers. It maps rows to a grid of the same size with another middle and step
-than those of the public bounds.
-"""
+"""Queries that standardise the columns, and the public frame that results [P29]. A frame consists of public
+integers. It maps rows to a grid of the same size with another middle and step than those of the public
+bounds."""
 
 from __future__ import annotations
 
@@ -47,15 +45,10 @@ MAX_MOMENTS_RADIUS = 2**20  # with it (WEIGHT R)^2 stays below 2^62
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frame:
-    """Affine map of rows: x'_j = clip(rint((x_j - middles_j) factors_j / 2^FRAME_BITS), -S, S).
-
-    Any frame within these limits maps one record to one record of the same grid [P29].
-
+    """Affine map of rows: x'_j = clip(rint((x_j - middles_j) factors_j / 2^FRAME_BITS), -S, S). Any frame
+    within these limits maps one record to one record of the same grid [P29].
     Shape: middles (d,) in grid steps, factors (d,) in parts of 2^FRAME_BITS.
-
-    Raises:
-        RequestError: code `plan-overflow`: a value is outside the limits.
-    """
+    Raises RequestError: code `plan-overflow`: a value is outside the limits."""
 
     middles: IntArray
     factors: IntArray
@@ -99,9 +92,7 @@ def _check_columns(columns: int) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnHistograms:
     """Histogram of each column over its public bounds: bin floor((x_j + S + BIN / 2) / BIN) of 0 to 2 HALF.
-
-    Shape: answer (BINS d,), column by column.
-    """
+    Shape: answer (BINS d,), column by column."""
 
     kind: ClassVar[QueryKind] = "column_histograms"
     meaning: ClassVar[str] = "the number of records in each of 65 value ranges of each column"
@@ -148,13 +139,10 @@ class ColumnHistograms:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnMoments(ClippedVectors):
-    """Sum over rows of each column's square and value, as one vector clipped to norm R.
-
-    With v = (rint(x_j^2 / 2^SQUARE_BITS), rint(x_j / 2^VALUE_BITS)) over the columns j of a row in its frame,
-    the sum is of t v with t = floor(WEIGHT min(1, R / ||v||)).
-
-    Shape: answer (2 d,), squares first, in units of 1 / WEIGHT.
-    """
+    """Sum over rows of each column's square and value, as one vector clipped to norm R. With v = (rint(x_j^2
+    / 2^SQUARE_BITS), rint(x_j / 2^VALUE_BITS)) over the columns j of a row in its frame, the sum is of t v
+    with t = floor(WEIGHT min(1, R / ||v||)).
+    Shape: answer (2 d,), squares first, in units of 1 / WEIGHT."""
 
     kind: ClassVar[QueryKind] = "column_moments"
     meaning: ClassVar[str] = (

@@ -1,8 +1,5 @@
-"""Contract of a query kind, descriptions of its answer, and what several kinds have in common.
-
-Descriptions are from public parameters, the same for every site. The type checker refuses a kind that lacks a
-member.
-"""
+"""Contract of a query kind, descriptions of its answer, and what several kinds have in common. Descriptions
+are from public parameters, the same for every site. The type checker refuses a kind that lacks a member."""
 
 from __future__ import annotations
 
@@ -38,11 +35,9 @@ from eigenveil.study.study import Scaling, Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDescription:
-    """Labels of an answer's numbers, and the unit of a value of 1.
-
-    A number times its factor is in the unit of that name; both are empty where the study has no unit for it.
-    `radius` is the clip radius of a record in grid steps, if there is one.
-    """
+    """Labels of an answer's numbers, and the unit of a value of 1. A number times its factor is in the unit
+    of that name; both are empty where the study has no unit for it. `radius` is the clip radius of a record
+    in grid steps, if there is one."""
 
     labels: Sequence[str]
     unit: str
@@ -75,9 +70,7 @@ def describe_grid(
     through: tuple[FloatArray, FloatArray] | None = None,
 ) -> dict[str, Any]:
     """Return the public grid of the answers as plain values; `step` and `centre` are in a column's unit.
-
-    `through` holds the middles and the step of a frame, both in grid steps.
-    """
+    `through` holds the middles and the step of a frame, both in grid steps."""
     middle, step, every = offsets(study), steps(study), unit(study)
     rounded = "" if every == 1 else f"; values are rounded to {study.grid_steps} of {every} each"
     reach = "the bounds of the widest column" if study.scaling is Scaling.NONE else "its own bounds"
@@ -109,11 +102,9 @@ else:
 
 
 class QueryProtocol(Protocol):
-    """A query kind: its parameters, and the possible answers of a site.
-
-    An additive query also has `l1` and `l2_squared`, the sensitivities of its sum. A trusted query has
-    `released_length`, the number of integers that its mechanism releases. All follow from its own clip alone.
-    """
+    """A query kind: its parameters, and the possible answers of a site. An additive query also has `l1` and
+    `l2_squared`, the sensitivities of its sum. A trusted query has `released_length`, the number of integers
+    that its mechanism releases. All follow from its own clip alone."""
 
     kind: ClassVar[QueryKind]
     meaning: ClassVar[str]
@@ -132,10 +123,7 @@ class QueryProtocol(Protocol):
 
     def check_honest(self) -> None:
         """Refuse a query beyond the public floors, which no honest study asks, whatever its releases [P25].
-
-        Raises:
-            RequestError: code `plan-overflow`.
-        """
+        Raises RequestError: code `plan-overflow`."""
 
     def assumed_release(self, records: int) -> IntArray:
         """Return an assumed release for a dry run: public numbers for `records` typical records."""
@@ -259,9 +247,7 @@ class ClippedRows:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GramAnswer(ClippedRows):
     """Sum of z z^T over clipped rows (entries truncated towards zero).
-
-    Shape: answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
-    """
+    Shape: answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row."""
 
     @property
     def length(self) -> int:

@@ -32,35 +32,27 @@ LEAST_UNSHIFTED_NORM = GRADIENT_LIMIT // 16  # of the largest possible product o
 
 
 def rest_norm_limit(d: int) -> int:
-    """Return the largest possible norm of a centred row's rest, rounded up.
-
-    2 S sqrt(d), and sqrt(d) for rounding [P28].
-    """
+    """Return the largest possible norm of a centred row's rest, rounded up. 2 S sqrt(d), and sqrt(d) for
+    rounding [P28]."""
     return row_norm_limit(d) + ceil_sqrt(d)
 
 
 def least_cross_radius(d: int, k: int) -> int:
-    """Return the least clip radius of b a'.
-
-    A record of the largest possible norm, clipped to it, keeps some coefficient of at least 1 if it had one
-    before. Truncation may add sqrt(k) ||b||, which the coefficients leave free (`clipping`). As much again is
-    for them, as in `least_gradient_radius`.
-    """
+    """Return the least clip radius of b a'. A record of the largest possible norm, clipped to it, keeps some
+    coefficient of at least 1 if it had one before. Truncation may add sqrt(k) ||b||, which the coefficients
+    leave free (`clipping`). As much again is for them, as in `least_gradient_radius`."""
     return min(2 * ceil_sqrt(k) * rest_norm_limit(d) + 1, GRADIENT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossSpec:
-    """Decomposition of a row z about the centre into its part along k leading directions and the rest.
-
-    With y = z U, the row along p nearly orthonormal directions of norm DIRECTION_LIMIT, leading ones first:
-    leading part a_i = scales_i y_i / 2**shift; rest b = rint(z - c U^T / 2**OUTER_BITS), integers, where
-    c_j = rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - retained_j for
-    the spare ones. So b has no part along the leading directions, retained_j / WEIGHT of z along spare
-    direction j, and all of z outside of them.
-
-    Shape: centre (d,), directions U (d, p), scales (k,), retained (p - k,).
-    """
+    """Decomposition of a row z about the centre into its part along k leading directions and the rest. With y
+    = z U, the row along p nearly orthonormal directions of norm DIRECTION_LIMIT, leading ones first: leading
+    part a_i = scales_i y_i / 2**shift; rest b = rint(z - c U^T / 2**OUTER_BITS), integers, where c_j =
+    rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - retained_j for the
+    spare ones. So b has no part along the leading directions, retained_j / WEIGHT of z along spare direction
+    j, and all of z outside of them.
+    Shape: centre (d,), directions U (d, p), scales (k,), retained (p - k,)."""
 
     centre: IntArray
     directions: IntArray
@@ -103,11 +95,8 @@ class CrossSpec:
 
     @property
     def unshifted_norm_limit(self) -> int:
-        """Return the largest possible 2**shift ||a|| ||b||.
-
-        For a row of the largest norm along the leading direction of the largest scale, with a rest as large.
-        No shift of an honest study makes it small.
-        """
+        """Return the largest possible 2**shift ||a|| ||b||. For a row of the largest norm along the leading
+        direction of the largest scale, with a rest as large. No shift of an honest study makes it small."""
         leading = self.directions[:, : self.k]
         longest = int(((leading * leading).sum(axis=0) * self.scales**2).max())
         d = self.centre.size
@@ -115,10 +104,8 @@ class CrossSpec:
 
 
 def _squared_reach(directions: IntArray) -> int:
-    """Return a bound of the squared largest singular value: the largest row sum of |U^T U|; exact.
-
-    Columns beyond the limit are returned first; products of the others cannot overflow.
-    """
+    """Return a bound of the squared largest singular value: the largest row sum of |U^T U|; exact. Columns
+    beyond the limit are returned first; products of the others cannot overflow."""
     norms2 = (directions * directions).sum(axis=0)
     if int(norms2.max()) > MAX_SQUARED_SINGULAR_VALUE:
         return int(norms2.max())
@@ -142,9 +129,7 @@ class CrossNorms(NormBins):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossCovariance(ClippedVectors):
     """Sum of b a'^T over the records, a' integers close to min(1, R / (||a|| ||b||)) a.
-
-    Shape: answer (d k,), the d-by-k matrix row by row.
-    """
+    Shape: answer (d k,), the d-by-k matrix row by row."""
 
     kind: ClassVar[QueryKind] = "cross_covariance"
     meaning: ClassVar[str] = (

@@ -41,13 +41,10 @@ MOST_BATCHES = 2**20
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
     """Batch `index` of `batches`. The pass began and was charged in round `first`; round first + i queries i.
-
     One pass over the data allows many queries at the cost of one. The batch of a record depends only on that
     record, its number among equal records and a public key. So one more record adds to one batch only
     (parallel composition, [P9]).
-
-    Shape: key (4,), from `pass_key`; each pass deals the records anew.
-    """
+    Shape: key (4,), from `pass_key`; each pass deals the records anew."""
 
     first_round: int
     index: int
@@ -74,13 +71,11 @@ def offset_norm2(offset: IntArray) -> int:
 
 
 def least_gradient_radius(offset: IntArray) -> int:
-    """Return the least clip radius of gradients z b^T - u offset, b (k,). Shape: offset (d, k).
-
-    A record of the largest possible norm, clipped to it, keeps some coefficient of at least 1 in b or u.
-    Truncation may add sqrt(k) ||z|| + ||offset||, which the coefficients leave free (`clipping`). As much
-    again is for them: with m the larger of max |a| and OFFSET_STEPS, the norm is at most
-    m (sqrt(k) ||z|| + ||offset||), so the clipped m is 1 or more. The last 1 is for float rounding.
-    """
+    """Return the least clip radius of gradients z b^T - u offset, b (k,). Shape: offset (d, k). A record of
+    the largest possible norm, clipped to it, keeps some coefficient of at least 1 in b or u. Truncation may
+    add sqrt(k) ||z|| + ||offset||, which the coefficients leave free (`clipping`). As much again is for them:
+    with m the larger of max |a| and OFFSET_STEPS, the norm is at most m (sqrt(k) ||z|| + ||offset||), so the
+    clipped m is 1 or more. The last 1 is for float rounding."""
     d, k = offset.shape
     truncated = ceil_sqrt(k) * row_norm_limit(d) + ceil_sqrt(offset_norm2(offset))
     return min(2 * truncated + 1, GRADIENT_LIMIT)
@@ -89,9 +84,7 @@ def least_gradient_radius(offset: IntArray) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientSpec:
     """Per-record gradient g(z) = z (z . W) / 2**shift, minus OFFSET_STEPS offset.
-
-    Shape: centre (d,), directions W (d, k), offset (d, k).
-    """
+    Shape: centre (d,), directions W (d, k), offset (d, k)."""
 
     centre: IntArray
     directions: IntArray
@@ -146,9 +139,7 @@ class GradientNorms(NormBins):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClippedGradient:
     """Gradients clipped to R, each as z b^T - u offset with integers b, u.
-
-    Shape: answer (d k,), the d-by-k matrix row by row.
-    """
+    Shape: answer (d k,), the d-by-k matrix row by row."""
 
     spec: GradientSpec
     radius: int
@@ -184,10 +175,8 @@ class Gradient(ClippedGradient, ClippedVectors):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffledRecord(ClippedGradient):
     """The clipped gradient (see `Gradient`) of the record at position `batch.index` of `batch.batches`, or 0.
-
     The order is a secret of the site. The answer is about one record, not a sum: the coordinator must be
-    trusted with it and adds the noise of one local randomiser. The release has the answer's length.
-    """
+    trusted with it and adds the noise of one local randomiser. The release has the answer's length."""
 
     kind: ClassVar[QueryKind] = "shuffled_record"
     meaning: ClassVar[str] = (

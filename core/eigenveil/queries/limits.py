@@ -1,8 +1,6 @@
 """Limits and plausibility checks common to all queries, and the public floors of every honest study [P25].
-
-Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre,
-R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
-"""
+Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre, R = clip
+radius, S = 2**ROW_BITS (a row entry lies in [-S, S])."""
 
 from __future__ import annotations
 
@@ -98,10 +96,8 @@ def check_floor(radius: int, least: int) -> None:
 
 
 def on_norm_grid(edges: IntArray) -> bool:
-    """Return True if these are consecutive edges of the public grid.
-
-    Steps are quarters of an octave, rounded to integers; equal edges are separated by 1.
-    """
+    """Return True if these are consecutive edges of the public grid. Steps are quarters of an octave, rounded
+    to integers; equal edges are separated by 1."""
     spacing = np.diff(edges).astype(np.float64)
     wanted = edges[:-1].astype(np.float64) * (OCTAVE - 1)
     return bool((np.abs(spacing - wanted) <= EDGE_TOLERANCE + wanted * ROUNDING).all())
@@ -123,9 +119,7 @@ def counts_within(counts: IntArray, total: int) -> bool:
 
 def is_within_norm(values: IntArray, length: int) -> bool:
     """Return True if the norm of a vector is at most `length`.
-
-    Floats: the relative error of m squares of rounded integers and their sum is below (m + 4) 2**-52.
-    """
+    Floats: the relative error of m squares of rounded integers and their sum is below (m + 4) 2**-52."""
     if not within_limit(values, length):
         return False
     rounded = values.astype(np.float64).reshape(-1)
@@ -134,9 +128,7 @@ def is_within_norm(values: IntArray, length: int) -> bool:
 
 def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
     """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
-
-    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
-    """
+    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row."""
     diagonal = triangle[:d]
     limit = largest_count(records) * radius**2
     if (

@@ -88,9 +88,7 @@ class RowNorms(RowBins, NormBins):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClippedSum(ClippedRows, ClippedVectors):
     """Sum of t z, t = floor(WEIGHT min(1, R / ||z||)): rows clipped to norm R.
-
-    Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid.
-    """
+    Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid."""
 
     kind: ClassVar[QueryKind] = "clipped_sum"
     meaning: ClassVar[str] = "the sum of the records, each clipped to a public radius"
@@ -148,11 +146,8 @@ class SquaredNormSum(ClippedRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gram(GramAnswer):
-    """`GramAnswer` plus noise.
-
-    `flat` selects the same noise on every entry, as in the Analyze Gauss paper, instead of the symmetric
-    form [P3], which is never worse.
-    """
+    """`GramAnswer` plus noise. `flat` selects the same noise on every entry, as in the Analyze Gauss paper,
+    instead of the symmetric form [P3], which is never worse."""
 
     kind: ClassVar[QueryKind] = "gram"
     meaning: ClassVar[str] = (
@@ -161,11 +156,9 @@ class Gram(GramAnswer):
     flat: bool = False
 
     def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity of the upper triangle in L1: (sum of all |entries| + trace) / 2.
-
-        ||z z^T||_1 <= d R^2, trace <= R^2. Replaced: the difference has Frobenius norm <= sqrt(2) R^2,
-        hence ||.||_1 <= sqrt(2) d R^2, and a diagonal of L1 norm <= 2 R^2.
-        """
+        """Sensitivity of the upper triangle in L1: (sum of all |entries| + trace) / 2. ||z z^T||_1 <= d R^2,
+        trace <= R^2. Replaced: the difference has Frobenius norm <= sqrt(2) R^2, hence ||.||_1 <= sqrt(2) d
+        R^2, and a diagonal of L1 norm <= 2 R^2."""
         d, square = self.centre.size, self.radius**2
         if neighbours is Neighbours.ADD_REMOVE:
             return -(-(d + 1) * square // 2)

@@ -115,11 +115,9 @@ def release_document(
     authorization: SignedAuthorization | None = None,
 ) -> dict[str, Any]:
     """Return the document to sign: result, guarantee, rounds and plan; a function of stored values only.
-
     `sites` holds the rules that each site had stated when the study was submitted, or None. They are public
     configuration, not findings about records; the sites of a simulation state none. `authorization` is the
-    analyst's signature of the plan; a simulation has none.
-    """
+    analyst's signature of the plan; a simulation has none."""
     return {
         "format": FORMAT,
         "software": {"eigenveil": __version__},

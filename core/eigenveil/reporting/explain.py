@@ -168,13 +168,11 @@ def _round(round_query: RoundQuery) -> dict[str, Any]:
 
 
 def guarantee(plan: Plan) -> dict[str, Any]:
-    """Return a release's guarantee for the stated neighbours; under add-remove for replace-one as well.
-
-    Under replace-one the number of records is public (the estimators write it into the plan). A data set with
-    one record more is then certainly distinguishable, so there is no second statement.
-    The guarantee covers what the study may spend, with every attempt [P33]. The actual spending follows from
-    releases, and no bound covers that [P4].
-    """
+    """Return a release's guarantee for the stated neighbours; under add-remove for replace-one as well. Under
+    replace-one the number of records is public (the estimators write it into the plan). A data set with one
+    record more is then certainly distinguishable, so there is no second statement. The guarantee covers what
+    the study may spend, with every attempt [P33]. The actual spending follows from releases, and no bound
+    covers that [P4]."""
     study, cost = plan.study, plan.cost
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _epsilon_delta(plan, 1)
@@ -200,12 +198,10 @@ def guarantee(plan: Plan) -> dict[str, Any]:
 
 
 def document_guarantee(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `guarantee` that follows from a document's plan, noting if the document's text differs.
-
-    The coordinator wrote the document's text, so only the plan is trusted. The stated guarantee is returned
-    if the document is not private, or if its plan needs another version of eigenveil; then the text says so.
-    Raises EigenveilError: as `plan_from_json`, but for its version.
-    """
+    """Return the `guarantee` that follows from a document's plan, noting if the document's text differs. The
+    coordinator wrote the document's text, so only the plan is trusted. The stated guarantee is returned if
+    the document is not private, or if its plan needs another version of eigenveil; then the text says so.
+    Raises EigenveilError: as `plan_from_json`, but for its version."""
     stated = dict(document["guarantee"])
     if not document["private"]:
         return stated
@@ -221,12 +217,10 @@ def document_guarantee(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _epsilon_delta(plan: Plan, changes: int) -> tuple[float, float]:
-    """Return (epsilon, delta) for a chain of `changes` neighbours.
-
-    Gaussian: mu grows with the chain; the delta that a masked study reserves covers the shares of its noise
-    [P32]. zCDP: rho grows with the square of the chain. Basic: epsilon grows with the chain, and delta by the
-    factor 1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
-    """
+    """Return (epsilon, delta) for a chain of `changes` neighbours. Gaussian: mu grows with the chain; the
+    delta that a masked study reserves covers the shares of its noise [P32]. zCDP: rho grows with the square
+    of the chain. Basic: epsilon grows with the chain, and delta by the factor 1 + e^epsilon for a chain of
+    two; so do deltas of single mechanisms."""
     study, cost = plan.study, plan.cost
     mechanism_delta, micro_rho = cost.atto_delta / ATTO, changes**2 * cost.micro_rho
     match plan.composition:
@@ -304,16 +298,13 @@ EVEN = Fraction(1, 2)
 
 
 def largest_inference_odds(plan: Plan) -> Fraction:
-    """Return the largest success probability of a yes-or-no inference about one person from all releases.
-
-    The prior odds are even. The question is membership among the records, or a property of the record.
-
+    """Return the largest success probability of a yes-or-no inference about one person from all releases. The
+    prior odds are even. The question is membership among the records, or a property of the record.
     Neighbours: one record taken out and another put in. That is a chain of two where the study's neighbours
     differ by one record, and one step where they differ in one. A person who may be at several sites counts
     with all of them.
-    Privacy: the most that the plan may spend, with every attempt, by the composition of its cost
-    [P4, P5, P33].
-    """
+    Privacy: the most that the plan may spend, with every attempt, by the composition of its cost [P4, P5,
+    P33]."""
     rho, mechanism_delta = Fraction(plan.cost.micro_rho, MICRO), Fraction(plan.cost.atto_delta, ATTO)
     steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
     match plan.composition:

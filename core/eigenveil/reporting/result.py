@@ -22,17 +22,14 @@ MOST_COVARIANCE_COLUMNS = 2048  # columns; their covariance takes 80 MB as text,
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result(Estimate):
-    """Estimate in a study's units: k components of d columns.
-
+    """Estimate in a study's units: k components of d columns. `mean` is in each column's own unit. With
+    scaling = "none" directions are too, and variances are in its square. Otherwise both refer to columns
+    divided by `scale`: with "bounds" half the distance between a column's bounds, with "standard" its noised
+    standard deviation. `covariance_in_round` is True if a covariance was released that is too large to be
+    here: it is the signed release of its round.
     Shape: columns (d,), components (k, d) with orthonormal rows, explained_variance (k,) and its ratio (k,),
     mean (d,), scale (d,), covariance (d, d) or None.
-
-    `mean` is in each column's own unit. With scaling = "none" directions are too, and variances are in its
-    square. Otherwise both refer to columns divided by `scale`: with "bounds" half the distance between a
-    column's bounds, with "standard" its noised standard deviation. `covariance_in_round` is True if a
-    covariance was released that is too large to be here: it is the signed release of its round.
-    Source: releases and public numbers only [P7].
-    """
+    Source: releases and public numbers only [P7]."""
 
     columns: tuple[str, ...]
     explained_variance_ratio: FloatArray
@@ -110,9 +107,7 @@ def has_every_component(result: Mapping[str, Any]) -> bool:
 
 def variance_bound(study: Study, scale: FloatArray | None = None) -> float:
     """Return the largest total variance within the public bounds: the sum of the squared half ranges.
-
-    Units: grid units scaled to [-1, 1], or those of columns that were divided by `scale`.
-    """
+    Units: grid units scaled to [-1, 1], or those of columns that were divided by `scale`."""
     half = [column.half_range for column in study.columns]
     if scale is not None:
         return float((1 / scale**2).sum())

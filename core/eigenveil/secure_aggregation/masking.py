@@ -1,10 +1,8 @@
-"""Pairwise masks of an attempt at a round: one site adds what another subtracts, so they cancel [P31].
-
-The coordinator signs an attempt: its sites with their key cards, and its number. Every mask is derived from
-its digest, so masks cancel only between sites that received the same attempt. A mask is the keystream of
+"""Pairwise masks of an attempt at a round: one site adds what another subtracts, so they cancel [P31]. The
+coordinator signs an attempt: its sites with their key cards, and its number. Every mask is derived from its
+digest, so masks cancel only between sites that received the same attempt. A mask is the keystream of
 ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from the pair's X25519 secret and
-the attempt. Without this secret, a mask is indistinguishable from fair bits.
-"""
+the attempt. Without this secret, a mask is indistinguishable from fair bits."""
 
 from __future__ import annotations
 
@@ -137,13 +135,10 @@ def masked(
     values: IntArray, share: IntArray, name: str, secrets: Mapping[str, bytes], attempt: Attempt
 ) -> IntArray:
     """Return the message of the site `name`: its exact answer, its noise share and its masks with all others.
-
     Shape: values and share (n,); written over `share`. `secrets` are its X25519 secrets with the other
     members of `attempt`, by name. Masks with members before it by name are added, the others subtracted.
-
     Privacy: [P31], with a share of `noise.shares.share_spec` [P32].
-    Cost: one ChaCha20 stream of 8 n bytes for each other member.
-    """
+    Cost: one ChaCha20 stream of 8 n bytes for each other member."""
     others = [site for site in attempt.sites if site != name]
     if name not in attempt.members or secrets.keys() != set(others) or not share.flags.writeable:
         raise InternalError(Code.BUG, "the sites of a masked answer differ from those of its attempt")

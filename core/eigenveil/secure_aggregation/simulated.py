@@ -29,12 +29,10 @@ AvailableSites = Callable[[RoundQuery, Sequence[str], int], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoalitionView:
-    """View of an attempt by the coordinator and colluding sites: the most that they can compute.
-
-    `values` is the sum of the messages of the `honest` sites, without the masks known to the coalition. With
-    all honest members, it is the sum of their exact answers and noise shares. If one is missing, its masks
-    remain in the sum, which is then pseudorandom [P31].
-    """
+    """View of an attempt by the coordinator and colluding sites: the most that they can compute. `values` is
+    the sum of the messages of the `honest` sites, without the masks known to the coalition. With all honest
+    members, it is the sum of their exact answers and noise shares. If one is missing, its masks remain in the
+    sum, which is then pseudorandom [P31]."""
 
     round: int
     attempt: int
@@ -43,13 +41,11 @@ class CoalitionView:
 
 
 class MaskedRounds:
-    """Attempts at the rounds of a study: their members, unavailable sites and sums.
-
-    Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
-    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method `last_sum`
-    returns the sum of the last attempt, which `contribute` adds. `coalition_views` are the views of the
-    coordinator and the `colluding` sites.
-    """
+    """Attempts at the rounds of a study: their members, unavailable sites and sums. Its method `present`, for
+    `run_study`, fixes the members, charges the attempt and retries without sites that are `lost`: a map from
+    a round (from 0) to the sites lost in each attempt. Its method `last_sum` returns the sum of the last
+    attempt, which `contribute` adds. `coalition_views` are the views of the coordinator and the `colluding`
+    sites."""
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
-"""Batches of records by their values, never by their positions [P9], and the single-pass queries on them.
-
-A gradient is exact: |z . w| < 2**46 as a float64 product of integers, |z_j (z . w)| < 2**59 in int64. A
-subset's vote depends on the set of its records alone, so one record more changes one vote [P22].
-"""
+"""Batches of records by their values, never by their positions [P9], and the single-pass queries on them. A
+gradient is exact: |z . w| < 2**46 as a float64 product of integers, |z_j (z . w)| < 2**59 in int64. A
+subset's vote depends on the set of its records alone, so one record more changes one vote [P22]."""
 
 from __future__ import annotations
 
@@ -25,16 +23,13 @@ HASH_RANGE = 2**62  # number of batches that makes the batch a plain hash
 
 
 def assign_batches(rows: GridRows, batches: int, key: IntArray, unit: int = 1) -> IntArray:
-    """Return each record's batch: a keyed hash of the record and its occurrence number, modulo `batches`.
-
-    The occurrence number counts equal records. One record more adds one (record, number) pair and changes no
+    """Return each record's batch: a keyed hash of the record and its occurrence number, modulo `batches`. The
+    occurrence number counts equal records. One record more adds one (record, number) pair and changes no
     other record's batch; batches by position would move every record behind it. The guarantee only needs a
     function of the pair, and the key is public. The hash is a mixed random linear form modulo 2^64, so that
     batches have about equal sizes (proto/PROTOCOL.md, R13; core/decisions/0013).
-
     Shape: rows (n, d) stored integers, which times `unit` are on the grid, key (4,) -> (n,) in [0, batches).
-    Cost: about 40 bytes a record while equal records are counted, 16 after that.
-    """
+    Cost: about 40 bytes a record while equal records are counted, 16 after that."""
     multipliers = _hash_multipliers(key, rows.shape[1] + 1)
     mixed: NDArray[np.uint64] = _occurrence_numbers(rows).view(np.uint64)
     mixed *= multipliers[0]
@@ -79,13 +74,10 @@ def _chunks(rows: GridRows) -> Iterator[slice]:
 
 def shuffle_slots(records: int, slots: int, key: IntArray, secret: bytes) -> IntArray:
     """Return the record in each slot: the first `slots` of a random order of records and empty positions.
-
     Positions from `records` on are empty. The order is that of a hash keyed with a secret of the site and the
     key of the pass. Without the secret it is indistinguishable from a uniform order, and it is the same each
     time [P24].
-
-    Shape: key (4,) -> (slots,).
-    """
+    Shape: key (4,) -> (slots,)."""
     salt = key.astype("<i8").tobytes()
     positions = range(max(records, slots))
     messages = (salt + position.to_bytes(8, "little") for position in positions)
@@ -123,12 +115,9 @@ def coordinate_clipped_sum(view: RecordView, query: CoordinateClippedSum, chunk:
 
 def votes(view: RecordView, query: EigenvalueVotes, chunk: int) -> IntArray:
     """Return the counts of subsets by the bin of their top eigenvalue.
-
     Sensitivity: `EigenvalueVotes.l1`; a record's subset and its rank there depend on that record, its
-    occurrence number
-    and a public key [P9] [P22].
-    Cost: the memory of `assign_batches`, and 24 bytes a record.
-    """
+    occurrence number and a public key [P9] [P22].
+    Cost: the memory of `assign_batches`, and 24 bytes a record."""
     key = np.zeros(4, dtype=np.int64) if query.batch is None else query.batch.key
     # Another key than the batch's: with the same one the two assignments would coincide.
     hashes = assign_batches(view.all_rows(), HASH_RANGE, ~key, view.unit)
@@ -146,9 +135,7 @@ def votes(view: RecordView, query: EigenvalueVotes, chunk: int) -> IntArray:
 
 def _eigenvalue_bin(subset: RecordView, query: EigenvalueVotes, chunk: int) -> int:
     """Return the bin of the top eigenvalue of sum (g - g')^T (g - g') / (2 pairs) over adjacent records.
-
-    Exactness: differences of at most 2 VOTE_LIMIT, multiplied.
-    """
+    Exactness: differences of at most 2 VOTE_LIMIT, multiplied."""
     pairs, d = len(subset) // 2, query.spec.centre.size
     wide = pairs < d  # use the smaller of the two Gram matrices; it needs all differences in memory
     sums = ExactSum((pairs, pairs) if wide else (d, d), (2 * VOTE_LIMIT) ** 2)

@@ -1,8 +1,6 @@
-"""Records on the study's grid: imputed or dropped, clamped, scaled and rounded, then read chunk by chunk.
-
-The site ensures that each record belongs to one person [P30]. Chunks are float64 within the processor's cache
-and share one buffer: each overwrites the one before, so a chunk must be used before the next is taken.
-"""
+"""Records on the study's grid: imputed or dropped, clamped, scaled and rounded, then read chunk by chunk. The
+site ensures that each record belongs to one person [P30]. Chunks are float64 within the processor's cache and
+share one buffer: each overwrites the one before, so a chunk must be used before the next is taken."""
 
 from __future__ import annotations
 
@@ -35,16 +33,11 @@ BLOCK_ENTRIES = 2**17  # entries of a block
 
 
 def to_grid(values: FloatArray, study: Study, apply: ParallelMap = map) -> GridRows:
-    """Return stored integers in [-grid_steps, grid_steps], one row per usable record.
-
-    Values beyond the public bounds are moved to the bound. A record with a missing value (NaN) is dropped or
-    filled, by the study's setting. `apply` may process blocks of records in parallel.
-
+    """Return stored integers in [-grid_steps, grid_steps], one row per usable record. Values beyond the
+    public bounds are moved to the bound. A record with a missing value (NaN) is dropped or filled, by the
+    study's setting. `apply` may process blocks of records in parallel.
     Shape: values (n, d) -> (m, d) with m <= n.
-
-    Raises:
-        RequestError: wrong number of columns, or an infinite value.
-    """
+    Raises RequestError: wrong number of columns, or an infinite value."""
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != study.dimension:
         shape = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} dimensions"
@@ -60,9 +53,7 @@ def to_grid(values: FloatArray, study: Study, apply: ParallelMap = map) -> GridR
 
 def _to_grid_points(values: FloatArray, study: Study, apply: ParallelMap) -> tuple[GridRows, bool]:
     """Return values as grid points, and True if all are finite; if not, the points are incomplete.
-
-    Shape: (n, d) -> (n, d).
-    """
+    Shape: (n, d) -> (n, d)."""
     lower = np.array([column.lower for column in study.columns])
     upper = np.array([column.upper for column in study.columns])
     middle, step = offsets(study), steps(study) * unit(study)
@@ -102,12 +93,9 @@ CHUNK_ENTRIES = 3 * 2**15  # of a chunk: 1.2 MB with its intermediate arrays, wh
 
 class StoredRows(Protocol):
     """Records of a site as stored integers: an array, a memory map or another source of contiguous slices.
-
     Unless a query needs all rows at once (`queries.needs_all_rows`), slices `rows[start:stop]` are read in
     ascending order, each row once. With several workers, each reads its own part that way.
-
-    Shape: (n, d).
-    """
+    Shape: (n, d)."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -122,13 +110,10 @@ class StoredRows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordView:
-    """Records `start` to `stop` of a site on the grid.
-
-    A grid record is its stored integers times `unit`. A frame maps it to another record of the grid [P29].
-
+    """Records `start` to `stop` of a site on the grid. A grid record is its stored integers times `unit`. A
+    frame maps it to another record of the grid [P29].
     Shape: rows (n, d).
-    Neighbours: each chunk's row is an exact function of that record and of public values alone [P1].
-    """
+    Neighbours: each chunk's row is an exact function of that record and of public values alone [P1]."""
 
     rows: StoredRows
     unit: int
@@ -156,9 +141,7 @@ class RecordView:
 
     def chunks(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[Chunk]:
         """Yield chunks of at most `most` rows, about `entries` entries, on the grid minus a public centre.
-
-        Exact: an entry is at most 2 S.
-        """
+        Exact: an entry is at most 2 S."""
         buffer: NumpyChunkBuffer | CompiledChunkBuffer | None = None
         size = max(1, min(most, entries // self.rows.shape[1]))
         for start in range(self.start, self.stop, size):
@@ -205,13 +188,10 @@ def on_grid(rows: GridRows, unit: int) -> GridRows:
 
 def apply_frame(rows: GridRows, frame: Frame, unit: int = 1) -> FloatArray:
     """Return stored rows scaled and rounded by the frame. Shape: (m, d) -> (m, d).
-
     Exact: |x - m| <= 2 S = 2^13 and a factor of at most 2^30 have a product below 2^53. A power of two
     divides it exactly, and rint of an exact number is a function of that number.
-
     Neighbours: each row is a function of that record and of the public frame.
-    Privacy: none by itself; the rows go to a query [P29].
-    """
+    Privacy: none by itself; the rows go to a query [P29]."""
     part = rows.astype(np.float64)
     part *= unit
     part -= frame.middles

@@ -1,9 +1,7 @@
-"""Private side at one site: stored records and the exact answer to a query.
-
-Records are converted to float64 chunk by chunk; no full-length copy is made. All products are float64 BLAS
-products of integer-valued matrices. Their sums of absolute products stay below 2**53, so they are exact and
-independent of order, threads and chunks [P1].
-"""
+"""Private side at one site: stored records and the exact answer to a query. Records are converted to float64
+chunk by chunk; no full-length copy is made. All products are float64 BLAS products of integer-valued
+matrices. Their sums of absolute products stay below 2**53, so they are exact and independent of order,
+threads and chunks [P1]."""
 
 from __future__ import annotations
 
@@ -54,14 +52,11 @@ OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | GramBasedQuery 
 
 
 class Site:
-    """Records of one site, split among `workers` that may run in parallel.
-
-    `secret` (32 bytes) keys the secret order of records; the default is a new random one.
-
+    """Records of one site, split among `workers` that may run in parallel. `secret` (32 bytes) keys the
+    secret order of records; the default is a new random one.
     Shape: rows (n, d) stored integers; times `unit` they are on the study's grid.
     Cost: per worker a chunk and up to two answers. During a pass at most 4 bytes a record for the batches, or
-    8 bytes a slot of a secret order. Queries that need all rows at once also load them into memory.
-    """
+    8 bytes a slot of a secret order. Queries that need all rows at once also load them into memory."""
 
     def __init__(
         self,
@@ -85,16 +80,11 @@ class Site:
 
     def answer(self, query: Query, apply: ParallelMap = map, *, frame: Frame | None = None) -> IntArray:
         """Return the exact sum over this site's records in the units of `frame`. Shape: (query.length,).
-
         `apply` may process the parts in parallel, like an executor's `map`; integer sums do not depend on it.
-
         Neighbours: one record more changes the answer to an additive query by at most
         sqrt(query.l2_squared(add-remove)) in L2.
         Privacy: none by itself; the answer goes to the barrier [P1].
-
-        Raises:
-            RequestError: the query or the frame has another number of columns.
-        """
+        Raises RequestError: the query or the frame has another number of columns."""
         if isinstance(query, Count):
             return frozen([len(self.rows)])
         self._check_columns(columns_of(query))
@@ -117,10 +107,8 @@ class Site:
         return frozen(total)
 
     def _batch_positions(self, batch: Batch) -> IntArray:
-        """Return the positions of the records in a batch. The assignment is cached for the pass.
-
-        It depends on the stored records alone, so a frame does not change a record's batch [P9].
-        """
+        """Return the positions of the records in a batch. The assignment is cached for the pass. It depends
+        on the stored records alone, so a frame does not change a record's batch [P9]."""
         name = (batch.batches, batch.key.tobytes())
         if name != self._pass:
             assignment = assign_batches(self.rows[0 : len(self)], batch.batches, batch.key, self._unit)

@@ -1,9 +1,7 @@
 """Private side of the subspace queries: spans, directions and candidates of subsamples, and the dispatch.
-
 Spans are taken over the integers modulo p = 2^61 - 1, where elimination is exact and cheap. The reduced row
 echelon form of a span, a canonical integer matrix, does not depend on the order or repetition of its records.
-Entries of rows are below 2^14 in magnitude, so they are distinct modulo p.
-"""
+Entries of rows are below 2^14 in magnitude, so they are distinct modulo p."""
 
 from __future__ import annotations
 
@@ -37,22 +35,17 @@ def subsamples_of(rows: GridRows, count: int, key: IntArray) -> Iterator[IntArra
 
 def spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
     """Yield the span of each subsample; None where its dimension is above `query.rank`.
-
     Shape: (r, d) each, r <= query.rank.
     Sensitivity: one record more makes one subsample's span larger by at most one dimension, or leaves it
-    [P15].
-    """
+    [P15]."""
     for positions in subsamples_of(rows, query.count, query.key):
         yield span(rows[positions] - query.centre, query.rank)
 
 
 def span(z: IntArray, most: int) -> IntArray | None:
-    """Return the reduced row echelon form of z modulo p, without zero rows; None above `most` rows.
-
-    Records are added only while they add a dimension; the others are checked to lie in the span.
-
-    Shape: z (m, d), |entries| <= 2^13 -> (r, d), entries in [0, p).
-    """
+    """Return the reduced row echelon form of z modulo p, without zero rows; None above `most` rows. Records
+    are added only while they add a dimension; the others are checked to lie in the span.
+    Shape: z (m, d), |entries| <= 2^13 -> (r, d), entries in [0, p)."""
     found = row_echelon_form(z[: most + 1])
     while len(found) <= most:
         outside = ~in_span(z, found)
@@ -64,9 +57,7 @@ def span(z: IntArray, most: int) -> IntArray | None:
 
 def row_echelon_form(rows: IntArray) -> IntArray:
     """Return the reduced row echelon form modulo p, without zero rows.
-
-    Shape: (m, d) -> (r, d), entries in [0, p).
-    """
+    Shape: (m, d) -> (r, d), entries in [0, p)."""
     m, d = rows.shape
     if m == 0:
         return np.zeros((0, d), dtype=np.int64)
@@ -76,12 +67,10 @@ def row_echelon_form(rows: IntArray) -> IntArray:
 
 def in_span(z: IntArray, form: IntArray) -> IntArray:
     """Return True for each row that lies in the span: z = z[pivots] form modulo p.
-
     Shape: z (m, d), form (r, d) -> (m,) bool.
     Exactness: form is split into halves below 2^31; with |z| <= 2^13 and r <= 256 both float64 products stay
     below 2^52. As 2^61 = 1 modulo p, the upper product h counts as (h >> 30) + (h mod 2^30) 2^31. So the
-    total stays above -p and below 2 p, where only 0 and p are 0 modulo p.
-    """
+    total stays above -p and below 2 p, where only 0 and p are 0 modulo p."""
     pivots = (form != 0).argmax(axis=1)  # of each row's leading 1
     leading = z[:, pivots].astype(np.float64)
     upper = (leading @ (form >> LOW_BITS).astype(np.float64)).astype(np.int64)
@@ -92,9 +81,7 @@ def in_span(z: IntArray, form: IntArray) -> IntArray:
 
 def span_votes(rows: GridRows, query: Subsamples) -> IntArray:
     """Return the fingerprint of each subsample's span of dimension exactly `query.rank`; zeros elsewhere.
-
-    Shape: (4 subsamples,).
-    """
+    Shape: (4 subsamples,)."""
     out = np.zeros((query.count, 4), dtype=np.int64)
     for place, found in enumerate(spans(rows, query)):
         if found is not None and len(found) == query.rank:
@@ -119,9 +106,7 @@ def subsample_directions(rows: GridRows, query: Cells) -> Iterator[FloatArray]:
 
 def leading_directions(rows: GridRows, centre: IntArray, most: int) -> FloatArray:
     """Return at most `most` right singular vectors of rows about a centre. Shape: (m, d) -> (r, d).
-
-    Sensitivity: a function of these rows as a multiset.
-    """
+    Sensitivity: a function of these rows as a multiset."""
     if not len(rows):
         return np.zeros((0, centre.size))
     z = np.array(sorted(rows, key=lambda row: bytes(row.tobytes())), dtype=np.float64) - centre
@@ -138,14 +123,11 @@ def projector_cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray
 
 
 def cell_votes(rows: GridRows, query: Cells, dimensions: Sequence[int]) -> IntArray:
-    """Return the fingerprint of each subsample's cell in each of the dimensions; zeros where it has none.
-
-    For subspace-approx: projections of public points onto a subsample's leading directions. Floating point,
-    but of one subsample alone: its rows are sorted by their bytes and decomposed on one thread. So rounding
-    there does not depend on the records of other subsamples [P15].
-
-    Shape: (4 subsamples dimensions,).
-    """
+    """Return the fingerprint of each subsample's cell in each of the dimensions; zeros where it has none. For
+    subspace-approx: projections of public points onto a subsample's leading directions. Floating point, but
+    of one subsample alone: its rows are sorted by their bytes and decomposed on one thread. So rounding there
+    does not depend on the records of other subsamples [P15].
+    Shape: (4 subsamples dimensions,)."""
     points = geometry.points(query)
     out = np.zeros((len(dimensions), query.count, 4), dtype=np.int64)
     with single_blas_thread():
@@ -208,17 +190,13 @@ def _extended_spans(z: IntArray, candidate: SpanCandidate) -> list[SpanCandidate
 
 def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
     """Return the best score, the second best (or 0) and the best span's fingerprint; zeros without a span.
-
     For subspace-reference, over all spans of k records. Source: [SUB], Algorithm 1: u(s) = |X in s| - sup
     over subspaces t of s of dimension k - 1 of |X in t|. A subspace t that is spanned by records reaches the
-    supremum, so the score is exact. Spans are built one dimension at a time, each with its records.
-
-    A subspace that is not a span of records scores 0, so another subspace always has score 0. Ties are broken
+    supremum, so the score is exact. Spans are built one dimension at a time, each with its records. A
+    subspace that is not a span of records scores 0, so another subspace always has score 0. Ties are broken
     by fingerprint; without a gap nothing is released.
-
     Shape: (6,).
-    Sensitivity: `SpanGap.gap_sensitivity`; one record more raises every score by 0 or 1 [P16].
-    """
+    Sensitivity: `SpanGap.gap_sensitivity`; one record more raises every score by 0 or 1 [P16]."""
     found = candidate_spans(rows, pool)
     ranked = sorted(((one.score, fingerprint(one.echelon_form).tolist()) for one in found), reverse=True)
     if not ranked:
@@ -229,9 +207,7 @@ def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
 
 def answer(rows: GridRows, query: SubspaceQuery) -> IntArray:
     """Return one site's answer. Shape: rows (n, d) -> (query.length,).
-
-    Privacy: none by itself; it goes to the barrier. Effect of one record: [P15], [P16], [P17].
-    """
+    Privacy: none by itself; it goes to the barrier. Effect of one record: [P15], [P16], [P17]."""
     match query:
         case SpanVotes():
             return frozen(span_votes(rows, query.subsamples))

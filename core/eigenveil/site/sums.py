@@ -1,8 +1,6 @@
 """Exact answers of a site over its records: norms, sums, Gram matrices, gradients and cross covariances.
-
 Queries about every column take one record at a time, in integers [P29]. Gradient and cross-covariance queries
-count by norm and add clipped terms over chunks of rows.
-"""
+count by norm and add clipped terms over chunks of rows."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def clipped_sum(view: RecordView, query: ClippedSum, chunk: int) -> IntArray:
 
 def gram(view: RecordView, query: GramBasedQuery, chunk: int) -> IntArray:
     """Return the sum of z z^T over clipped rows: diagonal, then the strict upper triangle row by row.
-
-    Cost: at most twice the memory of the answer; once while floats hold the sums of few records exactly.
-    """
+    Cost: at most twice the memory of the answer; once while floats hold the sums of few records exactly."""
     d, bound = query.centre.size, query.radius**2
     sums = [ExactSum((min(BLOCK, d - start), d - start), bound) for start in range(0, d, BLOCK)]
     entries = max(CHUNK_ENTRIES, min(TALL_ROWS * d, PRODUCT_ENTRIES))
@@ -102,9 +98,7 @@ def gram(view: RecordView, query: GramBasedQuery, chunk: int) -> IntArray:
 
 def column_histograms(view: RecordView, query: ColumnHistograms, chunk: int) -> IntArray:
     """Return the counts of records by bin, column after column. Shape: rows (n, d) -> (BINS d,).
-
-    Exact: x + BIN / 2 is a float64 integer, which a power of two divides.
-    """
+    Exact: x + BIN / 2 is a float64 integer, which a power of two divides."""
     first = np.arange(query.columns) * BINS + HALF
     counts = np.zeros(query.length, dtype=np.int64)
     for x in view.centred(np.zeros(query.columns, dtype=np.int64), chunk):
@@ -130,12 +124,9 @@ def _gradient_terms(
     view: RecordView, spec: GradientSpec, most: int
 ) -> Iterator[tuple[Chunk, FloatArray, FloatArray | None, FloatArray]]:
     """Yield chunks and the terms of their gradients: z, a, z_offset, norm2.
-
     Exact: integer sums below 2**53, those of a in units of 2**-shift.
-
     Shape: z (m, d) in a chunk, a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0),
-    norm2 (m,) = ||z||^2.
-    """
+    norm2 (m,) = ||z||^2."""
     given = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
     check_exact(2.0 * S * spec.centre.size * float(max(np.abs(terms).max(initial=0) for terms in given)))
     matrix = np.hstack([spec.directions * 2.0**-spec.shift, *given[1:]])  # one product serves both
@@ -154,9 +145,7 @@ def gradient_norms(view: RecordView, query: GradientNorms, chunk: int) -> IntArr
 
 def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> IntArray:
     """Return the sum of z b^T - u offset, a d-by-k matrix row by row; see `clipping.gradient_coefficients`.
-
-    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F for every record that counts.
-    """
+    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F for every record that counts."""
     spec, offsets, offset2 = query.spec, 0, offset_norm2(query.spec.offset)
     total = ExactSum((spec.k, spec.centre.size), query.radius + OFFSET_STEPS * ceil_sqrt(offset2))
     for z, a, z_offset, norm2 in _gradient_terms(view, spec, min(chunk, total.most)):
@@ -173,13 +162,10 @@ LEAST_ROWS = 64  # least rows of a chunk, so that products with many columns are
 def _split_chunks(
     view: RecordView, spec: CrossSpec, most: int
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Yield the records' parts along the leading directions, their residuals, and ||residual||^2.
-
-    Matrices are scaled by powers of two, which is exact, and PRIVACY.md [P28] bounds every sum of absolute
-    products below 2**53 units.
-
-    Shape: a (m, k), b (m, d) integer-valued, norm2 (m,).
-    """
+    """Yield the records' parts along the leading directions, their residuals, and ||residual||^2. Matrices
+    are scaled by powers of two, which is exact, and PRIVACY.md [P28] bounds every sum of absolute products
+    below 2**53 units.
+    Shape: a (m, k), b (m, d) integer-valued, norm2 (m,)."""
     basis = spec.directions.astype(np.float64)
     reconstruction = np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS
     score_scales = spec.scales.astype(np.float64) * 2.0**-spec.shift
@@ -203,9 +189,7 @@ def cross_norms(view: RecordView, query: CrossNorms, chunk: int) -> IntArray:
 
 def cross_covariance(view: RecordView, query: CrossCovariance, chunk: int) -> IntArray:
     """Return the sum of b a'^T, d by k, row by row; a' is `gradient_coefficients` of b instead of z.
-
-    Exactness: ||b|| ||a'|| <= R bounds every record's products.
-    """
+    Exactness: ||b|| ||a'|| <= R bounds every record's products."""
     total = ExactSum((query.spec.centre.size, query.spec.k), query.radius)
     for a, b, norm2 in _split_chunks(view, query.spec, min(chunk, total.most)):
         clipped, _ = gradient_coefficients(a, None, np.sqrt(norm2), norm2, 0.0, query.radius)

@@ -132,14 +132,10 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomAlgorithm:
-    """Custom algorithm for simulations: a generator function of a plan.
-
-    `name` is the function's name unless stated. No federation runs it, because no code is sent: its plan has
-    no federation and cannot be read from a message. The session enforces its `properties`.
-
-    Raises:
-        RequestError: the properties are those of a reference, or it would work on single records.
-    """
+    """Custom algorithm for simulations: a generator function of a plan. `name` is the function's name unless
+    stated. No federation runs it, because no code is sent: its plan has no federation and cannot be read from
+    a message. The session enforces its `properties`.
+    Raises RequestError: the properties are those of a reference, or it would work on single records."""
 
     steps: Callable[[Any], Generator[Any, Any, Any]]
     name: str = ""

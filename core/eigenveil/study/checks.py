@@ -44,15 +44,11 @@ _TOKEN = re.compile(
 
 def check_toml_size(text: str) -> None:
     """Check that a text stays within the limits, so that reading it takes time and memory linear in its size.
-
     `tomllib` stores an entry for each prefix of a dotted key, so a key of 50,000 parts takes gigabytes, and
-    reads arrays and inline tables by recursion. This scan before it reads each character once, and stores
-    the open brackets only. It splits a text as `tomllib` does and does not stop at errors: all that
-    `tomllib` would build before an error is counted.
-
-    Raises:
-        ValueError: too many characters, keys or levels, or a word that is too long.
-    """
+    reads arrays and inline tables by recursion. This scan before it reads each character once, and stores the
+    open brackets only. It splits a text as `tomllib` does and does not stop at errors: all that `tomllib`
+    would build before an error is counted.
+    Raises ValueError: too many characters, keys or levels, or a word that is too long."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
     path = _Path()
@@ -192,11 +188,9 @@ def check_keys(
 def coerce_values(
     kind: Any, data: Mapping[str, Any], refuse: Refuse, readers: Readers = NO_READERS
 ) -> dict[str, Any]:
-    """Return the values of `data`, converted to the field types of the dataclass `kind`.
-
-    An enumeration's value becomes its member, a list a tuple, a number of numpy one of Python, and a text the
-    value of the type's reader, if there is one.
-    """
+    """Return the values of `data`, converted to the field types of the dataclass `kind`. An enumeration's
+    value becomes its member, a list a tuple, a number of numpy one of Python, and a text the value of the
+    type's reader, if there is one."""
     wanted = field_types(kind)
     return {key: _converted(wanted[key], key, value, refuse, readers) for key, value in data.items()}
 

@@ -22,11 +22,9 @@ MAX_MASKED_EPSILON = 50.0
 
 
 class Composition(Enum):
-    """Rule by which the costs of a study add up.
-
-    `gaussian`: all noise is Gaussian; rho = mu^2 / 2 adds up and is converted to (epsilon, delta) once,
-    exactly. `zcdp`: rho adds up for any noise and is converted once. `basic`: epsilons and deltas add up.
-    """
+    """Rule by which the costs of a study add up. `gaussian`: all noise is Gaussian; rho = mu^2 / 2 adds up
+    and is converted to (epsilon, delta) once, exactly. `zcdp`: rho adds up for any noise and is converted
+    once. `basic`: epsilons and deltas add up."""
 
     GAUSSIAN = "gaussian"
     ZCDP = "zcdp"
@@ -41,15 +39,11 @@ def composition(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Composi
 
 
 def affordable(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Cost:
-    """Return the budget of a study's rounds, each attempted once.
-
-    The study is (epsilon, delta)-DP if every attempt spends at most this budget [P4] [P5] [P33]. Gaussian
-    noise of mu is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers add up all costs
-    in one unit. Under zCDP a mechanism with its own delta may use half of the study's.
-
-    Raises:
-        RequestError: the algorithm cannot run at this delta, or the budget is below one micro-rho.
-    """
+    """Return the budget of a study's rounds, each attempted once. The study is (epsilon, delta)-DP if every
+    attempt spends at most this budget [P4] [P5] [P33]. Gaussian noise of mu is mu^2 / 2-zCDP and an
+    epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers add up all costs in one unit. Under zCDP a mechanism
+    with its own delta may use half of the study's.
+    Raises RequestError: the algorithm cannot run at this delta, or the budget is below one micro-rho."""
     traits = algorithm.properties
     runs = study.delta > 0 or traits.pure
     need(runs, f"{algorithm.value} cannot run at delta = 0; state a delta such as 1e-6")

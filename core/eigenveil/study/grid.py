@@ -1,7 +1,5 @@
-"""Public integer grid of a study: its step, bounds and storage type.
-
-A record's integers depend on no other record: each step of placing it uses public numbers only.
-"""
+"""Public integer grid of a study: its step, bounds and storage type. A record's integers depend on no other
+record: each step of placing it uses public numbers only."""
 
 from __future__ import annotations
 
@@ -22,13 +20,9 @@ GridRows = NDArray[np.int8 | np.int16]
 
 def whole_bounds(largest: int) -> tuple[float, float]:
     """Return public bounds +-2^j for a column of whole numbers of magnitude up to `largest` (at most 4096).
-
     The grid has 4096 steps on either side of 0. With these bounds every whole number is a whole number of
     steps, and records in a subspace stay in it on the grid.
-
-    Raises:
-        RequestError: code `bad-argument`: `largest` is above 4096.
-    """
+    Raises RequestError: code `bad-argument`: `largest` is above 4096."""
     if not 1 <= largest <= S:
         raise RequestError(Code.BAD_ARGUMENT, f"largest must lie between 1 and {S}, got {largest}")
     reach = float(2 ** (largest - 1).bit_length())
@@ -36,10 +30,8 @@ def whole_bounds(largest: int) -> tuple[float, float]:
 
 
 def inexact_columns(study: Study) -> tuple[str, ...]:
-    """Return the columns whose middle, or number of stored steps per unit, is not a whole number.
-
-    The grid rounds whole numbers in these columns.
-    """
+    """Return the columns whose middle, or number of stored steps per unit, is not a whole number. The grid
+    rounds whole numbers in these columns."""
     per_unit = 1 / (steps(study) * unit(study))
     out = []
     for column, scale in zip(study.columns, per_unit, strict=True):
@@ -51,11 +43,9 @@ def inexact_columns(study: Study) -> tuple[str, ...]:
 
 
 def unit(study: Study) -> int:
-    """Return the number of grid steps of one stored integer.
-
-    A record's row is its stored integers times this number; clips, centres and claims refer to the row. A
-    coarse grid is a regular subset of the finest grid.
-    """
+    """Return the number of grid steps of one stored integer. A record's row is its stored integers times
+    this number; clips, centres and claims refer to the row. A coarse grid is a regular subset of the
+    finest grid."""
     return S // study.grid_steps
 
 

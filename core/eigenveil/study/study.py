@@ -76,11 +76,9 @@ class Missing(Enum):
 
 
 class Scaling(Enum):
-    """Scaling of columns.
-
-    `bounds`: every column to [-1, 1]. `none`: one common factor, so directions have the columns' units.
-    `standard`: every column divided by its standard deviation, which a share of the budget estimates.
-    """
+    """Scaling of columns. `bounds`: every column to [-1, 1]. `none`: one common factor, so directions have
+    the columns' units. `standard`: every column divided by its standard deviation, which a share of the
+    budget estimates."""
 
     BOUNDS = "bounds"
     NONE = "none"
@@ -185,10 +183,7 @@ class Federation:
 
     def check_present(self, present: Collection[str], tried: int = 0) -> None:
         """Check that the sites `present` suffice for a round, after `tried` attempts that were charged.
-
-        Raises:
-            RequestError: code `study-failed`: a required site or the quorum is missing.
-        """
+        Raises RequestError: code `study-failed`: a required site or the quorum is missing."""
         if reason := self.lacking(present):
             attempts_text = f"{tried} attempts remain" if tried > 1 else "1 attempt remains"
             charged = f"{attempts_text} charged" if tried else "nothing was charged for this round"

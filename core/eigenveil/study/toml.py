@@ -27,11 +27,9 @@ MANY = 16  # least number of consecutive equal columns that share a table
 
 
 def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return the tables of columns in their order, with every key, since digests are computed from them.
-
-    Many columns that differ in their names only share one table with `names`. So 20,000 genetic variants take
-    20,000 names and one description, in a file and in a plan.
-    """
+    """Return the tables of columns in their order, with every key, since digests are computed from them. Many
+    columns that differ in their names only share one table with `names`. So 20,000 genetic variants take
+    20,000 names and one description, in a file and in a plan."""
     tables: list[dict[str, Any]] = []
     for _, run in groupby(columns, key=lambda one: (one.unit, one.lower, one.upper, one.fill)):
         alike = list(run)
@@ -46,7 +44,6 @@ def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
 
 def single_tables(tables: Sequence[Any]) -> Iterator[Any]:
     """Yield one table for each column; anything but a table with `names` is unchanged.
-
     Raises: RequestError, code `bad-study`, `names` is not a list of names."""
     for table in tables:
         if isinstance(table, Mapping) and NAMES in table:
@@ -94,11 +91,9 @@ RESOLVE_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyDraft:
-    """Partial study: the values that were given, as in a study file, and the `text` of that file.
-
-    Columns may be names of a dictionary. Once they were completed from it, `source` names the dictionary (""
-    if none was used), and `overrides` has a sentence for each value that differs from the dictionary's.
-    """
+    """Partial study: the values that were given, as in a study file, and the `text` of that file. Columns may
+    be names of a dictionary. Once they were completed from it, `source` names the dictionary ("" if none was
+    used), and `overrides` has a sentence for each value that differs from the dictionary's."""
 
     given: Mapping[str, Any]
     text: str
@@ -164,10 +159,7 @@ def study_to_toml(study: Study) -> str:
 
 def study_from_dict(data: Mapping[str, Any]) -> Study:
     """Return the study in a nested mapping, as in a TOML file or a plan.
-
-    Raises:
-        RequestError: an unknown or missing key, a wrong type, or an invalid value.
-    """
+    Raises RequestError: an unknown or missing key, a wrong type, or an invalid value."""
     need(DICTIONARY not in data, f"a submitted study cannot refer to a dictionary; {RESOLVE_HINT}")
     check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", study_error)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}

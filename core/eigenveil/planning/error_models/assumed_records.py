@@ -54,12 +54,10 @@ FITTINGS = 32  # iterations that fit points to a norm and a spectrum in turn; 4 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssumedSpectrum:
     """Assumed spectrum, and points along its axes that represent the records.
-
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
     their mean; rest (N,), the squared norm of their other coordinates. `sampled`: the number of public
     records behind the points; None for normal points, symmetric about every axis. `known`: stated for these
-    records, not a default.
-    """
+    records, not a default."""
 
     values: FloatArray
     leading: FloatArray

@@ -1,10 +1,8 @@
-"""Rotation of a subspace by random tilts of its directions towards the outside, on assumed records.
-
-To first order the sine of the largest principal angle is the norm of the k-by-(d - k) matrix of tilt angles.
-Its entries are about normal with separate variances. The distribution of the norm comes from a few matrices
-of public random numbers: the largest tilts one by one, all others by their sum. Assumed records have the gaps
-and squared coordinates of the directions that may rotate.
-"""
+"""Rotation of a subspace by random tilts of its directions towards the outside, on assumed records. To first
+order the sine of the largest principal angle is the norm of the k-by-(d - k) matrix of tilt angles. Its
+entries are about normal with separate variances. The distribution of the norm comes from a few matrices of
+public random numbers: the largest tilts one by one, all others by their sum. Assumed records have the gaps
+and squared coordinates of the directions that may rotate."""
 
 from __future__ import annotations
 
@@ -57,13 +55,10 @@ NOISE = PredictedError(low=1.0, median=1.0, high=1.0, raw=float("inf"))
 def predict_sine(
     variances: FloatArray, counts: FloatArray, started: FloatArray | None = None
 ) -> PredictedError:
-    """Return the error for tilts of these variances.
-
-    `started` are squared rests of random starting directions: the tilt from i to j is then a quotient of two
-    normal numbers, with a denominator common to all j.
-
-    Shape: variances and started (DRAWS or 1, m, g), counts (g,).
-    """
+    """Return the error for tilts of these variances. `started` are squared rests of random starting
+    directions: the tilt from i to j is then a quotient of two normal numbers, with a denominator common to
+    all j.
+    Shape: variances and started (DRAWS or 1, m, g), counts (g,)."""
     if not np.isfinite(variances).all():
         return NOISE
     if not variances.size:
@@ -159,14 +154,11 @@ class AssumedRecords:
         return self.observed_gaps(self.values[:, None] - self.beyond.values, np.ones(len(self.spectrum.rest)))
 
     def observed_gaps(self, gaps: FloatArray, retained: FloatArray) -> FloatArray:
-        """Return gaps of n records: chance separates similar eigenvalues, also in a public sample.
-
-        The gap is the root of (gap + a)^2 + (2 c)^2. The variance of a is that of the difference of the
-        variances along i and j, that of c is that of their covariance. Where they matter, many are drawn.
-        Where clipping, which weights points by `retained`, reverses i and j, the gap is almost 0.
-
-        Shape: (m, g), (N,) -> (DRAWS or 1, m, g).
-        """
+        """Return gaps of n records: chance separates similar eigenvalues, also in a public sample. The gap is
+        the root of (gap + a)^2 + (2 c)^2. The variance of a is that of the difference of the variances along
+        i and j, that of c is that of their covariance. Where they matter, many are drawn. Where clipping,
+        which weights points by `retained`, reverses i and j, the gap is almost 0.
+        Shape: (m, g), (N,) -> (DRAWS or 1, m, g)."""
         difference_variance, covariance_variance = self._chance(retained)
         chance, square = (difference_variance + covariance_variance) / self.records, gaps**2
         least = 1e-9 * self.spectrum.values[0]
@@ -205,13 +197,10 @@ class AssumedRecords:
 
 
 def clipping_bias(assumed: AssumedRecords, retained: FloatArray, gaps: FloatArray) -> FloatArray:
-    """Return variances of the tilt angles from clipping, for points with weights s = `retained`.
-
-    A direction tilts by mean(s x_i x_j) / gap' among the clipped records and by mean(x_i x_j) / gap among the
-    records. The difference has a variance over n and, for skewed records, a mean.
-
-    Shape: retained (N,), gaps of the clipped records (r, m, g) -> (r, m, g).
-    """
+    """Return variances of the tilt angles from clipping, for points with weights s = `retained`. A direction
+    tilts by mean(s x_i x_j) / gap' among the clipped records and by mean(x_i x_j) / gap among the records.
+    The difference has a variance over n and, for skewed records, a mean.
+    Shape: retained (N,), gaps of the clipped records (r, m, g) -> (r, m, g)."""
     true = assumed.gaps
     square = assumed.product(retained**2) / gaps**2 - 2 * assumed.product(retained) / (gaps * true)
     square = square + assumed.product(np.ones_like(retained)) / true**2

@@ -1,10 +1,8 @@
-"""Error models of the recommended and power algorithms, from a plan's numbers and an assumed spectrum.
-
-The prediction is the sine of the largest principal angle to the records' own components. It has two causes,
-both to first order: noise, and clipping bias, as clipped records weigh less in the noised sum. The clip
-radius follows from the study's rule on the assumed records. Estimated column scales add the rotation of the
-components of the correlations.
-"""
+"""Error models of the recommended and power algorithms, from a plan's numbers and an assumed spectrum. The
+prediction is the sine of the largest principal angle to the records' own components. It has two causes, both
+to first order: noise, and clipping bias, as clipped records weigh less in the noised sum. The clip radius
+follows from the study's rule on the assumed records. Estimated column scales add the rotation of the
+components of the correlations."""
 
 from __future__ import annotations
 
@@ -124,15 +122,11 @@ SEVERAL_DIRECTIONS = 1.08
 
 
 class GradientModel:
-    """Gradients of the assumed records along the first m directions, and their clipping.
-
-    For dp-pca and noisy-power. A round multiplies the tilt of direction i towards j by a factor rho < 1 and
-    adds fresh noise. The rest of the public starting directions fades by rho a round. dp-pca averages its
-    tail, and its tilt with it.
-
-    A gradient is x a^T - C with a_i = x_i / sqrt(lambda_i), and C has sqrt(lambda_i) v_i in column i (0
-    without pull). If not `scaled`, a_i = x_i.
-    """
+    """Gradients of the assumed records along the first m directions, and their clipping. For dp-pca and
+    noisy-power. A round multiplies the tilt of direction i towards j by a factor rho < 1 and adds fresh
+    noise. The rest of the public starting directions fades by rho a round. dp-pca averages its tail, and its
+    tilt with it. A gradient is x a^T - C with a_i = x_i / sqrt(lambda_i), and C has sqrt(lambda_i) v_i in
+    column i (0 without pull). If not `scaled`, a_i = x_i."""
 
     def __init__(self, assumed: AssumedRecords, m: int, *, pulled: bool, scaled: bool = True) -> None:
         spectrum = assumed.spectrum
@@ -212,12 +206,9 @@ def tail_variances(
     tilts: list[FloatArray], ratios: list[FloatArray], before: int, rounds: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return the variance of a tilt averaged over `rounds` rounds after `before` others, and a squared rest.
-
     The rest is that of the initial tilt.
-
     Shape: tilts (a round's fresh variance) and ratios (r, m, g), of the rounds before and of the averaged
-    ones.
-    """
+    ones."""
     first, rho = ratios
     carried, gone = first ** (2 * before), rho**rounds
     weight = (rho * (1 - gone) / ((1 - rho) * rounds)) ** 2

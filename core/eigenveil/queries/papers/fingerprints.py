@@ -63,12 +63,10 @@ class Subsamples(DealtRecords):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells(DealtRecords):
-    """Subsamples with a grid of cells for their leading directions.
-
-    Each site deals its records into `count` subsamples. A subsample's projector onto its `rank` leading
-    directions maps `points` public points of R^d into a cell of width `width` / 2^32 in each of points * d
-    coordinates. Points and the grid's offset follow from the key.
-    """
+    """Subsamples with a grid of cells for their leading directions. Each site deals its records into `count`
+    subsamples. A subsample's projector onto its `rank` leading directions maps `points` public points of R^d
+    into a cell of width `width` / 2^32 in each of points * d coordinates. Points and the grid's offset follow
+    from the key."""
 
     count: int
     points: int
@@ -88,11 +86,9 @@ class Cells(DealtRecords):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool(DealtRecords):
-    """Records of one site, and every span of `rank` of them.
-
-    At most `max_records` records: the first by the hash that deals subsamples. `truncated` is True if the
-    site may have more; then one more record may displace another.
-    """
+    """Records of one site, and every span of `rank` of them. At most `max_records` records: the first by the
+    hash that deals subsamples. `truncated` is True if the site may have more; then one more record may
+    displace another."""
 
     max_records: int
     truncated: bool
@@ -109,13 +105,10 @@ class Pool(DealtRecords):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Preimage:
     """Preimage of a released fingerprint: a reduced row echelon form, or the coordinates of a cell.
-
     `voting_sites` are the indices, among the study's sites, of those with counted votes. If one of them does
     not answer, nothing is released: otherwise the release could reveal that only that site has the preimage.
     Exactly one of `subsamples`, `cells` and `pool` is set: the source of the earlier query.
-
-    Shape: fingerprint (4,), voting_sites (m,); answer and release (1 + size,): 1 and the values, or zeros.
-    """
+    Shape: fingerprint (4,), voting_sites (m,); answer and release (1 + size,): 1 and the values, or zeros."""
 
     kind: ClassVar[QueryKind] = "preimage"
     meaning: ClassVar[str] = "the subspace of the released fingerprint"
@@ -209,19 +202,15 @@ def leading_directions(moved: FloatArray, k: int) -> FloatArray:
 
 def width_for_error(error: float, d: int, k: int, q: int) -> int:
     """Return the width, in 2^-32, at which rounding to a cell turns the subspace by a sine of about `error`.
-
-    The least singular value of the q-by-k part of the moved points that carries the subspace is about
-    sqrt(q) - sqrt(k - 1), as the points are normal.
-    """
+    The least singular value of the q-by-k part of the moved points that carries the subspace is about sqrt(q)
+    - sqrt(k - 1), as the points are normal."""
     side = error * math.sqrt(12) * (math.sqrt(q) - math.sqrt(k - 1)) / _across(d, k)
     return min(max(math.floor(side * 2.0**CELL_BITS), 2**8), 2**40)
 
 
 def rounding_sine(moved: FloatArray, cells: Cells) -> float:
-    """Return the approximate sine by which rounding to a cell turned the subspace. Shape: (q, d).
-
-    The error of a coordinate is uniform within a cell, with variance width^2 / 12.
-    """
+    """Return the approximate sine by which rounding to a cell turned the subspace. Shape: (q, d). The error
+    of a coordinate is uniform within a cell, with variance width^2 / 12."""
     with single_blas_thread():
         carried = float(np.linalg.svd(moved, compute_uv=False)[cells.rank - 1])
     off = width(cells) / math.sqrt(12) * _across(cells.centre.size, cells.rank)
@@ -235,8 +224,6 @@ def _across(d: int, k: int) -> float:
 
 def eigenvalue_ratio_limit(cells: Cells, records: float) -> float:
     """Return the approximate largest lambda_{k+1} / lambda_k at which subsamples of `records` records agree.
-
     A coordinate of a projected point differs between subsamples by sqrt(2 k ratio / records). All q d
-    coordinates must fall in one cell; each fails with about that difference over the width.
-    """
+    coordinates must fall in one cell; each fails with about that difference over the width."""
     return (width(cells) / (4 * cells.size)) ** 2 * max(records, 1.0) / (2 * cells.rank)

@@ -1,7 +1,5 @@
-"""Queries of the single-pass algorithm [DPPCA]: spread of the gradients, coordinate histograms and sum.
-
-The gradient is g(z) = floor(z (z . w) / 2**shift) for one direction w: d integers a record, exact.
-"""
+"""Queries of the single-pass algorithm [DPPCA]: spread of the gradients, coordinate histograms and sum. The
+gradient is g(z) = floor(z (z . w) / 2**shift) for one direction w: d integers a record, exact."""
 
 from __future__ import annotations
 
@@ -54,12 +52,10 @@ class OneDirection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EigenvalueVotes(OneDirection, EdgeHistogram):
-    """Histogram of the spread of the gradients: one vote from each of `subsets` subsets at each site.
-
-    A keyed hash deals records into subsets and orders them in pairs. A subset votes for the bin of the top
-    eigenvalue of the covariance of its pair differences, halved, as a difference has twice the variance. A
-    subset without a pair does not vote. Entries of g are limited to VOTE_LIMIT, edges in its squared units.
-    """
+    """Histogram of the spread of the gradients: one vote from each of `subsets` subsets at each site. A keyed
+    hash deals records into subsets and orders them in pairs. A subset votes for the bin of the top eigenvalue
+    of the covariance of its pair differences, halved, as a difference has twice the variance. A subset
+    without a pair does not vote. Entries of g are limited to VOTE_LIMIT, edges in its squared units."""
 
     kind: ClassVar[QueryKind] = "eigenvalue_votes"
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
@@ -93,9 +89,7 @@ class EigenvalueVotes(OneDirection, EdgeHistogram):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoordinateHistograms(OneDirection):
     """Histogram of each coordinate of the gradients: bin floor(g_j / width) + half, the end bins open.
-
-    Shape: answer (2 half d,), coordinate by coordinate.
-    """
+    Shape: answer (2 half d,), coordinate by coordinate."""
 
     kind: ClassVar[QueryKind] = "coordinates"
     meaning: ClassVar[str] = "a histogram for each column of the records' gradients at the current direction"
@@ -146,9 +140,7 @@ class CoordinateHistograms(OneDirection):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoordinateClippedSum(OneDirection):
     """Sum of g - middles, with coordinate j limited to +-halves[j].
-
-    Shape: middles (d,), halves (d,) from 0 on; answer (d,).
-    """
+    Shape: middles (d,), halves (d,) from 0 on; answer (d,)."""
 
     kind: ClassVar[QueryKind] = "coordinate_clipped_sum"
     meaning: ClassVar[str] = (

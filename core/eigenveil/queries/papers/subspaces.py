@@ -1,9 +1,7 @@
-"""Queries about the subspace of the records, by votes of subsamples [SUB].
-
-A subsample votes with the fingerprint of its span, or of the cell of its leading directions. The sites'
-votes are concatenated and counted behind the barrier (eigenveil.mechanisms), and at most one fingerprint is
-released. Only `BlockRanks` is a sum: it counts subsamples.
-"""
+"""Queries about the subspace of the records, by votes of subsamples [SUB]. A subsample votes with the
+fingerprint of its span, or of the cell of its leading directions. The sites' votes are concatenated and
+counted behind the barrier (eigenveil.mechanisms), and at most one fingerprint is released. Only `BlockRanks`
+is a sum: it counts subsamples."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class FingerprintVotes:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockRanks:
     """For i = 0, 1, ..., rank: the number of subsamples with a span of dimension at most i.
-
-    Shape: answer (rank + 1,).
-    """
+    Shape: answer (rank + 1,)."""
 
     kind: ClassVar[QueryKind] = "block_ranks"
     meaning: ClassVar[str] = "the number of small groups of records with a span of each dimension"
@@ -106,10 +102,8 @@ class SpanVotes(FingerprintVotes):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellVotes(FingerprintVotes):
-    """Votes of the subsamples for their cells. Shape: answer (4 subsamples,).
-
-    `min_votes`: the least noised votes of the winner, besides the threshold of privacy.
-    """
+    """Votes of the subsamples for their cells. Shape: answer (4 subsamples,). `min_votes`: the least noised
+    votes of the winner, besides the threshold of privacy."""
 
     kind: ClassVar[QueryKind] = "cell_votes"
     meaning: ClassVar[str] = (
@@ -132,12 +126,9 @@ class CellVotes(FingerprintVotes):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankVotes(FingerprintVotes):
-    """`CellVotes` for every dimension from 1 to `rank`; one dimension and its cell are released.
-
-    The first half of the subsamples proposes a cell; the second half confirms it or does not.
-
-    Shape: answer (rank, subsamples, 4) flat; release (5,): the dimension and the fingerprint, or zeros.
-    """
+    """`CellVotes` for every dimension from 1 to `rank`; one dimension and its cell are released. The first
+    half of the subsamples proposes a cell; the second half confirms it or does not.
+    Shape: answer (rank, subsamples, 4) flat; release (5,): the dimension and the fingerprint, or zeros."""
 
     kind: ClassVar[QueryKind] = "rank_votes"
     meaning: ClassVar[str] = "such fingerprints for several dimensions; at most one is released"
@@ -160,9 +151,7 @@ class RankVotes(FingerprintVotes):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SpanGap(FingerprintVotes):
     """Best and second best score of a span of `rank` records, and the fingerprint of the best.
-
-    Shape: answer (6,), from one site; released if the gap is wide.
-    """
+    Shape: answer (6,), from one site; released if the gap is wide."""
 
     kind: ClassVar[QueryKind] = "span_gap"
     meaning: ClassVar[str] = (

@@ -1,7 +1,5 @@
-"""Queries that need an exact sum at a trusted coordinator; secure aggregation cannot serve them.
-
-Sites send the answer of `Gram` or `RowNorms`. eigenveil.mechanisms releases a statistic of the exact sum.
-"""
+"""Queries that need an exact sum at a trusted coordinator; secure aggregation cannot serve them. Sites send
+the answer of `Gram` or `RowNorms`. eigenveil.mechanisms releases a statistic of the exact sum."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class Spectrum(TrustedGram):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Eigenvectors(TrustedGram):
     """`count` orthogonal random directions, by the exponential mechanism on the same matrix.
-
-    Shape: release (count d,), vector after vector, in steps of 1 / VECTOR.
-    """
+    Shape: release (count d,), vector after vector, in steps of 1 / VECTOR."""
 
     kind: ClassVar[QueryKind] = "eigenvectors"
     meaning: ClassVar[str] = (
@@ -79,15 +75,12 @@ class Eigenvectors(TrustedGram):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subspace(TrustedGram):
-    """Leading `count` eigenvectors of the same matrix, with noise scaled to their sensitivity.
-
-    `mechanism` scales the noise by the smooth sensitivity (`smooth-gaussian`, `smooth-cauchy`), or by a
-    tested lower bound of the eigengap (`propose-test-release`).
-
+    """Leading `count` eigenvectors of the same matrix, with noise scaled to their sensitivity. `mechanism`
+    scales the noise by the smooth sensitivity (`smooth-gaussian`, `smooth-cauchy`), or by a tested lower
+    bound of the eigengap (`propose-test-release`).
     Shape: release (d count + 1,): a d-by-count matrix row by row in steps of 1 / ENTRY_STEPS, rotated at
     random within its span, then the bound of the gap in steps of 1 / GAP_STEPS (0 unless tested; all zeros if
-    the test fails).
-    """
+    the test fails)."""
 
     kind: ClassVar[QueryKind] = "subspace"
     meaning: ClassVar[str] = "the sum of products of column pairs; only noised directions are released"
@@ -113,12 +106,9 @@ class Subspace(TrustedGram):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RadiusSearch(RowBins):
-    """First edge with few enough records beyond: #{||z|| >= edges[j]} <= limits[j], both noised.
-
-    Edges are tested from the smallest on.
-
-    Shape: centre (d,), limits (b,) in records; release (1,): the index j, or b if no edge passes.
-    """
+    """First edge with few enough records beyond: #{||z|| >= edges[j]} <= limits[j], both noised. Edges are
+    tested from the smallest on.
+    Shape: centre (d,), limits (b,) in records; release (1,): the index j, or b if no edge passes."""
 
     kind: ClassVar[QueryKind] = "radius_search"
     meaning: ClassVar[str] = (
@@ -145,15 +135,11 @@ class RadiusSearch(RowBins):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EigenspaceSensitivity:
-    """Sensitivity bounds for the shape of a query.
-
-    Sensitivity of the leading subspace of a Gram matrix, from its eigengap [P19]. Source: Gonen &
-    Gilad-Bachrach 2018, with the distance taken after the best right rotation, k columns of d entries each,
-    and neighbours by adding or removing a record.
-
-    `step` is the sensitivity of the gap, `cap` the largest possible distance, `float_slack` the effect of
-    floats and the grid on any distance.
-    """
+    """Sensitivity bounds for the shape of a query. Sensitivity of the leading subspace of a Gram matrix, from
+    its eigengap [P19]. Source: Gonen & Gilad-Bachrach 2018, with the distance taken after the best right
+    rotation, k columns of d entries each, and neighbours by adding or removing a record. `step` is the
+    sensitivity of the gap, `cap` the largest possible distance, `float_slack` the effect of floats and the
+    grid on any distance."""
 
     step: int
     cap: float
@@ -170,12 +156,9 @@ class EigenspaceSensitivity:
         return cls(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), float_slack=slack)
 
     def local(self, gap: float) -> float:
-        """Return the local sensitivity of a subspace at `gap`, in units of a person's weight.
-
-        Added to a gap G, a record turns it by at most 1 / (2 (G - 1)) (the tan 2 Theta theorem; its block off
-        the diagonal is at most 1 / 2); removed, it was added to a gap of at least G - 1. A
-        replacement does both.
-        """
+        """Return the local sensitivity of a subspace at `gap`, in units of a person's weight. Added to a gap
+        G, a record turns it by at most 1 / (2 (G - 1)) (the tan 2 Theta theorem; its block off the diagonal
+        is at most 1 / 2); removed, it was added to a gap of at least G - 1. A replacement does both."""
         if self.cap == 0:
             return 0.0
         if gap - self.step - 1 <= 0.5:
@@ -185,9 +168,7 @@ class EigenspaceSensitivity:
 
     def smooth(self, gap: float, beta: float) -> float:
         """Return max over j of exp(-beta j) local(gap - step j): no neighbour changes it by more than e^beta.
-
-        log local is convex up to its cap, so the maximum is at an end of that interval or at the cap.
-        """
+        log local is convex up to its cap, so the maximum is at an end of that interval or at the cap."""
         last = max(0, math.ceil((gap - self.step - 1.5) / self.step) - 1)
         terms = [(0, self.local(gap)), (last, self.local(gap - self.step * last)), (last + 1, self.cap)]
         if self.local(gap) >= self.cap:

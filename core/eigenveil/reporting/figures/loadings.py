@@ -1,7 +1,5 @@
-"""Heatmap of the correlations or covariances of all pairs of columns, each pair once.
-
-Biplot: columns as arrows in the plane of the first two components, over public records if given.
-"""
+"""Heatmap of the correlations or covariances of all pairs of columns, each pair once. Biplot: columns as
+arrows in the plane of the first two components, over public records if given."""
 
 from __future__ import annotations
 

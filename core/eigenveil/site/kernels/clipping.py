@@ -1,9 +1,7 @@
-"""Clipping of single records to integer multiples whose norm is checked exactly, in integers.
-
-Floating point proposes a record's scale; int64 arithmetic accepts or rejects it. A record whose integers
-exceed the radius contributes nothing. Rows are processed independently, so a record's contribution is a
-function of that record and of public values only [P1].
-"""
+"""Clipping of single records to integer multiples whose norm is checked exactly, in integers. Floating point
+proposes a record's scale; int64 arithmetic accepts or rejects it. A record whose integers exceed the radius
+contributes nothing. Rows are processed independently, so a record's contribution is a function of that record
+and of public values only [P1]."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ BoolArray = NDArray[np.bool_]
 
 def weights(norm2: IntArray, radius: int) -> IntArray:
     """Return t = floor(WEIGHT min(1, R / ||z||)) with t ||z|| <= WEIGHT R in integers.
-
-    Shape: norm2 (m,) -> (m,).
-    """
+    Shape: norm2 (m,) -> (m,)."""
     norm = np.sqrt(norm2.astype(np.float64))
     proposed = np.where(norm <= radius, 1.0, radius / np.maximum(norm, 1.0))
     t: IntArray = np.floor(WEIGHT * proposed).astype(np.int64)
@@ -42,9 +38,7 @@ def weights(norm2: IntArray, radius: int) -> IntArray:
 
 def clip_rows(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
     """Clip integer rows to norm at most R: rows above it are scaled and truncated towards zero.
-
-    Shape: z (m, d) integer-valued, norm2 (m,) -> z itself, its clipped rows overwritten.
-    """
+    Shape: z (m, d) integer-valued, norm2 (m,) -> z itself, its clipped rows overwritten."""
     above = np.flatnonzero(norm2 > radius * radius)
     if above.size:
         cut = z.take(above, axis=0)
@@ -58,14 +52,11 @@ def clip_rows(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
 def gradient_norms(
     a: FloatArray, z_offset: FloatArray | None, norm: FloatArray, offset2: float
 ) -> FloatArray:
-    """Return ||z a^T - OFFSET_STEPS offset||_F of each record, in floats, one record at a time.
-
-    z is a centred record. In a cross covariance z is a record's residual, a its leading part, and there is no
+    """Return ||z a^T - OFFSET_STEPS offset||_F of each record, in floats, one record at a time. z is a
+    centred record. In a cross covariance z is a record's residual, a its leading part, and there is no
     offset.
-
     Shape: a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0), norm (m,) = ||z||;
-    offset2 = ||offset||_F^2.
-    """
+    offset2 = ||offset||_F^2."""
     if z_offset is None:
         return _row_norms(a) * norm
     square = row_dot(a, a)
@@ -87,21 +78,15 @@ def gradient_coefficients(
     offset2: float,
     radius: int,
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return integers (b, u) with ||z b^T - u offset||_F <= R, close to min(1, R / norm) (a, OFFSET_STEPS).
-
-    z and a are as in `gradient_norms`.
-
-    Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||offset||. The
-    proposal leaves that margin, and the integer check decides.
-
-    Most records are certainly within the radius: (|a| + sqrt(k)) ||z|| + (OFFSET_STEPS + 1) ||offset|| is
-    at most (1 - SLACK) R. For these the proposal is b = trunc(a) and u = OFFSET_STEPS; it passes the check.
-    Every float in this comparison, in the proposal and in the norms has an error below 2 k + 32 < 2^16
-    parts in 2^53 of that sum, which SLACK covers 2^7 times. Only the other records are proposed and checked.
-
-    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2, in whole floats -> integer-valued b (m, k) and
-    u (m,), the latter None where offset = 0.
-    """
+    """Return integers (b, u) with ||z b^T - u offset||_F <= R, close to min(1, R / norm) (a, OFFSET_STEPS). z
+    and a are as in `gradient_norms`. Truncating b and u towards zero moves the contribution by at most
+    sqrt(k) ||z|| + ||offset||. The proposal leaves that margin, and the integer check decides. Most records
+    are certainly within the radius: (|a| + sqrt(k)) ||z|| + (OFFSET_STEPS + 1) ||offset|| is at most (1 -
+    SLACK) R. For these the proposal is b = trunc(a) and u = OFFSET_STEPS; it passes the check. Every float in
+    this comparison, in the proposal and in the norms has an error below 2 k + 32 < 2^16 parts in 2^53 of that
+    sum, which SLACK covers 2^7 times. Only the other records are proposed and checked.
+    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2, in whole floats -> integer-valued b (m, k) and u (m,),
+    the latter None where offset = 0."""
     bound = _row_norms(a)
     bound += math.sqrt(a.shape[1])
     bound *= norm

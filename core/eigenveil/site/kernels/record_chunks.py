@@ -1,8 +1,6 @@
-"""Chunks of records, processed by numpy or by optional C kernels.
-
-numpy converts to float64 once and multiplies by BLAS; C reads as stored and widens in registers. The kernels
-are present where the wheel was built with a compiler (hatch_build.py).
-"""
+"""Chunks of records, processed by numpy or by optional C kernels. numpy converts to float64 once and
+multiplies by BLAS; C reads as stored and widens in registers. The kernels are present where the wheel was
+built with a compiler (hatch_build.py)."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ LIBRARY_FILE = "kernels.so"
 @cache
 def load_kernels() -> ctypes.CDLL | None:
     """Return the kernels, or None if they were not built for this machine; numpy gives the same results.
-
-    Their functions run without the interpreter's lock.
-    """
+    Their functions run without the interpreter's lock."""
     try:
         found = ctypes.CDLL(os.path.join(os.path.dirname(__file__), LIBRARY_FILE))
     except OSError:
@@ -52,9 +48,7 @@ def load_kernels() -> ctypes.CDLL | None:
 @dataclass(frozen=True, slots=True, eq=False)
 class NumpyChunk:
     """Chunk of records z minus a public centre, integer-valued, and their exact products [P1].
-
-    Shape: z (m, d).
-    """
+    Shape: z (m, d)."""
 
     z: FloatArray
 
@@ -71,9 +65,7 @@ class NumpyChunk:
 
     def project(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return z W and ||z||^2, exact where no sum of absolute products reaches 2**53 units of W.
-
-        Shape: W (d, k) -> (m, k) in column-major order, and (m,).
-        """
+        Shape: W (d, k) -> (m, k) in column-major order, and (m,)."""
         return np.asfortranarray(self.z @ matrix), self.squared_norms()
 
     def weighted_sum(self, b: FloatArray) -> FloatArray:
@@ -92,10 +84,8 @@ class NumpyChunk:
 
 
 class NumpyChunkBuffer:
-    """Buffer of the chunks of a pass, each of at most `size` rows; each chunk overwrites the one before.
-
-    The centre is repeated for each row: subtracting it by broadcasting takes three times as long.
-    """
+    """Buffer of the chunks of a pass, each of at most `size` rows; each chunk overwrites the one before. The
+    centre is repeated for each row: subtracting it by broadcasting takes three times as long."""
 
     def __init__(self, size: int, centre: IntArray, unit: int) -> None:
         self._narrow = np.empty((size, centre.size), dtype=np.int16)
@@ -164,10 +154,8 @@ class CompiledChunkBuffer:
 
 
 class CompiledChunk:
-    """The same as `NumpyChunk` in C. Shape: rows (m, d) as stored, contiguous.
-
-    Shapes are checked before the arrays are passed to C, which checks nothing.
-    """
+    """The same as `NumpyChunk` in C. Shape: rows (m, d) as stored, contiguous. Shapes are checked before the
+    arrays are passed to C, which checks nothing."""
 
     def __init__(self, buffer: CompiledChunkBuffer, rows: GridRows) -> None:
         if rows.shape[1] != buffer.d or len(rows) > buffer.size or rows.dtype not in (np.int8, np.int16):
