@@ -40,7 +40,7 @@ def picture(package: str) -> str:
         f"  {name}" + ("([" + name + "/])" if folder(package, name) else f"[{name}]")
         for name in sorted(edges)
     ]
-    arrows = [f"  {one} --> {other}" for one in sorted(edges) for other in sorted(edges[one])]
+    arrows = [f"  {one} --> {' & '.join(sorted(edges[one]))}" for one in sorted(edges) if edges[one]]
     return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```", ""])
 
 
