@@ -1,7 +1,5 @@
-"""Privacy budgets as (epsilon, delta), computed independently of the product.
-
-Nothing of the product is imported here. In floats: right to many digits, and to no safe side.
-"""
+"""Privacy budgets as (epsilon, delta), computed independently of the product. Nothing of the product is
+imported here. In floats: right to many digits, and to no safe side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Records that try to exceed a sensitivity, and the exact measure of the excess.
-
-`worst` is the checker that both the honest and the planted-fault tests run.
-"""
+"""Records that try to exceed a sensitivity, and the exact measure of the excess. `worst` is the checker that
+both the honest and the planted-fault tests run."""
 
 from __future__ import annotations
 
@@ -53,12 +51,9 @@ def squares(query: AdditiveQuery, changes: Integers) -> Integers:
 
 
 def changes(each: Integers, neighbours: Neighbours, seed: int = 5) -> Integers:
-    """Change of the answer, for each neighbour pair tried.
-
-    add-remove: every record joins (or leaves) a data set. replace-one: each record against its
-    partner, and against others at random. That the rest of the data set does not matter is
-    `test_conformance.test_a_record_adds_its_own_answer_whatever_else_is_there`.
-    """
+    """Change of the answer, for each neighbour pair tried. add-remove: every record joins (or leaves) a data
+    set. replace-one: each record against its partner, and against others at random. That the rest of the data
+    set does not matter is `test_conformance.test_a_record_adds_its_own_answer_whatever_else_is_there`."""
     if neighbours is Neighbours.ADD_REMOVE:
         return each
     rng = np.random.default_rng(seed)
@@ -99,12 +94,10 @@ def judged(
 
 
 def hostile_rows(n: int, centre: IntArray, radius: int, seed: int) -> GridRows:
-    """Records of every hostile sort, in pairs that mirror each other in the centre.
-
-    All at the bound, one-hot, exactly at the clip radius and one step beyond, zero, duplicates,
-    tiny, random, grazing (small in the first columns, large in the rest), and subnormal floats that
-    came through the grid. Shape: (n, d) with n even.
-    """
+    """Records of every hostile sort, in pairs that mirror each other in the centre. All at the bound,
+    one-hot, exactly at the clip radius and one step beyond, zero, duplicates, tiny, random, grazing (small in
+    the first columns, large in the rest), and subnormal floats that came through the grid. Shape: (n, d) with
+    n even."""
     rng, d = np.random.default_rng(seed), centre.size
     half = n // 2
     sorts = [

@@ -1,9 +1,7 @@
-"""The answer to each query, record by record, in plain Python numbers.
-
-Sums, norms and decisions are Python integers without bound. Where the definition lets floats
-propose how far a record is shortened, the same IEEE operations are written out one by one; every
-float that enters them is an integer below 2**53, so there is nothing left for a library to choose.
-"""
+"""The answer to each query, record by record, in plain Python numbers. Sums, norms and decisions are Python
+integers without bound. Where the definition lets floats propose how far a record is shortened, the same IEEE
+operations are written out one by one; every float that enters them is an integer below 2**53, so there is
+nothing left for a library to choose."""
 
 from __future__ import annotations
 

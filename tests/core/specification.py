@@ -1,9 +1,7 @@
-"""The noise that a release of each kind must draw, from core/PRIVACY.md, in exact arithmetic.
-
-Nothing of the product is imported here, and no sensitivity is asked of a query: only its public numbers
-are read (columns, radius, edges...). Squares of scales are fractions; what is not rational is an interval of
-200 bits (arb), of which the safe end is taken. `test_drawn` holds every release to it.
-"""
+"""The noise that a release of each kind must draw, from core/PRIVACY.md, in exact arithmetic. Nothing of the
+product is imported here, and no sensitivity is asked of a query: only its public numbers are read (columns,
+radius, edges...). Squares of scales are fractions; what is not rational is an interval of 200 bits (arb), of
+which the safe end is taken. `test_drawn` holds every release to it."""
 
 from __future__ import annotations
 

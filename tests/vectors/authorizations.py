@@ -1,6 +1,5 @@
 """Vectors of who asks [R30] [R31]: an analyst's key that every reader may know, its card, an authorization of
-the plan in plan.json, and what must be refused.
-"""
+the plan in plan.json, and what must be refused."""
 
 from __future__ import annotations
 

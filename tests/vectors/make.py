@@ -1,9 +1,6 @@
-"""Test vectors: values that another implementation must compute, and messages that it must refuse.
-
-`python -m tests.vectors.make` writes the files anew; a change of any of them is a change of the
-protocol and belongs in the changelog. Integers are written as decimal text where JSON's numbers
-would not hold them.
-"""
+"""Test vectors: values that another implementation must compute, and messages that it must refuse. `python -m
+tests.vectors.make` writes the files anew; a change of any of them is a change of the protocol and belongs in
+the changelog. Integers are written as decimal text where JSON's numbers would not hold them."""
 
 from __future__ import annotations
 

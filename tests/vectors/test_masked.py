@@ -1,6 +1,5 @@
 """[P31] Cards, sets and masks as R28 and R29 say them, once more: hashes and primitives of `cryptography`,
-which give the RFCs' answers, of the stored vector and nothing of the product but what reads it.
-"""
+which give the RFCs' answers, of the stored vector and nothing of the product but what reads it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The stored vectors: the code writes them, reads them, and refuses the bad ones.
-
-A failure here means that a digest, a message or an answer changed: other versions, stored ledgers
-and signed releases would no longer be understood. `python -m tests.vectors.make` writes new files.
-"""
+"""The stored vectors: the code writes them, reads them, and refuses the bad ones. A failure here means that a
+digest, a message or an answer changed: other versions, stored ledgers and signed releases would no longer be
+understood. `python -m tests.vectors.make` writes new files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """For each kind of query, queries and records that try to break its sensitivity: a new kind is a row here,
-and one query in `tests.support.every_query` or `tests.core.recorder.every_kind`.
-
-Queries with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner, directions
-and pulls up to their limits, and the records of `records.hostile_rows`.
-"""
+and one query in `tests.support.every_query` or `tests.core.recorder.every_kind`. Queries with 1 to 8 columns,
+radii from 1 to their limit, centres in the middle and in a corner, directions and pulls up to their limits,
+and the records of `records.hostile_rows`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""[P1] [P28] [P29] What every kind of query must pass, so that a new kind needs one row of cases.
-
-Sensitivity by record and replay, in exact integers: for every additive kind and both relations, at least
-`PAIRS` neighbour pairs. The largest change stays within the declared sensitivity, and within 1 % of it.
-"""
+"""[P1] [P28] [P29] What every kind of query must pass, so that a new kind needs one row of cases. Sensitivity
+by record and replay, in exact integers: for every additive kind and both relations, at least `PAIRS`
+neighbour pairs. The largest change stays within the declared sensitivity, and within 1 % of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""[P19] How far one person turns a subspace, and releases with noise that is scaled to it.
-
-Record and replay: at least 10,000 neighbour pairs over matrices of random, tied, tiny and huge gaps, with
-records at the bound in the worst directions; none may turn the subspace or move the gap beyond the claim.
-"""
+"""[P19] How far one person turns a subspace, and releases with noise that is scaled to it. Record and replay:
+at least 10,000 neighbour pairs over matrices of random, tied, tiny and huge gaps, with records at the bound
+in the worst directions; none may turn the subspace or move the gap beyond the claim."""
 
 from __future__ import annotations
 

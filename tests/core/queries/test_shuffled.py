@@ -1,7 +1,5 @@
-"""[P24] One record at a time in a secret order: the bound, the order, and the noise of one answer.
-
-False alarms: the order's uniformity is tested with secrets that are counted up, so nothing is random.
-"""
+"""[P24] One record at a time in a secret order: the bound, the order, and the noise of one answer. False
+alarms: the order's uniformity is tested with secrets that are counted up, so nothing is random."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""[P9] [P22] [P23] Queries about parts: what one record can change, by record and replay, exactly.
-
-Sampled: at least 10,000 neighbour pairs for each kind and relation. For `votes`, whose answer is no sum over
-records, every pair is two whole data sets. The planted fault is batches by position under add-remove.
-"""
+"""[P9] [P22] [P23] Queries about parts: what one record can change, by record and replay, exactly. Sampled:
+at least 10,000 neighbour pairs for each kind and relation. For `votes`, whose answer is no sum over records,
+every pair is two whole data sets. The planted fault is batches by position under add-remove."""
 
 from __future__ import annotations
 

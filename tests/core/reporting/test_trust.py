@@ -276,10 +276,8 @@ KINDS = [Algorithm.GAUSS_COV, Algorithm.ADAPTIVE_COV, Algorithm.EM_COV, Algorith
 
 
 def a_known_guess(rho: float, steps: int, *, pure: bool) -> float:
-    """The success rate of guessing by the side of the midpoint on which one released count lies.
-
-    Its noise costs rho: Gaussian, or Laplace with epsilon = sqrt(2 rho) if `pure`; counts differ by `steps`.
-    """
+    """The success rate of guessing by the side of the midpoint on which one released count lies. Its noise
+    costs rho: Gaussian, or Laplace with epsilon = sqrt(2 rho) if `pure`; counts differ by `steps`."""
     half = math.sqrt(2 * rho) * steps / 2
     return 1 - math.exp(-half) / 2 if pure else NormalDist().cdf(half)
 

@@ -1,14 +1,12 @@
 """[P31] [P32] [P33] Whatever sets a coordinator shows to whom, what can be unmasked is the noised sum over
-all honest members of a set, with at least the noise that was paid for.
-
-Every case of 3 to 5 sites: each number t of sites that may collude, each set of colluders up to t, and each
-way to show each honest site nothing or a set that it is in, of more than t sites. Sites with the same part
-are the same but for their names: renaming honest sites, or colluders, turns the signs of some masks, which
-are as fair as before. So only the number of colluders counts, and of ways that differ by such a renaming one
-is looked at: in it the sets that are shown grow with the names. Of six sites each set is looked at with each
-part of its honest members that is shown it. That is all: answers to different attempts share no mask (which
-is checked for each pair), so a combination is without masks exactly if what it has of each attempt is.
-"""
+all honest members of a set, with at least the noise that was paid for. Every case of 3 to 5 sites: each
+number t of sites that may collude, each set of colluders up to t, and each way to show each honest site
+nothing or a set that it is in, of more than t sites. Sites with the same part are the same but for their
+names: renaming honest sites, or colluders, turns the signs of some masks, which are as fair as before. So
+only the number of colluders counts, and of ways that differ by such a renaming one is looked at: in it the
+sets that are shown grow with the names. Of six sites each set is looked at with each part of its honest
+members that is shown it. That is all: answers to different attempts share no mask (which is checked for each
+pair), so a combination is without masks exactly if what it has of each attempt is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""[P32] The sum of rounded shares is the rounding of one Gaussian, but for a factor that nobody sees.
-
-Where the factor is large enough to be seen, at scales that are never drawn, it is computed in balls and held
-against the bound; at the scale that is drawn the bound is multiplied out.
-"""
+"""[P32] The sum of rounded shares is the rounding of one Gaussian, but for a factor that nobody sees. Where
+the factor is large enough to be seen, at scales that are never drawn, it is computed in balls and held
+against the bound; at the scale that is drawn the bound is multiplied out."""
 
 from __future__ import annotations
 
@@ -105,10 +103,8 @@ def rounded_sum(m: int, s: Fraction, reach: int) -> list[arb]:
 
 
 def rounding_of_one(m: int, s: Fraction, k: int) -> arb:
-    """P[round(N + U_1 + ... + U_(m-1)) = k]: N of scale sqrt(m) s, U_j uniform on [-1/2, 1/2].
-
-    The density of N and m uniforms at k is the m-th difference of the m-fold integral of N's density.
-    """
+    """P[round(N + U_1 + ... + U_(m-1)) = k]: N of scale sqrt(m) s, U_j uniform on [-1/2, 1/2]. The density of
+    N and m uniforms at k is the m-th difference of the m-fold integral of N's density."""
     scale = arb(fmpq(*s.as_integer_ratio())) * arb(m).sqrt()
     terms = ((-1) ** j * math.comb(m, j) * integral(m, (k + arb(m) / 2 - j) / scale) for j in range(m + 1))
     return sum(terms, arb(0)) * scale ** (m - 1)

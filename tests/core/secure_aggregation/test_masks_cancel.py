@@ -1,9 +1,7 @@
 """[P31] [P33] The masks that sites really add cancel in the sum over all honest members of one attempt, and
 in nothing else: what test_equivocation shows of masks as they are specified is found again in their words.
-
 Colluders' masks are taken off first, as a coordinator would that knows them. 40 words stand for all: two of
-these systems with different solutions agree in as many fair words with a chance below 2^-30.
-"""
+these systems with different solutions agree in as many fair words with a chance below 2^-30."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Leaks of masked answers, by linear algebra modulo 2^64 [P31], without any code of the product.
-
-An answer is x + e + its masks. Masks that are fair, and known to nobody who looks, leave of all answers
-together exactly the combinations in which they cancel: the answers are uniform on a coset of the module that
-masks span, and what tells two cosets apart are the linear forms that vanish on it. `cancelling` finds all of
-these; `laid_open` says what is wrong with one.
-"""
+"""Leaks of masked answers, by linear algebra modulo 2^64 [P31], without any code of the product. An answer is
+x + e + its masks. Masks that are fair, and known to nobody who looks, leave of all answers together exactly
+the combinations in which they cancel: the answers are uniform on a coset of the module that masks span, and
+what tells two cosets apart are the linear forms that vanish on it. `cancelling` finds all of these;
+`laid_open` says what is wrong with one."""
 
 from __future__ import annotations
 
@@ -47,11 +45,9 @@ def symbolic(answers: Sequence[Answer], honest: frozenset[str]) -> list[Row]:
 
 
 def cancelling(rows: Iterable[Sequence[int]], answers: int) -> list[Row]:
-    """Generators of all combinations modulo 2^64 in which every row is 0.
-
-    One row at a time: of the generators so far, the one in which the row has the fewest factors of 2 takes
-    the row out of all others, and stays as the multiple in which it is 0.
-    """
+    """Generators of all combinations modulo 2^64 in which every row is 0. One row at a time: of the
+    generators so far, the one in which the row has the fewest factors of 2 takes the row out of all others,
+    and stays as the multiple in which it is 0."""
     found = [[int(i == j) for j in range(answers)] for i in range(answers)]
     for row in rows:
         left = [sum(a * b for a, b in zip(row, one, strict=True)) % MODULUS for one in found]

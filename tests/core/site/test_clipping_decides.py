@@ -1,8 +1,6 @@
-"""[P1] Floats propose, integers decide: no record beyond its radius passes, whatever floats propose.
-
-In the daemon the proposals are nearly always right, so the deciding comparison is tried here on
-its own, with proposals at the radius, one step beyond it and far beyond int64.
-"""
+"""[P1] Floats propose, integers decide: no record beyond its radius passes, whatever floats propose. In the
+daemon the proposals are nearly always right, so the deciding comparison is tried here on its own, with
+proposals at the radius, one step beyond it and far beyond int64."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""[P1] At the limits of every field at once, int64 and float64 give the results of Python integers.
-
-The widest study (4,096 columns), every record at the bound, radius, pull and directions at their
-limits: nothing wraps around, and no record exceeds its radius.
-"""
+"""[P1] At the limits of every field at once, int64 and float64 give the results of Python integers. The
+widest study (4,096 columns), every record at the bound, radius, pull and directions at their limits: nothing
+wraps around, and no record exceeds its radius."""
 
 from __future__ import annotations
 

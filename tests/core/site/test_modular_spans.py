@@ -1,9 +1,7 @@
-"""[P15] [P17] The most that one record changes among the votes of blocks, found by replay.
-
-For each kind 1,000 pairs (10,000 in slow runs): data sets of 0 to 14 small records with repeats and zeros,
-1 to 4 columns, dimensions up to the number of columns, 1 to 6 blocks, and every record of each taken out, the
-rest in another order. What is found must not exceed what the query declares, and must reach it.
-"""
+"""[P15] [P17] The most that one record changes among the votes of blocks, found by replay. For each kind
+1,000 pairs (10,000 in slow runs): data sets of 0 to 14 small records with repeats and zeros, 1 to 4 columns,
+dimensions up to the number of columns, 1 to 6 blocks, and every record of each taken out, the rest in another
+order. What is found must not exceed what the query declares, and must reach it."""
 
 from __future__ import annotations
 

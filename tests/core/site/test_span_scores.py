@@ -1,6 +1,5 @@
 """[P16] Scores of spans of records: exact, and moved by 0 or 1 by one record; and what the printed algorithm
-does.
-"""
+does."""
 
 from __future__ import annotations
 
