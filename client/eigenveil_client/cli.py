@@ -26,8 +26,7 @@ def eigenveil() -> None:
     records; 8 not found; 9 conflict; 10 not ready; 11 study failed; 12 cancelled; 13 bad release; 14 a
     release signed with an unknown key; 15 to 18 a study's signature; 20 to 24 the coordinator (identity,
     protocol, contribution, version, unreachable); 70, 71 disk or bug; 130 interrupted. With --json an error
-    is one JSON object on standard output.
-    """
+    is one JSON object on standard output."""
 
 
 for command in (

@@ -125,8 +125,7 @@ class Analyst:
         Raises:
             RequestError: the study is refused, here or there; code `authorization`, its plan has changed; or
                 as `SigningKey.read`.
-            PeerError: the coordinator's plan is not of this study; nothing was signed.
-        """
+            PeerError: the coordinator's plan is not of this study; nothing was signed."""
         proposal = await self.propose(text, submission, days=days)
         notify(proposal.summary)
         return await self.sign(proposal)

@@ -27,8 +27,7 @@ class BlockingCoordinator:
 
     A thread with an event loop makes the calls. They block, also within a running event loop, and may come
     from any thread. Each has its own connection, so that none can break another's. Ctrl-C ends a call, which
-    may have taken effect.
-    """
+    may have taken effect."""
 
     def __init__(self, profile: Path | None = None) -> None:
         self.profile = profile

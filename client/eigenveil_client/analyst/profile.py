@@ -76,8 +76,7 @@ class SigningKey:
         Raises:
             RequestError: code `not-found`, there is none; `bad-config`, the folder holds no analyst's
                 identity, or the file is a link, damaged, another analyst's, or readable by others.
-            InternalError: code `storage`.
-        """
+            InternalError: code `storage`."""
         file = _file(folder)
         if not file.made:
             todo = "or create a key with eigenveil key export and have every site confirm it"

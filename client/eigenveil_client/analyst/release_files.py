@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
@@ -27,14 +27,6 @@ PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are text
 RELEASE = "release.json"
 REPORT = "report.html"
 ELSEWHERE = "Name another folder with --out"
-
-
-class WrittenRelease(NamedTuple):
-    """Paths of a written release and its report, and the release document."""
-
-    release: Path
-    report: Path
-    document: Mapping[str, Any]
 
 
 def read_key(text: str) -> bytes:
@@ -77,18 +69,19 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
         raise RequestError(Code.CONFLICT, f"{why}. {ELSEWHERE}")
 
 
-def write_result(data: bytes, folder: Path) -> WrittenRelease:
-    """Write an intact release.json and its report.html into `folder`, and replace those of the same study."""
+def write_result(data: bytes, folder: Path) -> Mapping[str, Any]:
+    """Write an intact release.json and its report.html into `folder`, and replace those of the same study.
+    Return the release document."""
     # imported here, as drawing takes a second to import
     from eigenveil.reporting.report import render
 
     published = load_release(data)
     digest = published.document["plan_digest"]
     check_folder(folder, lambda existing: bool(existing["plan_digest"] == digest))
-    release, report = folder / RELEASE, folder / REPORT
-    write_durably(release, data)
-    write_durably(report, render(published.document, public_key=published.public_key.hex()).encode())
-    return WrittenRelease(release=release, report=report, document=published.document)
+    write_durably(folder / RELEASE, data)
+    page = render(published.document, public_key=published.public_key.hex())
+    write_durably(folder / REPORT, page.encode())
+    return published.document
 
 
 def check_signer(release: SignedRelease, key: str | None, profile: Path | None) -> bool:

@@ -19,7 +19,7 @@ from eigenveil_client.analyst.profile import next_command
 from eigenveil_client.analyst.python.connect import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
-from eigenveil_client.analyst.release_files import describe_analyst, write_result
+from eigenveil_client.analyst.release_files import RELEASE, REPORT, describe_analyst, write_result
 from eigenveil_common.command import console, errors, is_interactive, print_result
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -111,22 +111,23 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
 
 def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write the release of a study and its report, and print its result."""
-    written = write_result(run.fetch(), out)
-    guarantee, found = written.document["guarantee"]["text"], written.document["result"]
-    asker, asker_sentence = describe_analyst(written.document, profile)
+    document, files = write_result(run.fetch(), out), [str(out / RELEASE), str(out / REPORT)]
+    guarantee, found = document["guarantee"], document["result"]
+    asker, asker_sentence = describe_analyst(document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,
-        "release": str(written.release),
-        "report": str(written.report),
+        "release": files[0],
+        "report": files[1],
         "analyst": asker,
-        "guarantee": written.document["guarantee"],
+        "guarantee": guarantee,
         "declined": declined,
         "warnings": found["warnings"],
     }
     outcome = [f"no release: {declined}" if declined else predicted_error_text(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
-    text = [str(written.release), str(written.report), asker_sentence]
     if not declined and not as_json:
         console.print(components_table(found))
-    print_result(value, as_json, "\n".join([*text, guarantee, *filter(None, outcome)]))
+    print_result(
+        value, as_json, "\n".join([*files, asker_sentence, guarantee["text"], *filter(None, outcome)])
+    )

@@ -94,8 +94,7 @@ class Cluster:
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable_error`.
-    """
+        PeerError: code `unreachable_error`."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self._client = _open_client(address)
@@ -133,8 +132,7 @@ class Cluster:
 
         Raises:
             PeerError: code `unreachable_error`: the scheduler is gone, or no task finishes.
-            RequestError: code `bad-data`: one task ended several workers.
-        """
+            RequestError: code `bad-data`: one task ended several workers."""
         with self._translate_errors():
             return [_result(one, partial(_report_progress, tracked, report)) for one in futures]
 

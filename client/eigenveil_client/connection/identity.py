@@ -40,8 +40,7 @@ class StoredIdentity:
 
     `pair` is the private key and the certificate in one file (PEM), so that both are replaced at once.
     `authorities` are trusted. `renews` is when two thirds of the certificate's lifetime have passed. The
-    operators of both ends compare `key_print`. `proxy` comes from the configuration, not from the folder.
-    """
+    operators of both ends compare `key_print`. `proxy` comes from the configuration, not from the folder."""
 
     identity: Identity
     coordinator: str
@@ -79,8 +78,7 @@ async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
 
     Raises:
         PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
-        RequestError: the proxy's credentials cannot be used.
-    """
+        RequestError: the proxy's credentials cannot be used."""
     federation = caller.identity.federation
     return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
 
@@ -122,8 +120,7 @@ def enrol(
     Raises:
         RequestError: the join file is unusable or for a role not in `roles`, or `folder` holds another
             identity.
-        PeerError: the coordinator refused, is unreachable, or gave an invalid answer.
-    """
+        PeerError: the coordinator refused, is unreachable, or gave an invalid answer."""
     join = read_join(join_file)
     if roles and join.identity.role not in roles:
         names = (join.role, *(role.value for role in roles))

@@ -93,8 +93,7 @@ async def greet_coordinator(
 
     Raises:
         EigenveilError: as `negotiate_version`, or `identity`: a list does not follow the stored one.
-        InternalError: code `storage`, at this end; an error of the coordinator's storage is a PeerError.
-    """
+        InternalError: code `storage`, at this end; an error of the coordinator's storage is a PeerError."""
     current, upcoming = generation.announce() if generation is not None else (b"", b"")
     extra, shown = pb.HelloRequest(checkpoint=checkpoint, statement=statement), stored.authorities
     extra.generation, extra.next_generation = current, upcoming
@@ -184,8 +183,7 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
     Raises:
         PeerError: code `identity`, not signed by the federation; `protocol`, an older version than the stored
             one, another content under the same version, or none any more.
-        InternalError: code `storage`.
-    """
+        InternalError: code `storage`."""
     signed = SignedDictionary(signed_json=sent.dictionary.signed_json, signature=sent.dictionary.signature)
     with locked(stored.folder / DICTIONARY_LOCK):
         before, found = stored_dictionary(stored), None

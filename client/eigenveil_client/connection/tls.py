@@ -51,8 +51,7 @@ async def handshake_error(address: str, ca_pem: bytes, proxy: Proxy | None, fail
     it. That certificate is read once more, without trusting it and without sending data, so that the message
     can name the issuer.
 
-    A broken connection is `unreachable`, unless a second handshake shows a certificate of another issuer.
-    """
+    A broken connection is `unreachable`, unless a second handshake shows a certificate of another issuer."""
     broke = not isinstance(failure, ssl.SSLError)
     why = getattr(failure, "verify_message", "") or getattr(failure, "reason", "") or str(failure)
     shown = await _peek_certificate(address, proxy)
@@ -148,8 +147,7 @@ async def verified_channel(
     Raises:
         PeerError: code `unreachable`; or `identity`, if another server answers: the message names the issuer
             of its certificate.
-        RequestError: the proxy's credentials cannot be used.
-    """
+        RequestError: the proxy's credentials cannot be used."""
     proxy = rule.proxy_for(address)
     leaf = await verified_leaf(address, ca_pem, client, proxy)
     check_coordinator(leaf, federation)

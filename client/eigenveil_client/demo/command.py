@@ -57,8 +57,7 @@ def demo(
     breast-cancer set, 569 public records of 30 measurements, divided unevenly over the sites. The run takes
     about ten seconds and stops every process. With --trust secure-aggregation the sites exchange and confirm
     their key cards first, and mask their answers. With --keep the federation keeps serving, with these
-    columns as its dictionary, for `eigenveil.connect()` in Python and for other commands with --profile.
-    """
+    columns as its dictionary, for `eigenveil.connect()` in Python and for other commands with --profile."""
     from eigenveil_client.analyst.display import Display
     from eigenveil_client.demo.demo import demonstrate
     from eigenveil_client.demo.layout import demo_study

@@ -45,9 +45,7 @@ EventHandler = Callable[[pb.StudyEvent], None]
 class Demonstration:
     """Result of a demonstration; without components if the algorithm released none."""
 
-    release: Path
-    report: Path
-    profile: Path
+    layout: DemoLayout
     document: Mapping[str, Any]
     study: str
     records: Mapping[str, int]
@@ -60,9 +58,9 @@ class Demonstration:
         rows = self.ledgers.status["studies"]  # a release has no times of rounds
         round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
-            "release": str(self.release),
-            "report": str(self.report),
-            "profile": str(self.profile),
+            "release": str(self.layout.release),
+            "report": str(self.layout.report),
+            "profile": str(self.layout.analyst),
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "trust": self.document["plan"]["study"]["privacy"]["trust"],
@@ -124,9 +122,7 @@ def demonstrate(
             log_step("Writing the release and its report")
             sin_angle = _write_results(layout, study, records, release, identity)
             demonstration = Demonstration(
-                release=layout.root / "release.json",
-                report=layout.root / "report.html",
-                profile=layout.analyst,
+                layout=layout,
                 document=load_release(release).document,
                 study=digest,
                 records=sizes,
@@ -176,7 +172,7 @@ def _write_results(
     from eigenveil.reporting.report import Projection, render
     from eigenveil_client.local.benchmark import exact_components
 
-    write_durably(layout.root / "release.json", release)
+    write_durably(layout.release, release)
     signed = load_release(release)
     verify_release(signed, identity.release_key)
     result, sine, projection = signed.result, None, None
@@ -187,7 +183,7 @@ def _write_results(
         projection = Projection(points=points, groups=records.groups, note=note)
     key = signed.public_key.hex()
     page = render(signed.document, public_key=key, projection=projection, measured_sin_angle=sine)
-    write_durably(layout.root / "report.html", page.encode())
+    write_durably(layout.report, page.encode())
     return sine
 
 

@@ -40,6 +40,7 @@ class DemoLayout:
         self.analyst = root / "analyst"
         self.study = root / "study.toml"
         self.dictionary = root / "dictionary.toml"
+        self.release, self.report = root / "release.json", root / "report.html"
         self.logs = root / "logs"
 
     def site(self, name: str) -> Path:

@@ -86,8 +86,7 @@ class ColumnQuality:
     column alone: no other column of a study changes a count. `missing` persons lack a value; `unreadable` are
     those of them with an unreadable cell. Values `below` and `above` the bounds of the study count as the
     bound; `at_bound` values equal one. `implausible` values lie outside the column's plausible range, if
-    there is one, which no study can change.
-    """
+    there is one, which no study can change."""
 
     name: str
     persons: int
@@ -147,8 +146,7 @@ class ColumnProfile:
     `quality`: its counts. `frequent`: the values that most persons have, each with its number of persons.
     `quantiles`: the values at `QUANTILES`, each of which some person has. `histogram`: the number of persons
     in each of `BINS` equal parts of `span`, which is the bounds, or else the least and the largest value. A
-    column without values has its counts alone, and a column that cannot be read its `problem` alone.
-    """
+    column without values has its counts alone, and a column that cannot be read its `problem` alone."""
 
     name: str
     quality: ColumnQuality | None = None

@@ -27,8 +27,7 @@ MISSING = -1  # in place of a count
 class Alleles:
     """Columns by position: allele number `allele` of the file's variant number `variant`.
 
-    Shape: variant and allele (columns,).
-    """
+    Shape: variant and allele (columns,)."""
 
     variant: IntArray
     allele: IntArray

@@ -97,8 +97,7 @@ class ByteGridEncoder:
     """Encoder of columns of one-byte integers without a rule. None of their cells is unreadable.
 
     Shape: table (d, KINDS), the stored integer of each kind of cell (of a missing one its fill, if any);
-    times (d, KINDS), the number of persons with that kind.
-    """
+    times (d, KINDS), the number of persons with that kind."""
 
     def __init__(
         self, reading: Reading, parsers: Sequence[ColumnParser], study: Study, plausible: PlausibleRanges

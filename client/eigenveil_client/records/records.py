@@ -52,8 +52,7 @@ class Records(RecordsSummary):
     """A summary of the source and the rows that a study uses.
 
     Shape: rows (n, d), the usable records as stored integers of the study's grid, d in the study's order;
-    n <= persons.
-    """
+    n <= persons."""
 
     rows: GridRows
 
@@ -90,8 +89,7 @@ def stream(
     Raises:
         RequestError: code `site-policy`, a column has another unit than the site's, or its name bypasses its
         rule.
-        BadRecords: naming the column and the line, or the file.
-    """
+        BadRecords: naming the column and the line, or the file."""
     check_study(study, rules, plausible)
     reading = Reading(table=open_source(config), unreadable=unreadable)
     file = reading.table.digest()

@@ -140,8 +140,7 @@ class GridFile:
 
     Memory holds one window for each thread. Threads read their rows from front to back.
 
-    Shape: (n, d).
-    """
+    Shape: (n, d)."""
 
     def __init__(self, file: ScratchFile, columns: int, dtype: DTypeLike) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)

@@ -53,8 +53,7 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
 def doctor(profile: Path | None, as_json: bool) -> int:
     """Check your profile and the connection to the coordinator, one line each.
 
-    Only a greeting is sent. Exit code 1 if a check failed.
-    """
+    Only a greeting is sent. Exit code 1 if a check failed."""
     from eigenveil_client.analyst.profile import KEY_FILE, check_key, default_profile, proxy_rule
     from eigenveil_client.connection.doctor import check_files, identity_and_network
     from eigenveil_common.doctor import examine, show
@@ -96,8 +95,7 @@ def key() -> None:
     """The key with which you sign studies. It is on this machine alone.
 
     Each site imports your key card as a file, and its staff compare its fingerprint with you by telephone.
-    The coordinator is not involved, so it cannot submit studies in your name.
-    """
+    The coordinator is not involved, so it cannot submit studies in your name."""
 
 
 @key.command()
@@ -106,8 +104,7 @@ def show(profile: Path | None, as_json: bool) -> None:
     """Show the fingerprint to read to the staff of a site, when they call you.
 
     The first call creates the key. A new key after a loss has another fingerprint: every site must import its
-    key card with --replace, and confirm it.
-    """
+    key card with --replace, and confirm it."""
     from eigenveil_client.analyst.profile import SigningKey, default_profile
 
     key_card = SigningKey.make(profile or default_profile()).key_card
@@ -120,8 +117,7 @@ def show(profile: Path | None, as_json: bool) -> None:
 def export_card(out: Path | None, profile: Path | None, as_json: bool) -> None:
     """Write your key card, the file that sites import. It holds no secret.
 
-    The first call creates the key; later calls write the same key card.
-    """
+    The first call creates the key; later calls write the same key card."""
     from eigenveil.key_cards import cards_to_file
     from eigenveil_client.analyst.profile import SigningKey, default_profile
 

@@ -49,8 +49,7 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     it is not, a sentence says so ("signed_by_current_key" with --json), and the exit code stays.
 
     The signer is checked with --key, or with your profile if it is of the release's federation. Without
-    either the signer is unknown: exit code 14.
-    """
+    either the signer is unknown: exit code 14."""
     from eigenveil.reporting.explain import document_guarantee
     from eigenveil.reporting.verify import load_release
     from eigenveil_client.analyst import release_files
@@ -94,8 +93,7 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
 def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write the report of a release as one HTML file.
 
-    The signer is checked if your profile is of the release's federation; see `eigenveil verify`.
-    """
+    The signer is checked if your profile is of the release's federation; see `eigenveil verify`."""
     from eigenveil.reporting.report import render
     from eigenveil.reporting.verify import load_release
     from eigenveil_client.analyst.release_files import check_signer
@@ -132,8 +130,7 @@ def derive() -> None:
     """Compute further results from a released covariance, at no cost and without a call.
 
     release.json is a federation's, whose signature is checked, or simulation.json of `eigenveil simulate`,
-    which has none. Every number is shown with its uncertainty from the privacy noise.
-    """
+    which has none. Every number is shown with its uncertainty from the privacy noise."""
 
 
 def _derive_command(question: Callable[..., Any]) -> click.Command:
@@ -217,8 +214,7 @@ def angle(moments: Moments, other: Moments, k: int, scaling: str) -> Any:
 def mahalanobis(moments: Moments, rows: Path, columns: list[str] | None, level: float) -> Any:
     """Compute the distances of your own rows from the release's mean. The rows are not sent anywhere.
 
-    The answer is as confidential as the rows.
-    """
+    The answer is as confidential as the rows."""
     from eigenveil_client.analyst.derived_tables import read_rows
 
     names = columns or list(moments.columns)

@@ -26,8 +26,7 @@ out_option = click.option(
 def study() -> None:
     """Manage studies at the coordinator you are enrolled with.
 
-    STUDY is a study's digest, at least 6 characters of its beginning, or its name when that is unique.
-    """
+    STUDY is a study's digest, at least 6 characters of its beginning, or its name when that is unique."""
 
 
 @study.command("example")
@@ -74,8 +73,7 @@ def submit(
     before you sign it.
 
     The same study under another id would be charged again. You confirm that first; with --json or without a
-    terminal it is refused (exit code 9) unless you add --again.
-    """
+    terminal it is refused (exit code 9) unless you add --again."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.display import approval_text
     from eigenveil_client.analyst.profile import next_command
@@ -144,8 +142,7 @@ def new(out: Path, profile: Path | None, as_json: bool, variants: Path | None, *
     """Write a study file of chosen columns, with the dictionary's units and bounds.
 
     With --from-genotypes a column counts one allele of a variant. Variants that read alike on both strands
-    (A/T, C/G) are left out, and those with one allele.
-    """
+    (A/T, C/G) are left out, and those with one allele."""
     from eigenveil_client.analyst.catalogue import write_genotype_study, write_new_study
     from eigenveil_client.analyst.profile import next_command
 

@@ -40,8 +40,7 @@ def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederatio
 
     Raises:
         RequestError: code `bad-config`, the profile is not enrolled, or a library of `eigenveil[analyst]` is
-        not
-            installed.
+            not installed.
         PeerError: code `identity`, the certificate has expired.
 
     >>> import eigenveil
@@ -126,8 +125,7 @@ class ConnectedFederation(BlockingCoordinator, Summary):
     end of Python closes it.
 
     Every method and property raises:
-        EigenveilError: the coordinator's own error, or code `unreachable`.
-    """
+        EigenveilError: the coordinator's own error, or code `unreachable`."""
 
     @property
     def view(self) -> FederationView:
@@ -169,9 +167,8 @@ class ConnectedFederation(BlockingCoordinator, Summary):
         but those that state that they lack a column. Other arguments are the keys of a study file, such as
         `name`, `purpose`, `algorithm`, `scaling`, `quorum`: `eigenveil study example` explains each.
 
-        Raises:
-            RequestError: code `bad-study`, the federation lacks a site or a column, or the study is invalid.
-        """
+        Raises RequestError: code `bad-study`, the federation lacks a site or a column, or the study is
+        invalid."""
         if fields and source is not None:
             raise study_error(
                 f"a study from a source takes no other arguments. Leave out {', '.join(fields)}"
@@ -186,11 +183,8 @@ class ConnectedFederation(BlockingCoordinator, Summary):
         return study_from(self, view, draft, folder)
 
     def run(self, wanted: str) -> Run:
-        """Return the study of this name, or whose digest starts with `wanted` (6 characters or more).
-
-        Raises:
-            RequestError: code `not-found`.
-        """
+        """Return the study of this name, or whose digest starts with `wanted` (6 characters or more). Raises
+        RequestError: code `not-found`."""
         return run_of(self, self.call(lambda analyst: analyst.find(wanted)))
 
     @property

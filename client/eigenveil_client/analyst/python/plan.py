@@ -112,11 +112,8 @@ def _error(found: Prediction) -> str:
 
 
 def plan_of(study: Study) -> StudyPlan:
-    """Return the plan of a study, from public numbers.
-
-    Raises:
-        RequestError: its algorithm cannot run it, or its epsilon is too small.
-    """
+    """Return the plan of a study, from public numbers. Raises RequestError: its algorithm cannot run it, or
+    its epsilon is too small."""
     return StudyPlan(study=study, explanation=explain(make_plan(study)), prediction=predict(study))
 
 
@@ -182,11 +179,8 @@ class FederationBudget(Summary):
 
 
 def budget_from(listed: pb.ListStudiesResponse) -> FederationBudget:
-    """Return the budget in a coordinator's list of studies.
-
-    Raises:
-        PeerError: code `protocol`, the budget is missing or invalid.
-    """
+    """Return the budget in a coordinator's list of studies. Raises PeerError: code `protocol`, the budget is
+    missing or invalid."""
     stated = listed.budget
     left = max(0, stated.micro_rho - stated.committed_micro_rho)  # a budget may have been lowered
     delta_left = max(0, stated.atto_delta - stated.committed_atto_delta)

@@ -86,8 +86,7 @@ class Run(Summary):
     warnings at submission.
 
     Every method and property but these raises:
-        EigenveilError: the coordinator's own error, or code `unreachable`.
-    """
+        EigenveilError: the coordinator's own error, or code `unreachable`."""
 
     def __init__(
         self, coordinator: BlockingCoordinator, digest: str, name: str, *,
@@ -125,8 +124,7 @@ class Run(Summary):
         Raises:
             RequestError: it failed, was cancelled, or (code `not-ready`) is not released after `timeout`
             seconds.
-            EigenveilError: the coordinator cannot be reached.
-        """
+            EigenveilError: the coordinator cannot be reached."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
             with watching(self) as display:
@@ -143,11 +141,8 @@ class Run(Summary):
         self.check_released()
 
     def check_released(self) -> None:
-        """Raise an error if the last event is not a release.
-
-        Raises:
-            RequestError: the study failed or was cancelled.
-        """
+        """Raise an error if the last event is not a release. Raises RequestError: the study failed or was
+        cancelled."""
         last = self._seen
         if last is not None and last.state == pb.STUDY_STATE_CANCELLED:
             raise RequestError(Code.CANCELLED, "the study was cancelled; its charges remain")
@@ -168,11 +163,8 @@ class Run(Summary):
         self._coordinator.call(lambda analyst: analyst.cancel(self._plan))
 
     def fetch(self) -> bytes:
-        """Return the bytes of its release.json, after a check of the federation's signature.
-
-        Raises:
-            RequestError: code `not-ready`, it still runs; or it has no release, or one with a bad signature.
-        """
+        """Return the bytes of its release.json, after a check of the federation's signature. Raises
+        RequestError: code `not-ready`, it still runs; or it has no release, or one with a bad signature."""
         return self._coordinator.call(lambda analyst: analyst.release(self._plan))
 
     @property

@@ -47,9 +47,7 @@ def draft_of(fields: Mapping[str, Any], view: FederationView) -> StudyDraft:
 
     The default sites are all but those that state that they lack a column.
 
-    Raises:
-        RequestError: code `bad-study`, an argument is unknown, or no site has all columns.
-    """
+    Raises RequestError: code `bad-study`, an argument is unknown, or no site has all columns."""
     columns = listed_columns(fields.get("columns", ()))
     names = tuple(one if isinstance(one, str) else one.name for one in columns)
     sites = tuple(fields["sites"]) if "sites" in fields else offering_sites(view, names)
@@ -80,8 +78,7 @@ class FederatedStudy(Summary):
     person decides, as they state, and the time limits.
 
     `plan` makes no call, `explain` calls the coordinator; neither charges anything. `submit` starts the
-    study.
-    """
+    study."""
 
     coordinator: BlockingCoordinator
     toml: str
@@ -90,19 +87,13 @@ class FederatedStudy(Summary):
     approval: Mapping[str, Any]
 
     def plan(self) -> StudyPlan:
-        """Return its plan, from public numbers and without a call.
-
-        Raises:
-            RequestError: its algorithm cannot run it, or its epsilon is too small.
-        """
+        """Return its plan, from public numbers and without a call. Raises RequestError: its algorithm cannot
+        run it, or its epsilon is too small."""
         return plan_of(self.study)
 
     def explain(self) -> Explanation:
-        """Return the coordinator's explanation of its queries and cost; nothing is charged.
-
-        Raises:
-            EigenveilError: the study is refused, or the coordinator cannot be reached.
-        """
+        """Return the coordinator's explanation of its queries and cost; nothing is charged. Raises
+        EigenveilError: the study is refused, or the coordinator cannot be reached."""
         value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.resolved.text)))
         value |= {"overrides": list(self.resolved.overrides)}
         budget = budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
@@ -145,8 +136,7 @@ class FederatedStudy(Summary):
             RequestError: code `conflict`, this study has or will have a result; `bad-argument`,
                 `expires_days` is out of range; or the study is refused.
             PeerError: the coordinator's plan is not of this study; nothing was signed.
-            EigenveilError: the coordinator's own error, or it cannot be reached.
-        """
+            EigenveilError: the coordinator's own error, or it cannot be reached."""
         chosen = submission or self.submission_id(again=again)
         check_days(expires_days)
         same = None if again else self.same(chosen)
@@ -208,11 +198,8 @@ def repeated(row: pb.StudyRow, study: Study) -> str:
 def study_from(
     coordinator: BlockingCoordinator, view: FederationView, draft: StudyDraft, folder: Path
 ) -> FederatedStudy:
-    """Return the study of a draft, checked against the federation; `folder` may hold its dictionary.
-
-    Raises:
-        RequestError: it is refused, or the federation lacks its sites or columns.
-    """
+    """Return the study of a draft, checked against the federation; `folder` may hold its dictionary. Raises
+    RequestError: it is refused, or the federation lacks its sites or columns."""
     whole = resolve_study(draft, folder, coordinator.profile)
     study = whole.study()
     check_study(study, view.directory)

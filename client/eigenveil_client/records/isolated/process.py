@@ -77,8 +77,7 @@ def run_task(
 
     Raises:
         BadRecords: the records are invalid, or the reader failed.
-        RequestError: code `bad-config`, a library is not installed.
-    """
+        RequestError: code `bad-config`, a library is not installed."""
     seconds = limits.seconds or _allowed_seconds(config)
     if scratch is not None:
         make_folder(scratch, mode=0o700)
@@ -91,7 +90,7 @@ def run_task(
             environment=environment if config.source is None else {},  # those of libpq
         )  # fmt: skip
         layout = None if study is None else row_layout(study)
-        return _run_request(request, layout, item, sink, check)
+        return _run_request(request, lambda ours: check(_receive_result(request, layout, ours, item, sink)))
 
 
 def _working_folder() -> Path:
@@ -102,18 +101,12 @@ def _working_folder() -> Path:
         return Path("/")
 
 
-def _run_request(
-    request: ReaderRequest,
-    layout: RowLayout | None,
-    item: Callable[[Any], None],
-    sink: Callable[[GridRows], None],
-    check: Callable[[Any], Done],
-) -> Done:
+def _run_request(request: ReaderRequest, receive_result: Callable[[socket.socket], Done]) -> Done:
     pid, connection = SERVER.reader()
     late = misbehaved = False
     try:
         with connection:
-            return check(_receive_result(request, layout, connection, item, sink))
+            return receive_result(connection)
     except ReaderFailure as broken:
         late, misbehaved = broken.late, not (broken.ended and _has_ended(pid))
     finally:

@@ -83,8 +83,7 @@ class Reader:
 
         Raises:
             RequestError: as `records.stream`; code `bad-config`, a library is not installed.
-            BadRecords: as there, or there are too many records, or the reader failed.
-        """
+            BadRecords: as there, or there are too many records, or the reader failed."""
         # here, so that no record decides which error is raised
         check_study(study, self.rules, self.plausible)
         most = study.max_records if self.most is None else self.most

@@ -224,8 +224,7 @@ def blocks(
     row, with one number for each parser (a few for a mean), and come in the order of their names. The same
     source gives the same order, which has no meaning.
 
-    Shape: each parser's arrays have the length of the block.
-    """
+    Shape: each parser's arrays have the length of the block."""
     header = None if person is None else reading.headers.find(person)
     rows = _parsed(reading, parsers, header)
     if header is not None:

@@ -83,8 +83,7 @@ def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     UTF-8 is checked later, cell by cell.
 
     Raises:
-        pa.ArrowInvalid: they are not.
-    """
+        pa.ArrowInvalid: they are not."""
     batch.validate()
     for column in batch.columns:
         _without_text(column).validate(full=True)

@@ -48,8 +48,7 @@ class Fault:
 class ColumnCells:
     """One column of a batch as float64, NaN where a value is missing, and the faults of its cells.
 
-    Shape: values and unreadable (rows,). Unreadable cells are missing.
-    """
+    Shape: values and unreadable (rows,). Unreadable cells are missing."""
 
     values: FloatArray
     faults: tuple[Fault, ...] = ()
@@ -172,8 +171,7 @@ def check_codes(key: str, codes: tuple[str, ...]) -> None:
 def code_positions(words: pa.Array, codes: tuple[str, ...]) -> IntArray:
     """Return the position of the code that each word equals, as text or as a number; -1 if none.
 
-    Shape: (n,) -> (n,).
-    """
+    Shape: (n,) -> (n,)."""
     found = pc.fill_null(pc.index_in(words, value_set=pa.array(codes, pa.string())), -1)
     same: IntArray = found.to_numpy(zero_copy_only=False).astype(np.int64)
     numbers = {value: position for position, code in enumerate(codes) if (value := number(code)) is not None}
@@ -190,8 +188,7 @@ class DistinctCells:
 
     A word is null if it means missing. Words that are not numbers often occur many times.
 
-    Shape: words (k,), indices (rows,), null where the cell is.
-    """
+    Shape: words (k,), indices (rows,), null where the cell is."""
 
     words: pa.Array
     indices: pa.Array

@@ -165,15 +165,15 @@ def test_the_report_needs_an_intact_release(release: Path, tmp_path: Path, capfd
 def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     for _ in range(2):
-        written = write_result(small_release(), folder)
-    digest = written.document["plan_digest"][:12]
-    with refused(Code.CONFLICT, f"{written.release} is the release of another study, tiny ({digest})"):
+        digest = write_result(small_release(), folder)["plan_digest"][:12]
+    release = folder / "release.json"
+    with refused(Code.CONFLICT, f"{release} is the release of another study, tiny ({digest})"):
         write_result(small_release("other"), folder)
-    assert written.release.read_bytes() == small_release()
-    written.release.write_text("mine")
+    assert release.read_bytes() == small_release()
+    release.write_text("mine")
     with refused(Code.CONFLICT, "is not an intact release. Name another folder with --out"):
         write_result(small_release(), folder)
-    assert written.release.read_text() == "mine"
+    assert release.read_text() == "mine"
 
 
 def release_analyst(analyst: str, fingerprint: str, *, checked: bool = True) -> ReleaseAnalyst:
