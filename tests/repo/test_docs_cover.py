@@ -23,6 +23,7 @@ from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.metrics import SITE
 from eigenveil_common.config import keys
 from eigenveil_common.notify.config import Notify, NotifyAnalysts
 from eigenveil_server.config import Config, ConsoleConfig
@@ -102,10 +103,16 @@ def test_every_error_and_metric_and_public_name_is_in_the_reference() -> None:
     assert [name for name in public if f":: {name}\n" not in reference("python")] == []
     result = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
     trees = (ast.parse(path.read_text()) for path in files("metrics.py", "client", "server"))
-    texts = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    # Of a site also what follows the prefix, as in f"{SITE}_connected".
+    texts |= {ast.unparse(n)[2:-1].replace("{SITE}", SITE) for n in nodes if isinstance(n, ast.JoinedStr)}
     named = {
-        text for text in texts if isinstance(text, str) and re.fullmatch(r"eigenveil_[a-z_]+[a-z]", text)
+        text
+        for text in texts - {SITE}
+        if isinstance(text, str) and re.fullmatch(r"eigenveil_[a-z_]+[a-z]", text)
     }
+    assert len(named) > 15
     assert {name for name in named if not {name, f"{name}_total"} & result} == set()
 
 
