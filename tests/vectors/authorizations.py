@@ -17,6 +17,10 @@ KEY = Ed25519PrivateKey.from_private_bytes(b"analyst".ljust(32, b"s"))
 NOW = 1_800_000_000
 
 
+def signed_vector(one: Any) -> dict[str, str]:
+    return {"signed_json": one.signed_json.decode(), "signature": one.signature.hex()}
+
+
 def authorization_vectors(plan: Plan) -> dict[str, Any]:
     """Signed statement and signer; `bad` are statements under the right key's signature, with their code."""
     public = KEY.public_key().public_bytes_raw()
@@ -39,10 +43,9 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
         "plan": plan.to_json().decode(),
         "plan_digest": plan.digest,
         "card": {
-            "signed_json": signed.card.signed_json.decode(), "signature": signed.card.signature.hex(),
-            "digest": card.digest, "fingerprint": card.fingerprint,
+            **signed_vector(signed.card), "digest": card.digest, "fingerprint": card.fingerprint,
         },
-        "authorization": {"signed_json": signed.signed_json.decode(), "signature": signed.signature.hex()},
+        "authorization": signed_vector(signed),
         "bad": [
             {
                 "signed_json": message.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + message).hex(),

@@ -34,7 +34,7 @@ from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, a_column, a_field, every_query
-from tests.vectors.authorizations import authorization_vectors
+from tests.vectors.authorizations import authorization_vectors, signed_vector
 from tests.vectors.masked import masked_vectors
 
 FOLDER = Path(__file__).resolve().parent
@@ -151,10 +151,7 @@ def round_vectors() -> dict[str, Any]:
     }
     return {
         "release_key": key.public_key().public_bytes_raw().hex(),
-        "stated": {
-            n: {"signed_json": s.signed_json.decode(), "signature": s.signature.hex()}
-            for n, s in stated.items()
-        },
+        "stated": {n: signed_vector(s) for n, s in stated.items()},
         "bad": {
             n: {"signed_json": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()}
             for n, s in bad.items()

@@ -14,6 +14,7 @@ from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil.numerics.encoding import frozen, to_bytes
 from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
 from tests.support import DIGEST
+from tests.vectors.authorizations import signed_vector
 
 SITES = ("east", "north", "south")
 LONG = 17  # integers: more than two blocks of a stream
@@ -50,7 +51,7 @@ def cards() -> dict[str, Any]:
         one = SignedSiteKeyCard.of(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
-            "signed_json": one.signed_json.decode(), "signature": one.signature.hex(),
+            **signed_vector(one),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
     key, message = card("east").agreement.hex(), card("east").signed_json
@@ -95,8 +96,7 @@ def sent(of: Attempt) -> dict[str, Any]:
             "masked": to_bytes(hidden).hex(), "contribution": message.digest,
         }  # fmt: skip
     return {
-        "signed_json": stated.signed_json.decode(), "signature": stated.signature.hex(), "digest": of.digest,
-        "masks": masks, "answers": answers,
+        **signed_vector(stated), "digest": of.digest, "masks": masks, "answers": answers,
     }  # fmt: skip
 
 

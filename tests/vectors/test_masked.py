@@ -19,6 +19,7 @@ from eigenveil.key_cards import SignedSiteKeyCard
 from eigenveil.secure_aggregation.masking import SignedAttempt
 from tests.support import refused
 from tests.vectors.make import FOLDER
+from tests.vectors.test_vectors import read
 
 VECTOR: dict[str, Any] = json.loads((FOLDER / "masked.json").read_text())
 WORD = 2**64
@@ -67,9 +68,9 @@ def private(card: dict[str, Any]) -> X25519PrivateKey:
 def test_stored_site_card_follows_the_protocol(site: str) -> None:
     vector = VECTOR["cards"][site]
     message = vector["signed_json"].encode()
-    read = SignedSiteKeyCard(signed_json=message, signature=bytes.fromhex(vector["signature"])).check()
-    assert (read.site, read.federation, read.digest) == (site, "vectors", vector["digest"])
-    assert private(vector).public_key().public_bytes_raw() == read.agreement
+    card = read(SignedSiteKeyCard, vector).check()
+    assert (card.site, card.federation, card.digest) == (site, "vectors", vector["digest"])
+    assert private(vector).public_key().public_bytes_raw() == card.agreement
     assert json.dumps(json.loads(message), sort_keys=True, separators=(",", ":")).encode() == message
     made = digest("peer-card", message)
     assert made.hex() == vector["digest"]
@@ -79,20 +80,15 @@ def test_stored_site_card_follows_the_protocol(site: str) -> None:
 
 @pytest.mark.parametrize("name", VECTOR["bad"])
 def test_a_bad_card_is_refused(name: str) -> None:
-    vector = VECTOR["bad"][name]
     with refused(Code.PROTOCOL):
-        SignedSiteKeyCard(
-            signed_json=vector["signed_json"].encode(), signature=bytes.fromhex(vector["signature"])
-        ).check()
+        read(SignedSiteKeyCard, VECTOR["bad"][name]).check()
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")
 def test_stored_masked_answers_follow_the_protocol(attempt: dict[str, Any]) -> None:
-    stated = SignedAttempt(
-        signed_json=attempt["signed_json"].encode(), signature=bytes.fromhex(attempt["signature"])
-    )
-    read = stated.check(bytes.fromhex(VECTOR["release_key"]))
-    assert digest("attempt", stated.signed_json).hex() == attempt["digest"] == read.digest
+    stated = read(SignedAttempt, attempt)
+    checked = stated.check(bytes.fromhex(VECTOR["release_key"]))
+    assert digest("attempt", stated.signed_json).hex() == attempt["digest"] == checked.digest
     sites = sorted(json.loads(attempt["signed_json"])["members"])
     parts = []
     for site in sites:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,9 +29,16 @@ from tests.core import reference
 from tests.support import refused
 from tests.vectors.make import FOLDER, VECTORS, text
 
+Signed = TypeVar("Signed")
+
 
 def stored(name: str) -> Any:
     return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def read(kind: Callable[..., Signed], one: dict[str, str], **more: Any) -> Signed:
+    """The signed statement in a vector."""
+    return kind(signed_json=one["signed_json"].encode(), signature=bytes.fromhex(one["signature"]), **more)
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -46,19 +54,15 @@ def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
     vector = stored("round")
     key = bytes.fromhex(vector["release_key"])
     for one in vector["stated"].values():
-        signed = SignedRound(
-            signed_json=one["signed_json"].encode(), signature=bytes.fromhex(one["signature"])
-        )
+        signed = read(SignedRound, one)
         assert asdict(signed.check(key)) == json.loads(one["signed_json"])
         with refused(Code.IDENTITY):
-            SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(bytes(31) + b"\x01")
+            signed.check(bytes(31) + b"\x01")
         with refused(Code.IDENTITY):
-            SignedRound(signed_json=signed.signed_json + b" ", signature=signed.signature).check(key)
+            replace(signed, signed_json=signed.signed_json + b" ").check(key)
     for one in vector["bad"].values():
         with refused(Code.PROTOCOL):
-            SignedRound(
-                signed_json=one["signed_json"].encode(), signature=bytes.fromhex(one["signature"])
-            ).check(key)
+            read(SignedRound, one).check(key)
 
 
 @pytest.mark.parametrize("name", stored("query")["queries"])
@@ -124,14 +128,7 @@ def test_a_bad_query_is_refused(name: str) -> None:
 
 VECTOR: dict[str, Any] = json.loads((FOLDER / "authorization.json").read_text())
 PLAN = plan_from_json(VECTOR["plan"].encode())
-CARD = SignedAnalystKeyCard(
-    signed_json=VECTOR["card"]["signed_json"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
-)
-
-
-def signed(one: dict[str, str]) -> SignedAuthorization:
-    message, signature = one["signed_json"].encode(), bytes.fromhex(one["signature"])
-    return SignedAuthorization(signed_json=message, signature=signature, card=CARD)
+CARD = read(SignedAnalystKeyCard, VECTOR["card"])
 
 
 def test_stored_card_and_authorization_follow_the_protocol() -> None:
@@ -150,4 +147,4 @@ def test_stored_card_and_authorization_follow_the_protocol() -> None:
 @pytest.mark.parametrize("bad", VECTOR["bad"], ids=lambda bad: bad["signed_json"][-60:])
 def test_bad_authorization_vectors_are_refused(bad: dict[str, str]) -> None:
     with refused(Code(bad["code"])):
-        check_authorization(signed(bad), PLAN, VECTOR["now"])
+        check_authorization(read(SignedAuthorization, bad, card=CARD), PLAN, VECTOR["now"])
