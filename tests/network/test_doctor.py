@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -95,14 +95,6 @@ def test_doctor_shows_an_offline_site_where_its_path_ends(stage: Stage) -> None:
     assert "port" not in checks
 
 
-def test_files_that_others_can_read_or_write(stage: Stage) -> None:
-    (stage.config.identity / "key.pem").chmod(0o644)
-    found(by_name(site_checks(configured(stage))), "permissions", Level.FAIL, "key.pem", "chmod 600")
-    (stage.config.identity / "key.pem").chmod(0o600)
-    stage.config.identity.chmod(0o702)  # root has a group of its own: only others count
-    found(by_name(site_checks(configured(stage))), "permissions", Level.FAIL, "chmod go-w")
-
-
 def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
     """Write access to site.toml, or to its folders, decides what the site agrees to."""
     stage.config.identity.chmod(0o700)
@@ -123,21 +115,38 @@ def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
     assert by_name(site_checks(config))["permissions"].level is Level.OK
 
 
-def test_a_ledger_that_was_edited(stage: Stage) -> None:
+def edit_ledger(stage: Stage) -> None:
     store = stage.store()
     store.ledger.reserve("ab" * 32, store.ledger.ledger.limit, gaussian=True)
     store.close()
     with closing(sqlite3.connect(stage.config.state)) as connection, connection:
         connection.execute("DROP TRIGGER ledger_is_append_only_update")
         connection.execute("UPDATE ledger SET micro_rho = 1")
-    found(by_name(site_checks(configured(stage))), "ledger", Level.FAIL, "ledger")
 
 
-def test_records_that_others_can_change(stage: Stage) -> None:
-    stage.records.chmod(0o660)
-    found(
-        by_name(site_checks(configured(stage))), "records", Level.WARN, "other users can change", "chmod go-w"
-    )
+def be_another_site(stage: Stage) -> None:
+    uri = f"eigenveil://{FEDERATION}/site/other"
+    store_identity(stage.authority, stage.config.identity, "127.0.0.1:1", uri=uri)
+
+
+@pytest.mark.parametrize(
+    ("plant", "about", "level", "words"),
+    [
+        (lambda stage: (stage.config.identity / "key.pem").chmod(0o644), "permissions", Level.FAIL,
+         ["key.pem", "chmod 600"]),
+        # Root has a group of its own: only others count.
+        (lambda stage: stage.config.identity.chmod(0o702), "permissions", Level.FAIL, ["chmod go-w"]),
+        (edit_ledger, "ledger", Level.FAIL, ["ledger"]),
+        (lambda stage: stage.records.chmod(0o660), "records", Level.WARN,
+         ["other users can change", "chmod go-w"]),
+        (be_another_site, "identity", Level.FAIL, ["site.toml names the site"]),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_site_is_named(
+    stage: Stage, plant: Callable[[Stage], object], about: str, level: Level, words: list[str]
+) -> None:
+    plant(stage)
+    found(by_name(site_checks(configured(stage))), about, level, *words)
 
 
 @pytest.mark.parametrize(("days", "level"), [(-1, Level.FAIL), (29, Level.WARN), (30, Level.OK)])
@@ -169,13 +178,6 @@ def test_a_certificate_that_ends_soon_or_has_ended(stage: Stage) -> None:
     assert "coordinator" not in ended
 
 
-def test_another_site_s_identity(stage: Stage) -> None:
-    store_identity(
-        stage.authority, stage.config.identity, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/other"
-    )
-    found(by_name(site_checks(configured(stage))), "identity", Level.FAIL, "site.toml names the site")
-
-
 @pytest.mark.parametrize(("lag", "level"), [(20_000, Level.WARN), (-90_000, Level.FAIL)])
 async def test_a_clock_that_differs(stage: Stage, lag: int, level: Level) -> None:
     checks = await diagnosed(stage, coordinator=Coordinator(clock_lag_ms=lag))
@@ -195,15 +197,14 @@ async def test_inspection_is_named(stage: Stage) -> None:
     found(checks, "tls", Level.FAIL, "TLS inspection, issuer CN=Hospital TLS Inspection", "ask IT to exempt")
 
 
-def test_the_proxy_is_gone_through_and_its_credentials_stay_secret(stage: Stage) -> None:
+async def test_the_proxy_is_gone_through_and_its_credentials_stay_secret(stage: Stage) -> None:
     write_secret(stage.folder / "proxy.credentials", b"site-a:hunter2")
-
-    async def scenario(user: str) -> dict[str, Check]:
+    results = []
+    for user in ("site-a:hunter2", "site-a:other"):
         async with ConnectProxy(user=user).listening() as port:
             lines = (f'proxy = "http://127.0.0.1:{port}"', 'proxy_credentials = "proxy.credentials"')
-            return await diagnosed(stage, *lines)
-
-    good, bad = asyncio.run(scenario("site-a:hunter2")), asyncio.run(scenario("site-a:other"))
+            results.append(await diagnosed(stage, *lines))
+    good, bad = results
     found(good, "proxy", Level.OK, "with a user name")
     found(good, "coordinator", Level.OK)
     found(bad, "port", Level.FAIL, "407 Proxy Authentication Required", "check user and password")
@@ -257,12 +258,10 @@ def test_a_coordinator_s_faults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "level"),
     [
-        ("127.0.0.1:9464", Level.OK),
-        ("10.1.2.3:9464", Level.OK),
-        ("0.0.0.0:9464", Level.WARN),
+        ("127.0.0.1:9464", Level.OK), ("10.1.2.3:9464", Level.OK), ("0.0.0.0:9464", Level.WARN),
         ("8.8.8.8:9464", Level.WARN),
     ],
-)
+)  # fmt: skip
 def test_a_plain_listener_on_a_public_address_is_warned_of(
     tmp_path: Path, address: str, level: Level
 ) -> None:

@@ -67,17 +67,12 @@ async def one_study(rig: Rig) -> None:
     assert failure.code is Code.NOT_FOUND
 
 
-def test_a_scrape_shows_budget_studies_rounds_and_certificates(tmp_path: Path) -> None:
-    port, _ = free_ports()
-    config = made(tmp_path / "c", metrics=f"127.0.0.1:{port}")
-
-    async def scenario() -> tuple[str, str]:
-        async with serving(config) as rig:
-            before = await scrape(config.metrics)
-            await one_study(rig)
-            return before, await scrape(config.metrics)
-
-    before, after = (scraped(text) for text in asyncio.run(scenario()))
+async def test_a_scrape_shows_budget_studies_rounds_and_certificates(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", metrics=f"127.0.0.1:{free_ports()[0]}")
+    async with serving(config) as rig:
+        before = scraped(await scrape(config.metrics))
+        await one_study(rig)
+        after = scraped(await scrape(config.metrics))
     assert before['eigenveil_studies{state="released"}'] == 0
     assert after['eigenveil_studies{state="released"}'] == 1
     assert before['eigenveil_budget_micro_rho{part="spent"}'] == 0
@@ -92,9 +87,7 @@ def test_a_scrape_shows_budget_studies_rounds_and_certificates(tmp_path: Path) -
 
 
 async def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path: Path) -> None:
-    port, _ = free_ports()
-    config = made(tmp_path / "c", health=f"127.0.0.1:{port}")
-
+    config = made(tmp_path / "c", health=f"127.0.0.1:{free_ports()[0]}")
     async with serving(config), grpc.aio.insecure_channel(config.health) as channel:
         probe = health_pb2_grpc.HealthStub(channel)
         for service in ("", "eigenveil.v1.Coordinator"):
@@ -109,9 +102,7 @@ async def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp
 
 
 async def test_watchers_of_health_see_the_end(tmp_path: Path) -> None:
-    port, _ = free_ports()
-    config = made(tmp_path / "c", health=f"127.0.0.1:{port}")
-
+    config = made(tmp_path / "c", health=f"127.0.0.1:{free_ports()[0]}")
     daemon = Daemon(config)
     await daemon.start()
     async with grpc.aio.insecure_channel(config.health) as channel:
