@@ -23,7 +23,6 @@ def eigenveil(arguments: Sequence[str]) -> int:
 
 
 def ran(capfd: Capture, *arguments: object) -> tuple[int, Any]:
-    """Exit code and JSON answer of a command."""
     code = eigenveil([*map(str, arguments), "--json"])
     return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
 

@@ -187,14 +187,12 @@ def other_studies() -> list[Any]:
 
 @pytest.mark.parametrize("field", sorted(CHANGED | OF_FEDERATION))
 def test_every_value_of_a_study_is_shown_before_it_is_signed(ada: Path, field: str) -> None:
-    """A draft from the coordinator's pages is its word: what it changed must be there to be read."""
     changes = CHANGED.get(field) or {"federation": replace(STUDY.federation, **OF_FEDERATION[field])}
     one = replace(STUDY, **{name: value for name, value in changes.items() if name != field})
     assert proposed(ada, replace(STUDY, **changes)) != proposed(ada, one if field in changes else STUDY)
 
 
 def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:
-    """Nothing is sent that is signed, and nothing is shown as if it were to be."""
     shown: list[str] = []
     client = ScriptedAnalyst(explained(plan), submitted(plan), folder=ada)
     with refused(Code.PROTOCOL, "not signed"):
@@ -204,7 +202,6 @@ def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:
 
 @pytest.mark.parametrize("study", other_studies())
 def test_a_plan_of_another_study_is_not_signed(ada: Path, study: Study) -> None:
-    """Whichever field of the study the coordinator changed."""
     check_not_signed(ada, planned(study))
 
 
@@ -250,7 +247,6 @@ def test_a_plan_that_is_none_is_not_signed(ada: Path) -> None:
     ({"key": OTHER}, Code.IDENTITY),
 ])  # fmt: skip
 def test_another_plan_than_the_signed_one_is_reported(ada: Path, lie: dict[str, Any], code: Code) -> None:
-    """And the id, as after every signature."""
     with refused(code, "You signed it", "only with --submission s"):
         sent_by(ScriptedAnalyst(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
 
@@ -261,7 +257,6 @@ def test_another_plan_than_the_signed_one_is_reported(ada: Path, lie: dict[str, 
     PeerError(Code.UNREACHABLE, "nobody answers"),
 ], ids=lambda one: one.code.value)  # fmt: skip
 def test_refusal_after_a_signature_names_the_submission_id(ada: Path, problem: EigenveilError) -> None:
-    """A second study under another id could run beside the one that was signed."""
     with refused(problem.code, f"{problem}. You signed it", "may still run it", "only with --submission s"):
         sent_by(ScriptedAnalyst(explained(planned()), problem, folder=ada))
 

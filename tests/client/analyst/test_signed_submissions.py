@@ -68,8 +68,6 @@ def test_a_damaged_submission_file_is_refused_and_not_replaced(tmp_path: Path, d
 
 
 class Listing(Analyst):
-    """A client in `folder`, whose coordinator lists these submissions."""
-
     def __init__(self, folder: Path, *listed: str) -> None:
         self._identity: Any = SimpleNamespace(folder=folder)
         self._rows: Any = [SimpleNamespace(submission=one) for one in listed]

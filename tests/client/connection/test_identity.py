@@ -115,7 +115,6 @@ def test_enrolment_stores_a_complete_identity(tmp_path: Path) -> None:
 
 
 def test_a_join_file_of_other_authorities_is_logged(tmp_path: Path, caplog: Log) -> None:
-    """Trust begins anew with it, also at a lower version; the operator reads whom it dropped."""
     first, second = Authority(), Authority()
     enrolling(tmp_path / "identity", Enrolment(first))
     assert "authorities-changed" not in caplog.text
@@ -222,7 +221,6 @@ async def test_a_call_is_repeated_until_it_is_answered_and_no_longer(stage: Stag
 
 
 async def test_a_channel_stays_with_the_certificate_that_was_checked(stage: Stage) -> None:
-    """Another server of the same authority takes over the port: the open channel does not talk to it."""
     async with stage.serving(Coordinator()) as port:
         channel = await open_channel(load_identity(stage.config.identity))
         await call(rpc.CoordinatorStub(channel).Hello, pb.HelloRequest())

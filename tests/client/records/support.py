@@ -37,6 +37,13 @@ def open_table(path: Path) -> Source:
     return open_source(RecordsConfig(source=path))
 
 
+def rows_of(config: RecordsConfig) -> list[tuple[object, ...]]:
+    """All cells of a source, row by row; broken lines are left out."""
+    source = open_source(config)
+    found = [batch.to_pylist() for batch in source.batches(list(source.headers), lambda _: None)]
+    return [tuple(row.values()) for batch in found for row in batch]
+
+
 def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> Made:
     """All columns of the rules, over what `path` holds; bad cells are missing."""
     reading = Reading(table=open_table(path), unreadable=lambda _: None)

@@ -31,6 +31,10 @@ def csv(folder: Path, text: str | bytes, name: str = "records.csv") -> Path:
     return path
 
 
+def columns(names: str, fill: float | None = None) -> tuple[Column, ...]:
+    return tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=fill) for n in names)
+
+
 def grid(rows: list[list[float]], study: Study = STUDY) -> list[list[int]]:
     return to_grid(np.array(rows), study).tolist()
 
@@ -50,8 +54,7 @@ def test_columns_are_found_by_name_and_put_in_the_studys_order(tmp_path: Path, t
 def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None:
     path = csv(tmp_path, f"a,b,c\n1,{cell},3\n4,5,6\n")
     assert records.load(path, STUDY).tolist() == grid([[4, 5, 6]])
-    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
-    filled = a_study(columns=columns, missing=Missing.FILL)
+    filled = a_study(columns=columns("abc", 7), missing=Missing.FILL)
     assert records.load(path, filled).tolist() == grid([[1, 7, 3], [4, 5, 6]])
 
 
@@ -82,7 +85,6 @@ def test_a_bad_file_is_refused_by_place_not_by_value(tmp_path: Path, text: str |
 
 @pytest.mark.parametrize("word", ["", "NA", "nan", "-NaN", "null", "N/A"])
 def test_unnamed_rows_are_no_person(tmp_path: Path, word: str) -> None:
-    """Taken for one person, all the unnamed would hang on the first of them."""
     path = csv(tmp_path, f"person,a,b,c\n{word},1,2,3\n{word},4,5,6\nx,7,8,9\n")
     result: list[Unreadable] = []
     rows = records.load(path, a_study(person_column="person"), unreadable=result.append)
@@ -103,7 +105,6 @@ def test_unnamed_rows_of_parquet_are_no_person(tmp_path: Path) -> None:
     ['"1', '",2,3,x', "4,5,6,y"],
 ])  # fmt: skip
 def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lines: list[str]) -> None:
-    """Found in review: one open quote took 199,999 records with it, without a word."""
     path = csv(tmp_path, "\n".join(["a,b,c,note", *lines]) + "\n")
     with pytest.raises(RequestError, match="spans lines"):
         records.load(path, STUDY)
@@ -112,8 +113,7 @@ def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lin
 @pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "-Infinity", "1e999", "0x10", "1,5", "7 8", "½"])
 @pytest.mark.parametrize("rule", list(Missing))
 def test_an_unreadable_cell_is_missing_if_the_caller_allows(tmp_path: Path, cell: str, rule: Missing) -> None:
-    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
-    study = a_study(columns=columns, missing=rule)
+    study = a_study(columns=columns("abc", 7), missing=rule)
     lines = [f"{number % 10},{number % 7},3" for number in range(50)]
     result: list[Unreadable] = []
 
@@ -159,9 +159,8 @@ def test_a_column_of_another_type_is_refused_by_name(
     path = tmp_path / "records.parquet"
     numbers = pa.array([1.0, 2.0, 3.0])
     parquet.write_table(pa.table({"b": STRANGE[kind], "a": numbers, "c": numbers, "x": numbers}), path)
-    renamed = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "acx")
     names = kind in ("time", "binary", "binary-words")  # these may name a person
-    studies = [STUDY] + ([] if names else [a_study(columns=renamed, person_column="b")])
+    studies = [STUDY] + ([] if names else [a_study(columns=columns("acx"), person_column="b")])
     for study in studies:
         with pytest.raises(BadRecords, match="column 'b'") as caught:
             records.load(path, study, unreadable=unreadable)
@@ -174,14 +173,12 @@ def test_a_column_of_another_type_is_refused_by_name(
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 def test_invalid_text_costs_its_own_record_only(tmp_path: Path, kind: pa.DataType, words: bool) -> None:
-    """Parquet promises UTF-8 and keeps anything; CSV promises nothing."""
     path, result = tmp_path / "records.parquet", list[Unreadable]()
     cells = pa.array([b"1", SECRET.encode() + b"\xff", b"2"]).view(kind)
     column = cells.dictionary_encode() if words else cells
     numbers = pa.array([1.0, 2.0, 3.0])
     parquet.write_table(pa.table({"b": column, "a": numbers, "c": numbers, "x": numbers}), path)
-    renamed = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "acx")
-    persons = a_study(columns=renamed, person_column="b")
+    persons = a_study(columns=columns("acx"), person_column="b")
     for study in [persons] if kind == pa.binary() else [persons, STUDY]:
         with pytest.raises(BadRecords, match="column 'b', row 2: text that is not UTF-8") as caught:
             records.load(path, study)
@@ -201,9 +198,7 @@ BROKEN = [
 def test_a_broken_line_costs_its_own_record(
     tmp_path: Path, monkeypatch: Patch, line: bytes, person: str | None
 ) -> None:
-    """Wherever it stands, in whatever pieces the file is read: as if the line were not there, or empty."""
-    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "bc")
-    study = a_study(columns=columns, person_column=person)
+    study = a_study(columns=columns("bc"), person_column=person)
     lines = [b"%d,%d,3" % (number, number % 7) for number in range(100, 160)]
 
     def read(lines: list[bytes]) -> Records:
@@ -226,8 +221,7 @@ def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
     path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
     for person, persons in [(None, 5), ("person", 3)]:
         for names in ("a", "b", "c", "ab", "abc"):
-            columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=0) for n in names)
             for rule in Missing:
-                study = a_study(columns=columns, person_column=person, missing=rule)
+                study = a_study(columns=columns(names, 0), person_column=person, missing=rule)
                 found = records.read(path, study, unreadable=lambda _: None)
                 assert found.persons == persons >= len(found.rows)

@@ -26,7 +26,6 @@ SIGNED = signed_bundle(DOCUMENT, sign=KEY.sign, public_key=KEY.public_key().publ
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: Patch) -> None:
-    """A folder with both releases and some rows, and nobody's profile."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
     Path("release.json").write_bytes(SIGNED)

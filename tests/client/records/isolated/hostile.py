@@ -182,7 +182,6 @@ def folder(path: Path) -> RecordsConfig:
 
 
 def selected(make: Callable[[Path], RecordsConfig]) -> Callable[[Path], RecordsConfig]:
-    """The same file, with a SELECT of the site's over it."""
 
     def maker(path: Path) -> RecordsConfig:
         return replace(make(path), table="", sql="SELECT a, b, c FROM records")

@@ -65,7 +65,6 @@ def ending(monkeypatch: Patch) -> Callable[..., BadRecords]:
 
 
 def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
-    """So a kind that the reader learns has to be made here, and the check of damaged records damages it."""
     ended_studies = {"".join(Path(name).suffixes) for name in GOOD if name.startswith("records")}
     assert ended_studies == {*ENDINGS, ""}  # "" is a folder
 
@@ -98,7 +97,6 @@ def test_a_relative_path_follows_the_working_folder(tmp_path: Path, monkeypatch:
 
 
 def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:
-    """Memory beyond a column's bytes is nobody's record."""
     offsets = np.arange(11, dtype=np.int32)
     offsets[5] = 2**30
     column = pa.Array.from_buffers(pa.string(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(b"0" * 10)])
@@ -144,7 +142,6 @@ def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_p
 
 
 def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
-    """It writes them to a file, where the system lets a reader write one."""
     path = tmp_path / "records.db"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(
@@ -189,7 +186,6 @@ def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]
 def test_a_stuck_reader_delays_no_other(
     tmp_path: Path, ending: Callable[..., BadRecords], monkeypatch: Patch, caplog: Log
 ) -> None:
-    """As one does that waits for a disk; here it is never killed."""
     message, pids = hostile.csv(tmp_path / "records.csv"), list[int]()
     reader.columns(message)
     with monkeypatch.context() as patch:
@@ -233,7 +229,6 @@ def test_a_reader_over_its_memory_limit_is_reported(tmp_path: Path) -> None:
 def test_a_lack_of_memory_is_no_unreadable_file(
     tmp_path: Path, name: str, opens: str, monkeypatch: Patch
 ) -> None:
-    """An error of Arrow is no reason to say so: that memory is short is one of them."""
 
     def short(*args: object, **settings: object) -> None:
         raise pa.ArrowMemoryError("malloc failed")
@@ -277,7 +272,6 @@ def test_readers_leave_no_descriptor_or_folder(
 
 
 def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRecords]) -> None:
-    """Each attempt would succeed in this process; all run behind the limits, in a fork."""
     from eigenveil_common.process_limits import limit_resources, restrict_process
 
     inside, outside = tmp_path / "inside", tmp_path / "outside"
@@ -316,7 +310,6 @@ def test_an_unconfined_reader_reads_nothing(tmp_path: Path, monkeypatch: Patch) 
 
 
 def test_a_stop_signal_leaves_the_fork_server_running(tmp_path: Path) -> None:
-    """A unit, or a terminal, may tell all of its processes to end."""
     message = hostile.csv(tmp_path / "records.csv")
     reader.columns(message)
     assert SERVER._process is not None

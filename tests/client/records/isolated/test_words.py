@@ -157,7 +157,6 @@ def test_an_unexpected_error_is_logged_by_class_alone() -> None:
 
 
 def test_records_beyond_the_limit_are_refused() -> None:
-    """A small file can state any number of them."""
     study, remaining = replace(STUDY, max_records=4), list[int]()
     rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
     counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3

@@ -149,7 +149,6 @@ terms = st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False, allow_i
 @example([(0, 1.0), (0, 1e-300), (1, 1e300)], 1)
 @given(terms, st.integers(1, 40))
 def test_a_mean_is_the_exact_one_rounded_once(added: list[tuple[int, float]], size: int) -> None:
-    """From the least float to the largest, in whatever pieces they come."""
     sums = ExactSums()
     for start in range(0, len(added), size):
         which, values = map(np.array, zip(*added[start : start + size], strict=True))

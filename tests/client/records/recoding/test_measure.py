@@ -77,7 +77,6 @@ def test_years_lie_between_two_dates(
 
 
 def test_dates_of_every_kind_are_the_same_dates(tmp_path: Path) -> None:
-    """Also days so far away that 64 bits of microseconds do not hold them."""
     days = [date(1950, 3, 1), None, date(2020, 2, 29)]
     noon = [day and datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
     columns = {

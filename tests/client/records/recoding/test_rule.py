@@ -105,7 +105,6 @@ pytest.importorskip("pint")
     "1e999999999 m", "10⁹⁹⁹⁹⁹⁹⁹⁹⁹ m", "9" * 31 + " m", "m*" * 60 + "m",
 ])  # fmt: skip
 def test_a_power_of_a_power_is_refused_before_it_is_computed(unit: str) -> None:
-    """The first three have more digits than a machine has bytes."""
     with pytest.raises(RequestError, match="units: cannot convert") as refused:
         conversion(unit, "m", None)
     assert refused.value.code is Code.BAD_CONFIG

@@ -120,7 +120,6 @@ def test_a_folder_without_records_and_a_file_that_is_cut_off_are_refused(tmp_pat
 
 @pytest.mark.parametrize("rows", [2, 4])
 def test_a_misstated_row_count_is_refused(tmp_path: Path, monkeypatch: Patch, rows: int) -> None:
-    """A damaged page can hold fewer values than its row group counts."""
     write(tmp_path / "a.parquet", x=[1, 2, 3])
     table = open_table(tmp_path)
     given = pa.table({"x": list(range(rows))}).to_batches()

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.sources.view import RowsDigest, View, open_source
+from eigenveil_client.records.sources.view import RowsDigest, View
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, LeaveOut, RecordsConfig
+from tests.client.records.support import rows_of
 
 SECRET = "8.7654321"
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
-    view = open_source(RecordsConfig(source=path, sql=sql))
-    found = [batch.to_pylist() for batch in view.batches(list(view.headers), lambda _: None)]
-    return [tuple(row.values()) for batch in found for row in batch]
+    return rows_of(RecordsConfig(source=path, sql=sql))
 
 
 @pytest.fixture(params=["csv", "parquet"])

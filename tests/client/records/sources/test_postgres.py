@@ -13,6 +13,7 @@ import pytest
 
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig, digest
+from tests.client.records.support import rows_of
 from tests.common.storage.cluster import Cluster
 from tests.support import Patch
 
@@ -37,9 +38,7 @@ def url(server: Cluster) -> str:
 
 
 def rows(database: str, sql: str, timeout_seconds: float = 60.0) -> list[tuple[object, ...]]:
-    view = open_source(RecordsConfig(database=database, sql=sql, timeout_seconds=timeout_seconds))
-    found = [batch.to_pylist() for batch in view.batches(list(view.headers), None)]
-    return [tuple(row.values()) for batch in found for row in batch]
+    return rows_of(RecordsConfig(database=database, sql=sql, timeout_seconds=timeout_seconds))
 
 
 def test_rows_come_in_the_order_of_what_they_hold_numbers_as_numbers_and_text_by_its_bytes(url: str) -> None:

@@ -80,7 +80,6 @@ def test_a_password_is_refused_and_not_repeated(tmp_path: Path, address: str) ->
 
 
 def test_the_example_of_a_table_is_one(tmp_path: Path) -> None:
-    """As its comments say: without the marks, and with nothing that contradicts it."""
     _, _, rest = EXAMPLE.read_text().partition("# [records]\n")
     shown = [line.removeprefix("# ") for line in rest.partition("\n\n")[0].splitlines()]
     statement = {line.partition(" = ")[0]: line for line in shown if not line.startswith(" ")}
