@@ -24,7 +24,6 @@ from eigenveil.queries.limits import (
     check_floor,
     check_whole,
     freeze,
-    largest_count,
     require,
     within_limit,
 )
@@ -118,7 +117,7 @@ class ColumnHistograms:
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         """True if each column's histogram can count each record once."""
-        if not within_limit(values, largest_count(records)) or bool((values < 0).any()):
+        if not within_limit(values, records[-1]) or bool((values < 0).any()):
             return False
         totals = values.reshape(self.columns, BINS).sum(axis=1)
         return bool((totals == totals[0]).all()) and int(totals[0]) in records

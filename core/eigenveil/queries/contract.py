@@ -22,7 +22,6 @@ from eigenveil.queries.limits import (
     freeze,
     is_gram,
     is_within_norm,
-    largest_count,
     least_row_radius,
     on_norm_grid,
     require,
@@ -224,7 +223,7 @@ class ClippedVectors(SizedQuery):
         return (self.bound * neighbours.records) ** 2
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
-        return is_within_norm(values, largest_count(records) * self.bound)
+        return is_within_norm(values, records[-1] * self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -108,10 +108,6 @@ def on_norm_grid(edges: IntArray) -> bool:
 # always passes. Sums are far below the 2**62 that `check_no_overflow` allows once entries are `within_limit`.
 
 
-def largest_count(records: range) -> int:
-    return records[-1]
-
-
 def counts_within(counts: IntArray, total: int) -> bool:
     """Return True if these are counts with a sum of at most `total`."""
     return bool((counts >= 0).all()) and sum(map(int, counts)) <= total
@@ -130,7 +126,7 @@ def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
     """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
     Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row."""
     diagonal = triangle[:d]
-    limit = largest_count(records) * radius**2
+    limit = records[-1] * radius**2
     if (
         not bool((diagonal >= 0).all())
         or sum(map(int, diagonal)) > limit

@@ -25,7 +25,6 @@ from eigenveil.queries.limits import (
     ceil_sqrt,
     check_centre,
     freeze,
-    largest_count,
     require,
 )
 from eigenveil.study.grid import steps
@@ -131,7 +130,7 @@ class SquaredNormSum(ClippedRows):
         return int(self.radius**2)
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
-        return 0 <= int(values[0]) <= largest_count(records) * self.radius**2
+        return 0 <= int(values[0]) <= records[-1] * self.radius**2
 
     def assumed_release(self, records: int) -> IntArray:
         return frozen([0])  # with it a dry run of adaptive-cov asks every kind of its queries

@@ -24,7 +24,6 @@ from eigenveil.queries.limits import (
     check_whole,
     counts_within,
     freeze,
-    largest_count,
     require,
     within_limit,
 )
@@ -80,7 +79,7 @@ class EigenvalueVotes(OneDirection, EdgeHistogram):
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         """True if the votes fit the subsets; a subset votes if it has two records."""
-        return counts_within(values, min(self.subsets, largest_count(records) // 2))
+        return counts_within(values, min(self.subsets, records[-1] // 2))
 
     def assumed_release(self, records: int) -> IntArray:
         return frozen(self.subsets * (np.arange(self.length) == self.length // 2))
@@ -124,9 +123,7 @@ class CoordinateHistograms(OneDirection):
     def is_plausible(self, values: IntArray, records: range) -> bool:
         """True if each coordinate's histogram can count each record once."""
         each = values.reshape(self.histograms, -1)
-        if not counts_within(each[0], largest_count(records)) or not within_limit(
-            values, largest_count(records)
-        ):
+        if not counts_within(each[0], records[-1]) or not within_limit(values, records[-1]):
             return False
         total = int(each[0].sum())
         same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
@@ -182,7 +179,7 @@ class CoordinateClippedSum(OneDirection):
         return int(self.halves.max())
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
-        reach = self.halves * largest_count(records)
+        reach = self.halves * records[-1]
         return bool(((values >= -reach) & (values <= reach)).all())
 
     def describe(self, study: Study) -> QueryDescription:

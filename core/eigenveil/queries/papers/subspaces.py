@@ -13,7 +13,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.contract import QueryKind, check_public, describe_numbers
-from eigenveil.queries.limits import check_whole, largest_count, require
+from eigenveil.queries.limits import check_whole, require
 from eigenveil.queries.papers.fingerprints import (
     FINGERPRINT_WORDS,
     MOST_SUBSAMPLES,
@@ -166,4 +166,4 @@ class SpanGap(FingerprintVotes):
         return 2 if self.pool.truncated else neighbours.records
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
-        return 0 <= int(values[1]) <= int(values[0]) <= min(largest_count(records), self.pool.max_records)
+        return 0 <= int(values[1]) <= int(values[0]) <= min(records[-1], self.pool.max_records)
