@@ -57,11 +57,11 @@ class Caller:
 
 
 class Entrance:
-    """Stands for `Door`: nobody listens, and what TLS would have shown is what the channel holds."""
+    """Stands for `Gateway`: nobody listens, and what TLS would have shown is what the channel holds."""
 
     shown: ClassVar[dict[str, bytes]] = {}
 
-    def __init__(self, folder: object, house: object) -> None:
+    def __init__(self, folder: object, **options: object) -> None:
         self.grpc_address = ""
 
     def of(self, peer: str) -> ConnectionInfo:
@@ -79,7 +79,7 @@ class Entrance:
 
 
 class Listening:
-    """Stands for `listening`: keeps the handlers, behind their interceptors."""
+    """Stands for `registered_methods_server`: keeps the handlers, behind their interceptors."""
 
     latest: ClassVar[dict[str, Listening]] = {}
 
