@@ -32,7 +32,6 @@ def written(text: str, folder: Path = POINTS) -> str:
         "limits": limits_table(LIMITED),
         "regions": regions(points),
         "masked": masked(points),
-        "federated": federated(points),
     }
     blocks = {name: "\n".join(lines) + "\n" for name, lines in tables.items()}
     return MARKS.sub(lambda found: found[1] + blocks[found[2]] + found[3], text)
@@ -73,21 +72,6 @@ def masked(points: list[Point]) -> Iterator[str]:
                 f"| {at.sites} | {at.columns:,} | {at.numbers:,} | {ms(found['central_seconds'])} | "
                 f"{ms(found['seconds'])} | {both(found, 'coordinator_seconds')} | "
                 f"{both(found, 'sites_seconds', at.sites)} |"
-            )
-
-
-def federated(points: list[Point]) -> Iterator[str]:
-    """Rounds of three sites with a process each, central and masked."""
-    yield "| records | numbers | central | masked | ratio | coordinator's CPU | a site's CPU | small rounds |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for point in points:
-        at, found = point.setting, point.measured
-        if at.what == "federated":
-            yield (
-                f"| {at.records:,} | {at.numbers:,} | {ms(found['central_seconds'])} | "
-                f"{ms(found['seconds'])} | {found['seconds'] / found['central_seconds']:.2f} | "
-                f"{both(found, 'coordinator_seconds')} | {both(found, 'site_seconds')} | "
-                f"{ms(found['small_central_seconds'])} and {ms(found['small_seconds'])} |"
             )
 
 
