@@ -104,6 +104,8 @@ def _summarise(
     size = max(float(np.linalg.norm(benchmark.covariance)), 1e-300)
     matrix_errors = [float(np.linalg.norm(matrix - benchmark.covariance)) / size for matrix in matrices]
     stated = [estimate.sin_error for estimate in released if estimate.sin_error is not None]
+    reasons = [run.estimate.declined for run in runs if run.estimate.declined is not None]
+    some = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} runs"
     return replace(
         empty_row,
         repeats=len(runs),
@@ -118,14 +120,8 @@ def _summarise(
         rounds=len(runs[-1].releases),
         bytes_per_site=runs[-1].bytes_per_site,
         seconds=statistics.median(times),
-        outcome=_declined(runs),
+        outcome=f"no release{some}: {reasons[0]}" if reasons else "",
     )
-
-
-def _declined(runs: list[Simulation]) -> str:
-    reasons = [run.estimate.declined for run in runs if run.estimate.declined is not None]
-    some = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} runs"
-    return f"no release{some}: {reasons[0]}" if reasons else ""
 
 
 def _run_oja(benchmark: Benchmark) -> ComparisonRow:

@@ -126,8 +126,7 @@ class TrustRules:
         check_rules(self)
 
 
-SECONDS_PER_DAY = 86_400
-ROLLING_DAYS = 365
+ROLLING_SECONDS = 365 * 86_400
 
 
 class Year(Enum):
@@ -142,7 +141,7 @@ class Year(Enum):
             case Year.CALENDAR:
                 return int(datetime(datetime.fromtimestamp(now, UTC).year, 1, 1, tzinfo=UTC).timestamp())
             case Year.ROLLING:
-                return now - ROLLING_DAYS * SECONDS_PER_DAY
+                return now - ROLLING_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,10 +65,8 @@ def decline(
 ) -> None:
     """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if disclose_reasons
     is true now and when it is sent. Raises as `PersonDecision` and `SiteStore.decline`."""
-    person_decision = PersonDecision(
-        by=by, reason_code=word, text=text, text_disclosed=config.policy.disclose_reasons
-    )
-    store.decline(received, Code.POLICY, person=person_decision)
+    disclosed = config.policy.disclose_reasons
+    store.decline(received, PersonDecision(by=by, reason_code=word, text=text, text_disclosed=disclosed))
 
 
 def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by: str) -> Cost:

@@ -134,8 +134,8 @@ def _import_cards(
     federation, key_roster = site_identity(config.identity).federation, roster.Roster(kind, config.identity)
     outcomes = key_roster.import_cards(cards, federation, this_site, replacing=replacing)
     _note_cards(config)
-    view = roster.import_outcomes(outcomes, key_roster.content())
-    print_result(view, as_json, roster.import_text(kind, view, config_file))
+    view, text = roster.import_result(outcomes, key_roster.content(), config_file)
+    print_result(view, as_json, text)
 
 
 def _confirm_card(

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from eigenveil_client.site.config import SiteConfig
 
 
-Command = Callable[..., None]
-
-
 @click.group(
     help=f"Run one site of a federation.\n\n\b\n{(__doc__ or '').split(chr(10) * 2, 1)[1]}",
     context_settings=SHORT_HELP,
@@ -42,7 +39,7 @@ def group() -> None:
     """The commands of a site."""
 
 
-def _policy_options(command: Command) -> Command:
+def _policy_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each key of the policy that has a description."""
     for one in reversed(keys(Policy).values()):
         if about := one.metadata.get("about"):

@@ -49,12 +49,11 @@ from eigenveil_common.files import failpoint
 from eigenveil_common.log import event, frame_locations, log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-UNKNOWN = "unknown"  # a study that the coordinator does not know, for example after a restore
 END_STATES = {
     pb.STUDY_STATE_RELEASED: "released",
     pb.STUDY_STATE_FAILED: "failed",
     pb.STUDY_STATE_CANCELLED: "cancelled",
-    pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
+    pb.STUDY_STATE_UNSPECIFIED: "unknown",  # to the coordinator, for example after a restore
 }
 Sendable = Contribution | Ready | MaskedAnswer | Refusal
 

@@ -201,33 +201,24 @@ OUTCOME_TEXT = {
 }
 
 
-def import_outcomes(outcomes: Mapping[str, ImportOutcome], content: RosterContent[AnyCard]) -> dict[str, Any]:
-    """Return the result for each card, and the present status of its owner's pin."""
-    owner, pins = content.kind.owner, content.pins
-    return {
-        "cards": [
-            {owner: name, "outcome": one.value, "status": pins[name].status.value if name in pins else None}
-            for name, one in outcomes.items()
-        ]
-    }
-
-
-def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Path) -> str:
-    """Return the same as text, with the commands to run next."""
-    statuses = {None: "", PinStatus.IMPORTED.value: ", not confirmed yet"}
-    lines, todo = [], []
-    for row in view["cards"]:
-        name, status = row[kind.owner], row["status"]
-        outcome = OUTCOME_TEXT[ImportOutcome(row["outcome"])]
-        lines.append(f"{name}: {outcome}{statuses.get(status, f', {status}')}")
+def import_result(
+    outcomes: Mapping[str, ImportOutcome], content: RosterContent[AnyCard], config_file: Path
+) -> tuple[dict[str, Any], str]:
+    """Return the outcome for each card with the present status of its owner's pin, as plain values and as
+    text with the commands to run next."""
+    kind, rows, lines, todo = content.kind, [], [], []
+    for name, outcome in outcomes.items():
+        status = content.pins[name].status.value if name in content.pins else None
+        rows.append({kind.owner: name, "outcome": outcome.value, "status": status})
+        shown = {None: "", PinStatus.IMPORTED.value: ", not confirmed yet"}.get(status, f", {status}")
+        lines.append(f"{name}: {OUTCOME_TEXT[outcome]}{shown}")
         if status not in (None, PinStatus.CONFIRMED.value):
-            confirm = (*kind.command.split(), "confirm", name, "--config", config_file)
-            todo.append(f"  {shell_command(*confirm)}")
+            todo.append(f"  {shell_command(*kind.command.split(), 'confirm', name, '--config', config_file)}")
     if todo:
         lines.append(
             "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
         )
-    return "\n".join(lines + todo)
+    return {"cards": rows}, "\n".join(lines + todo)
 
 
 def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:

@@ -97,10 +97,7 @@ class DeclinedPlans:
         change.execute(
             "DELETE FROM declined WHERE number <= (SELECT MAX(number) FROM declined) - ?", (MOST_DIGESTS,)
         )
-        self._count(analyst, rule, change)
-
-    def _count(self, analyst: str, rule: str, change: Connection) -> None:
-        day = f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}"
+        day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
         of_day = "SELECT analyst, rule FROM decline_counts WHERE day = ? AND analyst <> ?"
         named = {(row["analyst"], row["rule"]) for row in change.execute(of_day, (day, OTHERS))}
         full = len(named) >= MOST_OF_A_DAY and (analyst, rule) not in named

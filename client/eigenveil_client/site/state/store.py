@@ -182,11 +182,11 @@ class SiteStore:
         most = yearly.budget.limit(gaussian=plan.gaussian and ledger.gaussian)
         return most.micro_rho - self._of_year(yearly, ledger)
 
-    def decline(self, received: ReceivedPlan, reason: Code, *, person: PersonDecision) -> None:
+    def decline(self, received: ReceivedPlan, person: PersonDecision) -> None:
         """Record that `person` declined a pending plan. Raises as `ReceivedPlans.set_status`."""
-        declined = ConsentStatus.DECLINED
+        declined, reason = ConsentStatus.DECLINED, Code.POLICY.value
         with self.database.transaction() as change:
-            self.studies.set_status(received.plan, declined, change, reason.value, person)
+            self.studies.set_status(received.plan, declined, change, reason, person)
 
     def decline_by_rule(
         self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None, named: bool = False

@@ -117,9 +117,6 @@ async def _study(console: Console, request: Request, template: str) -> Response:
     )  # fmt: skip
 
 
-Act = Callable[[SiteConfig, SiteStore, ReceivedPlan, FormData], object]
-
-
 def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
     word = {one.value: one for one in DeclineReason}.get(_field(form, "reason"))
     if word is None:
@@ -127,7 +124,7 @@ def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: For
     consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
 
 
-ACTS: dict[str, Act] = {
+ACTS: dict[str, Callable[[SiteConfig, SiteStore, ReceivedPlan, FormData], object]] = {
     "approve": lambda config, store, seen, form: consent.approve(config, store, seen, by=_name(form)),
     "decline": _decline,
     "withdraw": lambda config, store, seen, form: consent.withdraw(config, store, seen, by=_name(form)),
