@@ -19,7 +19,7 @@ CLOCKS = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 TEST_SIGNED_STUDIES = "tests/server/rpc/test_signed_studies.py"
 OTHER = f"{CARDS}::test_an_authorization_of_anything_else_is_refused"
 UNFOLLOWED = f"{CARDS}::test_a_plan_of_another_study_is_refused"
-UNCONFIRMED = f"{AT_SITE}/analysts/test_digits.py::test_an_unconfirmed_fingerprint_is_in_no_output"
+UNCONFIRMED = f"{AT_SITE}/analysts/test_rule.py::test_an_unconfirmed_fingerprint_is_in_no_output"
 FATES = f"{RULES}::test_unsigned_study_is_refused_after_any_pin"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import fields
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import SECTIONS, parse_study
-from eigenveil_client.demo.layout import open_demo_folder, public_records
+from eigenveil_client.demo.layout import open_demo_folder
 from tests.client.commands import eigenveil, ran
 from tests.support import Capture, refused
 
@@ -35,7 +34,6 @@ NAMES = tuple(f"x{i}" for i in range(10))
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """A study of ten columns that leaves the choice open."""
     path = tmp_path / "study.toml"
     columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in NAMES]
     path.write_text("\n".join([STUDY, *columns]))
@@ -100,20 +98,6 @@ def test_the_example_names_every_key() -> None:
         assert set(keys) <= set(data[section] if section else data)
     assert set(data["federation"]) == {field.name for field in fields(Federation)}
     assert set(data["columns"][0]) == {field.name for field in fields(Column)}
-
-
-def test_the_packaged_study_fits_the_public_records() -> None:
-    study = parse_study(files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text())
-    values = public_records().values
-    assert values.shape == (569, study.dimension) == (569, 30)
-    lower = np.array([column.lower for column in study.columns])
-    upper = np.array([column.upper for column in study.columns])
-    beyond = (values < lower) | (values > upper)
-    assert beyond.mean() < 0.001
-    assert all(column.unit for column in study.columns)
-    # Bounds that hug the records would have been read off them.
-    assert (np.abs(values.max(axis=0) - upper) > 0).all()
-    assert study.warnings() == ()
 
 
 def test_a_demonstration_folder_has_one_user(tmp_path: Path) -> None:

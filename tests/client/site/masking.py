@@ -31,7 +31,6 @@ ATTEMPTS = 3
 
 
 def masked_plan(submission: str = "", **changes: object) -> Plan:
-    """Of four sites, of which three are enough, with three attempts at each round."""
     values: dict[str, object] = {
         "trust": Trust.SECURE_AGGREGATION, "attempts": ATTEMPTS,
         "federation": Federation(sites=EVERY, quorum=3, required=(OTHERS[0],)),
@@ -44,7 +43,6 @@ QUESTIONS = tuple(rehearse(PLAN))
 
 
 def keys_of(stage: Stage, name: str, folder: str = "") -> SiteKeys:
-    """The keys that a hospital has made, or makes now in a new `folder`."""
     place = stage.config.identity if name == SITE else stage.folder / (folder or name)
     if name != SITE:
         store_identity(stage.authority, place, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/{name}")
@@ -58,8 +56,6 @@ def confirm(roster: Roster[SiteKeyCard], keys: SiteKeys, own: SiteKeys, *, repla
 
 @dataclass
 class Peers:
-    """The site of `stage` and those whose cards it knows."""
-
     stage: Stage
     confirmed: Iterable[str] = OTHERS
     keys: dict[str, SiteKeys] = field(init=False)
@@ -109,7 +105,6 @@ def assignment(
 
 @contextmanager
 def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
-    """One life of the site's process, which has agreed to `PLAN`."""
     store = stage.store()
     try:
         worker = stage.worker(store)
@@ -130,7 +125,6 @@ def answered(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt) -> M
 
 
 def left(store: SiteStore) -> tuple[int, list[str]]:
-    """Micro-rho that were charged, and the kinds of what left."""
     return store.ledger.ledger.spent.micro_rho, [row.kind for row in store.egress.rows()]
 
 

@@ -100,8 +100,7 @@ class Coordinator(Analysts):
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         self.opened.append(request)
         key = next(iter(self.uploads), b"") or bytes([len(self.opened)]) * 16
-        stored = self.uploads.setdefault(key, {})
-        return pb.OpenUploadResponse(upload=key, received_chunks=sorted(stored))
+        return pb.OpenUploadResponse(upload=key, received_chunks=sorted(self.uploads.setdefault(key, {})))
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         if "PutChunk" in self.forget:

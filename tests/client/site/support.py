@@ -71,8 +71,6 @@ class Leaf:
 
 
 class Authority:
-    """A certificate authority of its own, and the federation's release key."""
-
     def __init__(self) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
@@ -114,7 +112,6 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def member(self, key: ec.EllipticCurvePublicKey) -> bytes:
-        """A certificate without names, for servers and clients."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a member")])
         builder = self._builder(name, self.certificate.subject, key, timedelta(days=1))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -144,8 +141,7 @@ class Authority:
         return ListedAuthority(certificate=self.certificate, issues=True, signs=True)
 
     def sign(self, plan_json: bytes) -> pb.SignedPlan:
-        signature = self.release_key.sign(PLAN_SIGNED + plan_json)
-        return pb.SignedPlan(plan_json=plan_json, signature=signature)
+        return pb.SignedPlan(plan_json=plan_json, signature=self.release_key.sign(PLAN_SIGNED + plan_json))
 
 
 def signed(following: AuthorityList, *by: Authority) -> SignedAuthorityList:
@@ -162,8 +158,7 @@ def store_identity(
     write_secret(folder / "key.pem", leaf.key + leaf.certificate)
     federation = parse_identity(uri).federation
     (folder / "authorities.json").write_bytes(authority.trusting(federation=federation).to_json())
-    about = {"identity": uri, "coordinator": address}
-    (folder / "identity.json").write_text(json.dumps(about))
+    (folder / "identity.json").write_text(json.dumps({"identity": uri, "coordinator": address}))
 
 
 def a_study(**changes: object) -> Study:
@@ -187,6 +182,11 @@ def a_plan(
     plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
     PLANS[plan.digest] = plan
     return plan
+
+
+def ended(plan: Plan, state: pb.StudyState.ValueType = pb.STUDY_STATE_CANCELLED) -> pb.NextWorkResponse:
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=state)
+    return pb.NextWorkResponse(ended=[end])
 
 
 async def until(condition: object, seconds: float = 150.0) -> None:
@@ -284,7 +284,6 @@ class Stage:
         return sent
 
     def know_analyst(self, analyst: str = "ada") -> None:
-        """Pin the key of an analyst, as people here do after a call."""
         roster, card = Roster(ANALYSTS, self.config.identity), analyst_card(analyst, FEDERATION)
         roster.import_cards([card], FEDERATION, replacing=False)
         roster.confirm(analyst, card.check().fingerprint, "Kim")

@@ -49,7 +49,6 @@ def spent(store: SiteStore) -> int:
 
 
 def test_site_that_missed_the_first_batch_pays_with_the_next(stage: Stage, store: SiteStore) -> None:
-    """Found in review: it declined every later part as unpaid, and so dropped out of the study."""
     federation = Federation(sites=(SITE, "b"), quorum=1)
     plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, batches=4, federation=federation))
     worker = stage.worker(store)
@@ -66,9 +65,9 @@ def pure_plan() -> Plan:
     return a_plan(a_study(algorithm=Algorithm.GAUSS_COV, delta=0.0))
 
 
-def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
+def test_epsilons_add_up_at_the_site_too(stage: Stage, store: SiteStore) -> None:
     """Found in review: rho alone would let thousands of questions through at a hundred times the epsilon."""
-    plan, store = pure_plan(), stage.store()
+    plan = pure_plan()
     stage.worker(store).work(work(None, stage.signed(plan)))
     half = micro_rho_of(0.5 * plan.study.epsilon)
     first, second, third = (
@@ -80,12 +79,11 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
         store.outgoing.answer(plan, third, b"", ())
     store.outgoing.answer(plan, second, b"", ())  # what is paid for may leave once more
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho
-    store.close()
 
 
-def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
+def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage, store: SiteStore) -> None:
     """The site insists on it by itself: a guarantee in mu holds for no other noise of the same price."""
-    plan, store = a_plan(), stage.store()
+    plan = a_plan()
     stage.worker(store).work(work(None, stage.signed(plan)))
     step = rehearse(plan)[0]
     for other in (
@@ -96,16 +94,13 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
             store.outgoing.answer(plan, other, b"", ())
     assert (spent(store), store.egress.rows()) == (0, [])
     store.outgoing.answer(plan, step, b"", ())
-    store.close()
 
 
-def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
-    plan, store = pure_plan(), stage.store()
-    worker = stage.worker(store)
+def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage, store: SiteStore) -> None:
+    plan, worker = pure_plan(), stage.worker(store)
     noisy = changed_query(rehearse(plan)[0], distribution=NoiseDistribution.GAUSSIAN)
     assert isinstance(reply_to(stage, worker, noisy, plan), Refusal)
     assert spent(store) == 0
-    store.close()
 
 
 PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
@@ -122,16 +117,13 @@ def answered(stage: Stage, worker: SiteWorker, step: RoundQuery, plan: Plan = PL
 
 def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> None:
     for life in (QUERIES[: BEGAN + 2], QUERIES[BEGAN + 2 : BEGAN + 4]):
-        store = stage.store()
-        worker = stage.worker(store)
-        assert all(answered(stage, worker, query) for query in life)
-        spent = store.ledger.ledger.spent.micro_rho
-        store.close()
+        with stage.process() as (store, worker):
+            assert all(answered(stage, worker, query) for query in life)
+            spent = store.ledger.ledger.spent.micro_rho
     assert spent == sum(query.priced.micro_rho for query in QUERIES[: BEGAN + 1])
 
 
 def test_expensive_query_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
-    """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
     expensive = changed_query(QUERIES[BEGAN], query=replace(whole, batch=None))
     part = Batch(first_round=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
@@ -169,7 +161,6 @@ def peers(tmp_path: Path) -> Peers:
 
 
 def answers(peers: Peers, tried: list[tuple[RoundQuery, int]]) -> int:
-    """Charge to one life of the process for these attempts, all of them answered."""
     store = peers.stage.store()
     worker, before = peers.stage.worker(store), store.ledger.ledger.spent.micro_rho
     for step, number in tried:
@@ -199,7 +190,6 @@ def test_pass_costs_as_its_most_tried_batch(
 
 
 def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
-    """Else a dearer batch could be tried as often later on, at no further charge."""
     assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == COST
     store = peers.stage.store()
     assert store.rounds.cost(MASKED_PLAN, changed_query(BATCHES[1], micro_rho=1)) == BATCHES[0].priced.cost
@@ -207,7 +197,6 @@ def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
 
 
 def test_cost_outdated_by_another_process_is_not_charged(peers: Peers) -> None:
-    """Found here: both would have been the first attempt at their batch, which the pass had paid for."""
     assert answers(peers, [(BATCHES[0], 1)]) == COST
     store, real = peers.stage.store(), LedgerStore.attempt
 

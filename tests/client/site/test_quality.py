@@ -51,7 +51,6 @@ BOUNDS = {
 
 
 def people(*, broken: bool) -> str:
-    """Sixty persons, of whom ten have no blood pressure: as they are, or as three columns spoil them."""
     lines = ["body_weight,total_cholesterol,systolic_bp"]
     for n in range(60):
         weight, fat, pressure = f"{60 + n / 8}", 3 + n / 16, 100 + n if n % 6 else None
@@ -150,7 +149,6 @@ def test_quality_rule_fails_beyond_its_share(
 
 @pytest.mark.parametrize("unit", ["mmol/L", "x", ""])
 def test_no_unit_of_a_study_avoids_the_quality_check(unit: str, stage: Stage) -> None:
-    """Refused by settings alone, whatever the records hold."""
     for cells in ("5.2\n", "200\n"):
         stage.records.write_text("total_cholesterol\n" + cells * 40)
         plan = a_plan(of_columns(total_cholesterol=(0, 1000, unit)))

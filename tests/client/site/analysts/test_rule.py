@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import re
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
@@ -18,13 +22,17 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster import analysts
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site
+from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Log, Stage, a_plan, a_stage, a_study, reason_of
-from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
+from tests.support import Capture, analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
 PLAN = a_plan(submission="one")
@@ -46,8 +54,7 @@ def roster(stage: Stage) -> Roster:  # type: ignore[type-arg]
 
 
 def replaced(stage: Stage) -> None:
-    card = analyst_card("ada", FEDERATION, EVE)
-    roster(stage).import_cards([card], FEDERATION, replacing=True)
+    roster(stage).import_cards([analyst_card("ada", FEDERATION, EVE)], FEDERATION, replacing=True)
 
 
 SINCE: dict[str, Callable[[Stage], object]] = {
@@ -57,7 +64,6 @@ SINCE: dict[str, Callable[[Stage], object]] = {
 
 
 def declined_for(store: SiteStore, plan: Plan = PLAN) -> Code | None:
-    """The reason for which the rules declined a plan, and nothing else is stored of it; else None."""
     assert store.studies.get(plan.digest) is None
     declined = store.declined.get(plan.digest)
     return None if declined is None else declined.reason
@@ -77,8 +83,7 @@ def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: str, store
     SINCE[since](stage)
     assert isinstance(reply_to(stage, store, None), Refusal)
     assert declined_for(store) is Code.UNSIGNED
-    bobs = a_plan(analyst="bob")
-    assert isinstance(reply_to(stage, store, None, bobs), Refusal), "in whoever's name"
+    assert isinstance(reply_to(stage, store, None, a_plan(analyst="bob")), Refusal), "in whoever's name"
     assert store.ledger.ledger.size == 0
 
 
@@ -267,3 +272,68 @@ def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(st
             stage.config.identity, PLAN, signed_by_analyst(PLAN, EVE, expires=NOW + 3600), NOW
         )
         assert result["status"] == "not-compared"
+
+
+KEYS = {"her own": analyst_key("ada"), "another": analyst_key("eve")}
+KNOWN = {"nobody": (), "another analyst": ("bob",), "her": ("ada",)}
+
+
+def bare(text: str) -> str:
+    """A text without markup and blanks, in which forty digits are found however they are grouped."""
+    return re.sub(r"[\s.,:-]+", "", html.unescape(re.sub(r"<[^>]*>", "", text)))
+
+
+def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
+    stage, result = rig.stage, []
+    with open_site_store(stage.config) as store:
+        for plan, approval in ((rig.plan, Approval.MANUAL), (a_plan(submission="two"), Approval.AUTO)):
+            stage.rule(approval=approval)
+            signed = signed_by_analyst(plan, expires=int(time.time()) + 3600, key=key)
+            sent = work(rehearse(plan)[0], stage.authorized(plan, signed))
+            result.append(repr(stage.worker(store).work(sent)))
+    return result
+
+
+def pages(rig: Rig, language: str) -> list[str]:
+    browser = rig.browser(language)
+    acts = ("", "/sheet", "/approve", "/decline", "/withdraw")
+    return [browser.get(f"/studies/{rig.plan.digest}{act}").text for act in acts] + [browser.get("/").text]
+
+
+def commands(rig: Rig) -> list[str]:
+    study = rig.plan.digest
+    words = (
+        ("studies",), ("explain", study), ("check",), ("doctor",), ("analysts", "list"),
+        ("approve", study, "--yes", "--by", "Kim"),
+    )  # fmt: skip
+    done = [site(rig.config_file, *word, *form) for word in words for form in ((), ("--json",))]
+    assert 71 not in [one.code for one in done], "a command that ends in a defect shows nothing"
+    return [one.out for one in done]
+
+
+# Each takes two seconds of a processor. The quick ones: imported and not, and known to be changed.
+CASES = [(key, known, imported) for imported in (False, True) for key in KEYS for known in KNOWN]
+QUICK = [("her own", "nobody", False), ("her own", "another analyst", True), ("another", "her", False)]
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "imported"),
+    [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES],
+)
+def test_an_unconfirmed_fingerprint_is_in_no_output(
+    tmp_path: Path, caplog: Log, capfd: Capture, key: str, known: str, imported: bool
+) -> None:
+    rig = rigged(tmp_path)
+    for analyst in KNOWN[known]:
+        rig.stage.know_analyst(analyst)
+    card = analyst_card("ada", FEDERATION, KEYS[key])
+    if imported and "ada" not in KNOWN[known]:
+        Roster(ANALYSTS, rig.stage.config.identity).import_cards([card], FEDERATION, replacing=False)
+    rig.plan = study_plan(name="signed", submission="one")
+    shown = [
+        *came(rig, KEYS[key]), *pages(rig, "en"), *pages(rig, "de"), *commands(rig), caplog.text,
+        *capfd.readouterr(),
+    ]  # fmt: skip
+    found = [text for text in shown if bare(card.check().fingerprint) in bare(text)]
+    assert bool(found) is (known == "her" and key == "her own"), found
+    assert any("ada" in text for text in shown)

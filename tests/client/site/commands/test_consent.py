@@ -11,7 +11,7 @@ from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.accounting.zcdp import NO_COST
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Column
@@ -22,10 +22,10 @@ from eigenveil_client.site.engine.engine import LoadedRecords
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import Year
 from eigenveil_client.site.state import store_access
-from eigenveil_client.site.state.received_plans import TRANSITIONS, ConsentStatus, PersonDecision
+from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Stage, a_plan, a_stage, a_study, reason_of, work
+from tests.client.site.support import Stage, a_plan, a_stage, a_study, ended, reason_of, work
 from tests.support import refused
 
 PLAN = a_plan()
@@ -37,21 +37,6 @@ DAY = 86_400
 
 def reply_to(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -> object:
     return worker.work(work(rehearse(plan)[round], stage.signed(plan)))
-
-
-def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking: Stage) -> None:
-    with asking.process() as (store, worker):
-        reply_to(asking, worker)
-        consent.decline(
-            asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", word=DeclineReason.PURPOSE
-        )
-    with asking.process() as (store, worker):
-        refusal = worker.work(work(FIRST))
-        assert isinstance(refusal, Refusal)
-        assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_PERSON_PURPOSE, "")
-        with pytest.raises(RequestError, match="was declined before, which is final"):
-            consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
-        assert store.ledger.ledger.committed().micro_rho == 0, "nothing stays set aside by a refused approval"
 
 
 def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
@@ -86,18 +71,6 @@ def test_withdrawal_during_the_computation_stops_the_answer(stage: Stage) -> Non
         assert store.ledger.ledger.spent.micro_rho == 0
 
 
-def test_unsent_answer_is_not_sent_after_a_withdrawal(stage: Stage) -> None:
-    with stage.process() as (store, worker):
-        answer = reply_to(stage, worker)
-        assert isinstance(answer, Contribution)
-        assert worker.may_send(answer)
-        store.withdraw(PLAN.digest, GRAU)
-        assert not worker.may_send(answer)
-        refusal = worker.work(work(SECOND))
-        assert isinstance(refusal, Refusal)
-        assert worker.may_send(refusal)
-
-
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval_ends=date(2027, 1, 1))
     now = [NEW_YEAR_2027 + DAY - 1]
@@ -126,11 +99,10 @@ def yearly(tmp_path: Path, year: Year) -> Stage:
 def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: Year, gap: int, answers: bool) -> None:
     stage, now = yearly(tmp_path, year), [NEW_YEAR_2027]
     later = a_plan(submission="two")
-    end = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_RELEASED)
     with stage.process(lambda: now[0]) as (store, worker):
         for round in range(len(rehearse(PLAN))):
             assert isinstance(reply_to(stage, worker, round=round), Contribution)
-        worker.work(pb.NextWorkResponse(ended=[end]))
+        worker.work(ended(PLAN))
         now[0] += gap
         answer = reply_to(stage, worker, later)
         assert isinstance(answer, Contribution) == answers
@@ -154,16 +126,13 @@ def test_reservations_count_in_the_year(tmp_path: Path) -> None:
         assert 0 < result["left"]["epsilon_gaussian"] < result["left"]["epsilon"]
 
 
-END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_FAILED)
-
-
 @pytest.mark.parametrize("word", ["declined", "withdrawn"])
 def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, word: str) -> None:
     config = written(asking)
     with asking.process() as (_, worker):
         reply_to(asking, worker)
         site(config, "decline" if word == "declined" else "withdraw", PLAN.digest, "--by", "Dr. Grau")
-        worker.work(pb.NextWorkResponse(ended=[END]))
+        worker.work(ended(PLAN))
         assert worker.known_plans() == []
     (row,) = site(config, "studies", "--json").json["studies"]
     assert (row["status"], row["person"]) == ("ended", word)
@@ -221,8 +190,7 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     check_admitted = site(config, "withdraw", PLAN.digest[:8], answer="n\n")
     assert (check_admitted.code, "This is final" in check_admitted.out) == (0, True)
     assert {row["status"] for row in site(config, "studies", "--json").json["studies"]} >= {"accepted"}
-    gone = site(config, "withdraw", PLAN.digest[:8], "--yes", answer="never read")
-    assert "freed: " in gone.out
+    assert "freed: " in site(config, "withdraw", PLAN.digest[:8], "--yes", answer="never read").out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
     assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, which is final"
@@ -260,12 +228,6 @@ def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
     message = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out
     assert [name for name in names if name not in message] == []
-
-
-def test_no_status_leads_back_from_an_end() -> None:
-    ends = {ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
-    assert all(TRANSITIONS[end] <= ends for end in ends)
-    assert set(TRANSITIONS) == set(ConsentStatus)
 
 
 @pytest.mark.parametrize("other_noise", [False, True])

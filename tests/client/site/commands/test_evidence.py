@@ -38,8 +38,7 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     assert QUERIES[2].digest not in shown.out
     assert f"{8 * QUERIES[2].query.length} bytes of numbers" in shown.out
     last = len(QUERIES) - 1
-    both = site(answered, "egress", "show", "--round", last + 1, "--json").json
-    assert both["messages"] == 2
+    assert site(answered, "egress", "show", "--round", last + 1, "--json").json["messages"] == 2
     decoded = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
     assert decoded["query"] == QUERIES[-1].digest
     names = [number["is"] for number in decoded["numbers"]]
@@ -111,7 +110,6 @@ def test_noted_head_finds_an_end_cut_off_both_chains(answered: Path, stage: Stag
     "words", [["egress", "show"], ["ledger", "show"], ["studies"], ["explain", "a-study"]], ids=" ".join
 )
 def test_no_cell_of_a_table_is_cut(answered: Path, words: list[str]) -> None:
-    """Found in a trial: at 80 columns and in a pipe row, minute, bytes and question were cut."""
     piped = site(answered, *words, width=80).out
     for width in (120, 80, 60):
         folded = site(answered, *words, width=width, terminal=True).out
@@ -120,7 +118,6 @@ def test_no_cell_of_a_table_is_cut(answered: Path, words: list[str]) -> None:
 
 
 def signs(shown: str) -> Counter[str]:
-    """Every character, wherever it stands; but for the rules of tables."""
     return Counter(shown.replace("─", "").replace(" ", "").replace("\n", ""))
 
 
@@ -143,5 +140,4 @@ def test_shown_numbers_state_their_unit(answered: Path) -> None:
         f"radius: {query.radius} grid steps",
     ):
         assert words in text
-    counted = site(answered, "egress", "show", "--round", 1, "--numbers").out
-    assert "a value of 1 is one record" in counted
+    assert "a value of 1 is one record" in site(answered, "egress", "show", "--round", 1, "--numbers").out

@@ -22,7 +22,7 @@ from eigenveil_client.site.commands.column_profiles import LOCAL_ONLY_NOTE, prof
 from tests.client.site.command_line import Typed, site, written
 from tests.client.site.scripted import FEDERATION, Coordinator
 from tests.client.site.stated import work
-from tests.client.site.support import FULL_DISK, SITE, Patch, Stage, a_plan, store_identity, until
+from tests.client.site.support import FULL_DISK, SITE, Patch, Stage, a_plan, store_identity
 from tests.support import Capture
 
 STUDY = """\
@@ -57,8 +57,7 @@ def test_init_check_and_explain(config: Path) -> None:
     assert (made_policy.person_column, made_policy.sites_per_person) == ("patient", 2)
     again = site(None, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
-    study = folder / "study.toml"
-    checked = site(config, "check", "--study", study, "--json")
+    checked = site(config, "check", "--study", folder / "study.toml", "--json")
     assert checked.code == 0
     assert checked.json["ok"]
     assert "40 usable records" in checked.json["checks"][-1]["text"]
@@ -86,8 +85,7 @@ def test_check_runs_a_select_twice(
     sql = f"sql = 'SELECT {expression} AS a, b, c FROM records'"
     lines = [line for line in config.read_text().splitlines() if not line.startswith("records = ")]
     config.write_text("\n".join([*lines, "[records]", f'source = "{stage.records.name}"', sql, ""]))
-    study = stage.folder / "study.toml"
-    ran = site(config, "check", "--study", study, "--json")
+    ran = site(config, "check", "--study", stage.folder / "study.toml", "--json")
     assert [check["level"] for check in ran.json["checks"] if check["check"] == "sql"] == [level]
     assert ran.code == (0 if level == "ok" else 3)
 
@@ -133,7 +131,6 @@ def _nothing_is_left_running() -> Iterator[None]:
 
 
 async def start(config: Path) -> Process:
-    """The daemon as a process; returns once it says that it serves."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "eigenveil_client.site.commands.main", "serve", "--config", str(config),
         stdout=PIPE, stderr=PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -143,30 +140,6 @@ async def start(config: Path) -> Process:
     message = json.loads(await process.stdout.readline())
     assert (message["event"], message["site"], message["federation"]) == ("serving", SITE, FEDERATION)
     return process
-
-
-@pytest.mark.slow
-async def test_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
-    plan = a_plan()
-    queries = rehearse(plan)
-    coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
-    async with stage.serving(coordinator):
-        process = await start(config)
-        await until(lambda: len(coordinator.contributions) == 1)
-        process.kill()
-        await process.wait()
-        coordinator.work = [work(query) for query in queries]
-        process = await start(config)
-        await until(lambda: len(coordinator.contributions) == 1 + len(queries))
-        process.send_signal(signal.SIGTERM)
-        _, log = await process.communicate()
-        assert process.returncode == 0
-    assert coordinator.contributions[0] == coordinator.contributions[1]
-    for words in (b"started", b"connected", b"round-answered", b"stopped"):
-        assert words in log
-    with closing(stage.store()) as store:
-        assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in queries)
-        assert len(store.egress.rows()) == 1 + len(queries)
 
 
 async def test_serve_refuses_a_readable_key_or_a_second_process(config: Path, stage: Stage) -> None:
@@ -230,8 +203,7 @@ HEIGHTS = [150 + n % 40 for n in range(60)]
 
 
 def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
-    lines = (f'"{cell}"' for cell in cells)
-    stage.records.write_text("\n".join([f'"{header}"', *lines]) + "\n")
+    stage.records.write_text("\n".join([f'"{header}"', *(f'"{cell}"' for cell in cells)]) + "\n")
     (found,) = profile_columns(site_config.load(written(stage, more)))
     return "; ".join(found.odd)
 
@@ -264,8 +236,7 @@ def test_only_allowed_columns_and_no_person_are_shown(stage: Stage) -> None:
 
 
 def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:
-    path = written(stage, 'dictionary = "nowhere.toml"\n')
-    ran = site(path, "check", "--json")
+    ran = site(written(stage, 'dictionary = "nowhere.toml"\n'), "check", "--json")
     (failed,) = [row for row in ran.json["checks"] if row["check"] == "columns"]
     assert failed["level"] == "fail"
     assert Path("nowhere.toml").name in failed["text"]

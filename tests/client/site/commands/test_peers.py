@@ -31,8 +31,7 @@ def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, c
     assert card.check() == own(stage)
     assert (result["key_card"], result["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
     assert result["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
-    shown = site(config, "peers", "export", "--out", "again.peer")
-    assert f"\n    {result['fingerprint']}\n" in shown.out
+    assert f"\n    {result['fingerprint']}\n" in site(config, "peers", "export", "--out", "again.peer").out
     assert Path("again.peer").read_bytes() == Path(f"{SITE}.peer").read_bytes()
     assert site(config, "peers", "export", "--out", "no/where", "--json").code == 70
     assert site(config, "peers", "list").out.startswith(f"this site's key card: {result['fingerprint']}")
@@ -126,7 +125,7 @@ def test_check_and_doctor_report_the_peer_status(stage: Stage, config: Path) -> 
     assert row("check")[0] == "warn", "a copy of the folder without its key"
 
 
-ADA, OTHER = analyst_card("ada", FEDERATION), analyst_card("ada", FEDERATION, analyst_key("eve"))
+ADA = analyst_card("ada", FEDERATION)
 
 
 def filed(folder: Path, *cards: SignedAnalystKeyCard) -> Path:
@@ -139,15 +138,10 @@ def analysts(config: Path, *words: object) -> Any:
     return site(config, "analysts", *words, "--json").json
 
 
-def level(config: Path) -> str:
-    return check_row(config, "analysts' keys")["level"]
-
-
 def test_only_cards_of_analysts_of_this_federation_are_taken_in(stage: Stage, config: Path) -> None:
     elsewhere = filed(stage.folder, analyst_card("ada", "elsewhere"))
     assert analysts(config, "import", elsewhere)["error"] == Code.CONFLICT.value
-    peers = mailed(stage.folder, theirs())
-    assert analysts(config, "import", peers)["error"] == Code.PROTOCOL.value
+    assert analysts(config, "import", mailed(stage.folder, theirs()))["error"] == Code.PROTOCOL.value
     assert site(config, "peers", "import", filed(stage.folder, ADA), "--json").code == 21
     twin = analyst_card("bob", FEDERATION, analyst_key("ada"))
     both = site(config, "analysts", "import", filed(stage.folder, ADA, twin), "--json")

@@ -81,7 +81,6 @@ def test_changed_or_absent_database_is_one_refusal_reason(stage: Stage, server: 
 
 
 def watched(worker: SiteWorker, patch: Patch) -> list[str]:
-    """Every step that touches records or writes something down, as it happens."""
     steps: list[str] = []
 
     def wrap(holder: Any, name: str, step: str) -> None:
@@ -123,16 +122,15 @@ def test_load_compute_write(
     steps = watched(worker, monkeypatch)
     worker.work(work(None, stage.signed(PLAN)))
     store.rounds._due[PLAN.digest] = query.round
-    reply = worker.work(work(query))
-    assert isinstance(reply, Contribution if spoil == "nothing" else Refusal)
+    assert isinstance(worker.work(work(query)), Contribution if spoil == "nothing" else Refusal)
     assert steps == ["load", "compute", "write"]
 
 
-def test_a_refusal_that_settings_decide_touches_no_record(stage: Stage, monkeypatch: Patch) -> None:
+def test_a_refusal_that_settings_decide_touches_no_record(
+    stage: Stage, store: SiteStore, monkeypatch: Patch
+) -> None:
     stage.rule(columns=("a",))
-    store = stage.store()
     worker = stage.worker(store)
     steps = watched(worker, monkeypatch)
     assert isinstance(worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Refusal)
     assert steps == ["write"]
-    store.close()

@@ -153,7 +153,6 @@ def put_off(store: SiteStore, reply: Reply | None) -> None:
 
 
 def write_ahead(stage: Stage) -> None:
-    """A state that was written to while the clock was years ahead."""
     with closing(stage.store()) as store:
         store._clock = lambda: FAR
         other = a_plan(submission="another", analyst="bob")

@@ -35,7 +35,6 @@ def decide(stage: Stage, decision: Any, **words: Any) -> None:
 
 
 def test_the_rules_agree_at_once_without_a_look_at_the_records(stage: Stage) -> None:
-    """Records that are gone, or too poor, are told of in the round, as ever: a word says nothing of them."""
     stage.records.unlink()
     with stage.process() as (store, worker):
         assert worker.work(wanted(stage)) is None
@@ -83,22 +82,6 @@ def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stag
             refusal = worker.work(odd)
             assert isinstance(refusal, Refusal)
             assert (refusal.plan_digest, refusal.reason) == (PLAN.digest, pb.DECLINE_REASON_PROTOCOL)
-
-
-async def test_the_daemon_announces_approval_and_withdrawal(asking: Stage) -> None:
-    coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "manual"\n')
-    async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: coordinator.requests and coordinator.requests[-1].awaiting_approval == [DIGEST])
-        await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
-        agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
-        await until(lambda: coordinator.requests[-1].agreed == agreed)
-        await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
-        await until(lambda: coordinator.requests[-1].agreed == [])
-        coordinator.work.append(wanted())
-        await until(lambda: coordinator.declines)
-    (decline,) = coordinator.declines
-    assert (decline.round, decline.reason) == (0, pb.DECLINE_REASON_PERSON_UNSTATED)
-    assert coordinator.contributions == []
 
 
 async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent(asking: Stage) -> None:

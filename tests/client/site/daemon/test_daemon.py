@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +25,24 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
-from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records import support as records
+from tests.client.site.command_line import written
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
-from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, store_identity, until, write_records
+from tests.client.site.support import (
+    Log,
+    Patch,
+    Stage,
+    a_plan,
+    a_study,
+    ended,
+    store_identity,
+    until,
+    write_records,
+)
 from tests.support import changed_query, refused
 
 
@@ -49,8 +64,7 @@ async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
         async with stage.serving(coordinator), stage.daemon() as store:
             await until(lambda: len(coordinator.contributions) == len(round_query))
             assert coordinator.requests[-1].known_plans == [bytes.fromhex(plan.digest)]
-            ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
-            coordinator.work.append(pb.NextWorkResponse(ended=[ended]))
+            coordinator.work.append(ended(plan))
             await until(lambda: not store.ledger.ledger.reserved)
             assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in round_query)
             assert [row.round for row in store.egress.rows()] == list(range(len(round_query)))
@@ -75,8 +89,7 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(stage: Stage, caplo
             return " ".join(f"{row.kind} {row.bytes} {row.meaning}" for row in store.egress.rows())
 
     shown = asyncio.run(scenario()) + " ".join(record.getMessage() for record in caplog.records)
-    count = from_bytes(coordinator.contributions[0].values, (1,))
-    assert count.tolist() == [4321]
+    assert from_bytes(coordinator.contributions[0].values, (1,)).tolist() == [4321]
     assert re.search(r"\b4321\b", shown) is None  # a whole word: digests and ports are shown too
     gram = from_bytes(coordinator.contributions[-1].values, (6,))
     assert not any(str(value) in shown for value in gram.tolist())
@@ -94,14 +107,8 @@ async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(stage:
     assert names.count("certificate-ends-soon") == names.count("clocks-differ") == 1
 
 
-async def test_repeating_coordinator_is_served_with_backoff(stage: Stage, monkeypatch: Patch) -> None:
-    plan, pauses = a_plan(), list[int]()
-
-    def pause(odd: int) -> float:
-        pauses.append(odd)
-        return 0.0
-
-    monkeypatch.setattr(connection, "backoff_seconds", pause)
+async def test_repeating_coordinator_is_served_with_backoff(stage: Stage, pauses: list[int]) -> None:
+    plan = a_plan()
     again = [work(queries(plan)[0]) for _ in range(20)]
     coordinator = Coordinator(work=[*script(stage, plan, queries(plan)[:1]), *again])
 
@@ -128,8 +135,7 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
     async with stage.serving(after, port):
         await until(lambda: len(after.contributions) == len(queries(plan)))
         assert after.requests[0].answered == []
-        spent = store.ledger.ledger.spent.micro_rho
-        assert spent == sum(query.priced.micro_rho for query in queries(plan))
+        assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in queries(plan))
         assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
         await retain.__aexit__(None, None, None)
     assert before.contributions[0] == after.contributions[0]
@@ -189,8 +195,7 @@ async def test_protocol_breach_is_declined_with_an_alarm(stage: Stage, attack: s
     async with stage.serving(coordinator), stage.daemon() as store:
         await until(lambda: coordinator.declines)
         assert len(coordinator.contributions) == answers
-        kinds = [row.kind for row in store.egress.rows()]
-        assert kinds == [*["count", "row-norms"][:answers], "decline"]
+        assert [row.kind for row in store.egress.rows()] == [*["count", "row-norms"][:answers], "decline"]
     assert [decline.reason for decline in coordinator.declines] == [pb.DECLINE_REASON_PROTOCOL]
     alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil"]
     assert len(alarms) == 1
@@ -220,21 +225,68 @@ async def test_unwritable_note_at_the_end_is_an_error(stage: Stage, monkeypatch:
             note.mkdir()
 
 
-def first(stage: Stage, plan: Plan) -> pb.NextWorkResponse:
-    return work(rehearse(plan)[0], stage.signed(plan))
-
-
 async def test_a_study_that_the_coordinator_does_not_know_is_settled(stage: Stage, caplog: Log) -> None:
     """It forgot it in a restore: what was set aside would be lost for ever."""
     caplog.set_level(logging.INFO, "eigenveil")
     plan = a_plan()
-    unknown = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest))
-    assert unknown.state == pb.STUDY_STATE_UNSPECIFIED
-    coordinator = Coordinator(work=[first(stage, plan)])
+    coordinator = Coordinator(work=script(stage, plan, queries(plan)[:1]))
     async with stage.serving(coordinator), stage.daemon() as store:
         await until(lambda: coordinator.contributions)
-        coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
+        coordinator.work.append(ended(plan, pb.STUDY_STATE_UNSPECIFIED))
         await until(lambda: not store.ledger.ledger.reserved)
         assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].priced.micro_rho
         await until(lambda: not coordinator.requests[-1].known_plans)
     assert f"study-ended study={plan.digest[:12]} state=unknown" in caplog.messages
+
+
+LISTENING = "0A"
+
+
+def sockets(pid: int) -> list[list[str]]:
+    stored = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            stored.add(os.readlink(path))
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return [row for row in rows if f"socket:[{row[9]}]" in stored]
+
+
+async def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stage) -> None:
+    plan = a_plan()
+    coordinator = Coordinator(work=[work(query, stage.signed(plan)) for query in rehearse(plan)])
+    config, notes = written(stage), stage.folder / "sockets"
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).with_name("listener")), *sys.path]),
+        "EIGENVEIL_SOCKETS": str(notes),
+    }
+    seen: list[list[str]] = []
+
+    async def scenario() -> int:
+        async with stage.serving(coordinator) as port:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "eigenveil_client.site.commands.main", "serve", "--config", str(config),
+                stdout=DEVNULL, stderr=DEVNULL, env=environment,
+            )  # fmt: skip
+
+            def all_answered() -> bool:
+                seen.extend(sockets(process.pid))
+                return len(coordinator.contributions) == len(rehearse(plan))
+
+            try:
+                await until(all_answered)
+            finally:
+                process.terminate()
+                await process.wait()
+            return port
+
+    port = await scenario()
+    assert seen
+    assert not [row for row in seen if row[3] == LISTENING]
+    assert {address.split(":")[1] for address in {row[2] for row in seen}} <= {f"{port:04X}", "0000"}
+    message = set(notes.read_text().splitlines())
+    connected = {line for line in message if line.startswith("socket.connect")}
+    assert connected == {f"socket.connect (('127.0.0.1', {port}),)"}
+    assert {line for line in message if not line.startswith("socket.connect")} <= {
+        line for line in message if f"'127.0.0.1', {port}" in line or "localhost" in line
+    }

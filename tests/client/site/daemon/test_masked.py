@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -47,12 +48,12 @@ from tests.client.site.masking import (
     row_count,
     spoil,
 )
-from tests.client.site.scripted import FEDERATION
+from tests.client.site.scripted import FEDERATION, Coordinator
 from tests.client.site.stated import RELEASE_KEY
-from tests.client.site.support import SITE, Log, a_plan, a_stage, killed_at, reason_of
+from tests.client.site.support import SITE, Log, a_plan, a_stage, ended, killed_at, reason_of, until
 from tests.support import changed_query, refused
 
-FIRST, SECOND, THIRD, *_ = QUESTIONS
+FIRST, SECOND, *_ = QUESTIONS
 COST = FIRST.priced.micro_rho
 
 
@@ -122,11 +123,10 @@ def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Pee
     with process(peers.stage) as (_, worker):
         assert isinstance(reply_to(worker, FIRST), Ready)
         assert list(worker._masked._exact_answers) == [PLAN.digest]
-        over = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_CANCELLED)
         if how == "last attempt":
             answered(worker, FIRST, peers.attempt(FIRST, ATTEMPTS))
         elif how == "ended":
-            assert worker.work(pb.NextWorkResponse(ended=[over])) is None
+            assert worker.work(ended(PLAN)) is None
         else:
             with closing(peers.stage.store()) as other:
                 other.withdraw(PLAN.digest, PersonDecision(by="", reason_code=DeclineReason.UNSTATED))
@@ -237,14 +237,6 @@ def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
         assert left(store)[0] == 2 * COST
 
 
-def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:
-    other = changed_query(FIRST, micro_rho=FIRST.priced.micro_rho + 1)
-    with process(peers.stage) as (store, worker):
-        assert isinstance(reply_to(worker, FIRST), Ready)
-        assert isinstance(reply_to(worker, other, peers.attempt(other)), Refusal)
-        assert left(store) == (0, ["ready", "decline"])
-
-
 def test_minimum_sites_is_enforced_for_each_attempt(peers: Peers) -> None:
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=3))
     with process(peers.stage) as (_, worker):
@@ -284,7 +276,6 @@ def test_changed_peer_card_ends_the_process_until_a_person_decides(peers: Peers,
 
 
 def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
-    """Found here: it was masked with the old key for a set with the new card, and the sum was nonsense."""
     new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
 
@@ -310,7 +301,6 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
 
 @pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])
 def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, point: str) -> None:
-    """Draws before the crash are seen by nobody, unless they are sent."""
     attempt = peers.attempt(FIRST)
     with process(peers.stage) as (store, worker), killed_at(point):
         reply_to(worker, FIRST, attempt)
@@ -328,3 +318,55 @@ def script(peers: Peers) -> list[pb.NextWorkResponse]:
         assignment(FIRST, None, peers.stage.signed(PLAN)), assignment(FIRST, peers.attempt(FIRST, 1)),
         assignment(FIRST, peers.attempt(FIRST, 2)), assignment(SECOND, peers.attempt(SECOND, 1)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    sent: dict[tuple[int, int], str] = {}
+    for _ in range(3):
+        with process(peers.stage) as (store, worker):
+            for _ in range(12):
+                round_query = QUESTIONS[draw.integers(3)]
+                members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
+                number = int(draw.integers(1, ATTEMPTS + 2))
+                attempt = peers.attempt(round_query, number, members) if len(members) > 1 else None
+                reply = reply_to(worker, round_query, attempt)
+                assert isinstance(reply, Ready | MaskedAnswer | Refusal)
+                if isinstance(reply, MaskedAnswer):
+                    place = (round_query.round, reply.number)
+                    assert place >= max(sent, default=place)
+                    assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
+            assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
+            assert row_count(store, "attempts") == len(sent)
+            store.egress.verify(store.ledger.ledger)
+    assert sent
+
+
+async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pauses: list[int]) -> None:
+    coordinator = Coordinator(work=script(peers), lose=["Ready"])
+    async with peers.stage.serving(coordinator), peers.stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.requests) == 5)
+    ready, again = coordinator.readies
+    assert ready == again, "the answer to the first was lost"
+    assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
+    assert ready.key_card_digest.hex() == peers.keys[SITE].card.digest
+    sent = coordinator.contributions
+    assert [ready.next, *(one.next for one in sent)] == coordinator.requests[1:]
+    result = [(one.round, one.attempt) for request in coordinator.requests[1:] for one in request.answered]
+    assert result == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
+    assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
+    assert pauses == [], "nothing of that is odd"
+
+
+@pytest.mark.parametrize("point", ["ready-storing", "ready-stored", "ready-sending", "ready-sent"])
+async def test_a_crash_around_ready_costs_nothing_and_ready_is_resent(peers: Peers, point: str) -> None:
+    coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
+    async with peers.stage.serving(coordinator):
+        with closing(peers.stage.store()) as store, killed_at(point, any_thread=True):
+            await asyncio.wait_for(peers.stage.make_daemon(store).run(), 100)
+        del coordinator.work[:-2]
+        async with peers.stage.daemon() as store:
+            await until(lambda: len(coordinator.contributions) == 1)
+            assert left(store)[0] == FIRST.priced.micro_rho

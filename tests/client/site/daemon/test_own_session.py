@@ -76,16 +76,13 @@ def published(releases: tuple[Release, ...], folder: Path) -> Path:
 
 
 def log_of(config: Path, document: Path) -> tuple[SignedRelease, bytes]:
-    """Inputs of `verify --log`: the release, and the site's log of rounds."""
     out = document.with_name("rounds.json")
     assert site(config, "ledger", "rounds", "--study", PLAN.digest[:12], "--out", out).code == 0
     return load_release(document.read_bytes()), out.read_bytes()
 
 
 def check(release: SignedRelease, log: bytes, **changes: Any) -> ReplayReport:
-    """Hold a release, maybe with other contents, against a log."""
-    claimed = replace(release, document=release.document | changes)
-    found = verify_release(claimed, release.public_key, log)
+    found = verify_release(replace(release, document=release.document | changes), release.public_key, log)
     assert found is not None
     return found
 
@@ -130,8 +127,7 @@ def test_unknown_rounds_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: P
     followed(stage, PLAN, HONEST)
     release, _ = log_of(written(stage), published(HONEST, tmp_path))
     round_query = rehearse(PLAN)
-    whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in round_query))
-    log = whole.to_json()
+    log = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in round_query)).to_json()
     assert check(release, log).result
     rounds, result = release.document["rounds"], release.document["result"]
     with pytest.raises(RequestError, match="and the study"):
@@ -153,7 +149,6 @@ ENDLESS: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_refused_statements_fill_no_disk_and_block_nothing(stage: Stage, name: str) -> None:
-    """Statements are signed without end, each with megabytes beside it; then comes the honest study."""
     round, changes = ENDLESS[name]
     store = stage.store()
     worker = stage.worker(store)
@@ -202,16 +197,14 @@ async def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: St
             self.lose.append("told")
             return pb.GetRoundResponse(release=pb.SealedRound(values=bytes(8)), total_bytes=2**60)
 
-    script = [work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)]
-    coordinator = Liar(work=script)
+    coordinator = Liar(work=[work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)])
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.contributions) == 2)
         assert coordinator.lose == ["told"] * 2
 
 
 def test_a_plan_of_another_revision_is_refused_by_name(stage: Stage, caplog: Log) -> None:
-    plan = json.loads(PLAN.to_json())
-    signed = stage.authority.sign(canonical({**plan, "revision": 99}))
+    signed = stage.authority.sign(canonical({**json.loads(PLAN.to_json()), "revision": 99}))
     store = stage.store()
     assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], signed)), Refusal)
     store.close()
@@ -234,8 +227,7 @@ def questions() -> None:
     cases = [(algorithm, Scaling.BOUNDS) for algorithm in ALGORITHMS]
     for algorithm, scaling in [*cases, (Algorithm.REFINED_COV, Scaling.STANDARD)]:
         study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=scaling)
-        plan = a_plan(study.with_algorithm(algorithm))
-        random, session = np.random.default_rng(5), Session(plan)
+        random, session = np.random.default_rng(5), Session(a_plan(study.with_algorithm(algorithm)))
         while (round_query := session.pending) is not None and round_query.round < 30:
             sys.stdout.write(query_to_proto(round_query).SerializeToString().hex() + "\n")
             size = getattr(round_query.query, "released", round_query.query.length)
@@ -300,10 +292,8 @@ def test_one_unit_is_the_same_question_and_two_are_another() -> None:
 
 
 def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:
-    first = rehearse(PLAN)[0]
-    stated = state(first, HONEST, HONEST[0].digest)
-    read = json.loads(stated.signed_json) | {"query": "ee" * 32}
-    other = RoundStatement(**read).signed(RELEASE_KEY.sign)
+    stated = state(rehearse(PLAN)[0], HONEST, HONEST[0].digest)
+    other = RoundStatement(**json.loads(stated.signed_json) | {"query": "ee" * 32}).signed(RELEASE_KEY.sign)
     own = SessionReplica(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
     known = round_to_proto(HONEST[0], stated)
     for _ in range(2):

@@ -37,7 +37,6 @@ from tests.client.site.support import Patch, Stage, a_plan, a_stage, a_study, un
 
 
 def wide(stage: Stage, columns: int) -> Plan:
-    """A study of that many columns, whose last answer has one number for each pair."""
     names = tuple(f"c{number}" for number in range(columns))
     stage.rule(max_columns_per_record=math.inf)
     write_records(stage.records, columns=names)
@@ -46,8 +45,7 @@ def wide(stage: Stage, columns: int) -> Plan:
 
 async def test_answer_and_next_request_are_one_call_of_constant_bytes(stage: Stage) -> None:
     plan = a_plan()
-    first = queries(plan)[0]
-    coordinator = Coordinator(work=script(stage, plan, [first]), lose=["Contribute"] * 3)
+    coordinator = Coordinator(work=script(stage, plan, [queries(plan)[0]]), lose=["Contribute"] * 3)
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.requests) == 2)
     sent = coordinator.contributions
@@ -93,7 +91,6 @@ async def test_a_refused_answer_is_followed_by_a_request_alone(stage: Stage) -> 
 
 @pytest.mark.parametrize("columns", [5, 140])
 async def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, columns: int) -> None:
-    """It stays in the coordinator's memory for as long as that is not answered."""
     plan = wide(stage, columns)
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
     async with stage.serving(coordinator), stage.daemon():

@@ -34,7 +34,6 @@ def certified(folder: Path) -> dict[str, Path]:
 
 
 def secured(files: dict[str, Path]) -> Security:
-    """TLS for whoever belongs to the cluster, by the one certificate that all of it has."""
     ca, cert, key = (str(files[name]) for name in ("scheduler_ca", "scheduler_cert", "scheduler_key"))
     roles = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
              for what, path in (("cert", cert), ("key", key))}  # fmt: skip
@@ -43,7 +42,6 @@ def secured(files: dict[str, Path]) -> Security:
 
 @contextmanager
 def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddress]:
-    """A cluster behind TLS; a worker that dies is followed by another."""
     started = distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, security=secured(files), protocol="tls://",
         dashboard_address="127.0.0.1:0", silence_logs=50,

@@ -36,7 +36,7 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
-from eigenveil_client.site.engine.dask import DaskEngine, WorkerError, _errors_as_values, _raise_worker_error
+from eigenveil_client.site.engine.dask import DaskEngine, WorkerError, _raise_worker_error
 from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
 from eigenveil_common.doctor import Check, Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -275,18 +275,6 @@ def test_a_failed_disk_of_a_worker_is_unreachable() -> None:
         _raise_worker_error(WorkerError(code=Code.STORAGE, message="the disk is full"))
     with refused(Code.POLICY, "too wide"):
         _raise_worker_error(WorkerError(code=Code.POLICY, message="too wide"))
-
-
-def test_an_error_of_records_comes_from_a_worker_as_it_was() -> None:
-    @_errors_as_values
-    def failing() -> None:
-        raise BadRecords("no", about="reader", kind="KeyError")
-
-    found = failing()
-    assert isinstance(found, WorkerError)
-    problem = found.error()
-    assert isinstance(problem, BadRecords)
-    assert (problem.about, problem.kind, str(problem)) == ("reader", "KeyError", "no")
 
 
 class Marker:

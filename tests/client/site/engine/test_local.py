@@ -22,8 +22,18 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords, make_engine
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.daemon.test_worker import FIRST, SECOND, ended, reply_to
-from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of, work, write_records
+from tests.client.site.daemon.test_worker import FIRST, SECOND, reply_to
+from tests.client.site.support import (
+    Log,
+    Patch,
+    Stage,
+    a_plan,
+    a_study,
+    ended,
+    reason_of,
+    work,
+    write_records,
+)
 from tests.support import refused
 
 MEMORY, DISK, SEALED = (

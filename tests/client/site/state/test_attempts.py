@@ -126,7 +126,6 @@ def test_refused_attempts_are_bounded_and_distinct(peers: Peers, store: SiteStor
 
 
 def test_the_row_of_each_attempt_is_missed_if_it_is_cut_off(peers: Peers) -> None:
-    """Found here: the row of one attempt stood for all attempts at its round."""
     with process(peers.stage) as (store, worker):
         for number in (1, 2):
             answered(worker, FIRST, peers.attempt(FIRST, number))
@@ -152,7 +151,6 @@ def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(p
 
 
 def test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to(peers: Peers) -> None:
-    """Found here: the year was held against what its rounds cost if each is tried once."""
     peers.stage.rule(max_epsilon_per_year=0.9)
     yearly = peers.stage.config.policy.yearly
     assert yearly is not None
@@ -194,7 +192,6 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
 def test_ledger_refuses_attempt_of_other_noise_or_query(
     peers: Peers, change: dict[str, Any], code: Code, words: str
 ) -> None:
-    """The transaction that charges checks both, for any caller."""
     with process(peers.stage) as (store, worker):
         round_query, paid = changed_query(FIRST, **change), 0
         if code is Code.PROTOCOL:

@@ -108,7 +108,6 @@ def test_answers_end_when_the_cards_of_peers_are_gone(tmp_path: Path) -> None:
 
 
 async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stage: Stage) -> None:
-    """And no word on the study, which the coordinator would keep: it is answered once the file is back."""
     stage.know_analyst()
     file = stage.config.identity / ANALYSTS.file
     whole = file.read_bytes()
@@ -116,8 +115,7 @@ async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stag
     coordinator = Coordinator()
     async with stage.serving(coordinator):
         with closing(stage.store()) as store:
-            daemon = stage.make_daemon(store)
-            running = asyncio.create_task(daemon.run())
+            running = asyncio.create_task(stage.make_daemon(store).run())
             await until(lambda: coordinator.requests)
             file.write_bytes(b"{")
             coordinator.work.append(work(rehearse(PLAN)[0], signed))

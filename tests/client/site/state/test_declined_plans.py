@@ -19,7 +19,7 @@ from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
-from tests.client.site.support import Patch, Stage, a_plan, a_stage, a_study, killed_at
+from tests.client.site.support import Patch, Stage, a_plan, a_stage, a_study, ended, killed_at
 from tests.support import signed_by_analyst
 
 MARK = "a purpose that is written nowhere"
@@ -37,11 +37,6 @@ def declined(stage: Stage, worker: SiteWorker, one: Plan) -> Refusal:
     refusal = worker.work(came(stage, one))
     assert isinstance(refusal, Refusal)
     return refusal
-
-
-def over(one: Plan) -> pb.NextWorkResponse:
-    end = pb.StudyEnd(plan_digest=bytes.fromhex(one.digest), state=pb.STUDY_STATE_CANCELLED)
-    return pb.NextWorkResponse(ended=[end])
 
 
 def disk(stage: Stage) -> bytes:
@@ -82,8 +77,7 @@ def test_digests_and_counts_are_bounded_and_the_latest_stay(closed: Stage, monke
         for number in range(5):
             declined(closed, worker, plan(number, analyst=f"analyst-{number}"))
         named = {number: plan(number, analyst=f"analyst-{number}").digest for number in range(5)}
-        stored = [number for number, digest in named.items() if store.declined.get(digest)]
-        assert stored == [2, 3, 4]
+        assert [number for number, digest in named.items() if store.declined.get(digest)] == [2, 3, 4]
         assert [one["analyst"] for one in store.declined.counts()] == ["analyst-3", "analyst-4"]
 
 
@@ -105,7 +99,7 @@ def test_a_question_for_work_names_the_latest_declined_plans_alone(closed: Stage
 def test_the_end_of_a_declined_study_is_the_end_of_its_plan(closed: Stage) -> None:
     with closed.process() as (_, worker):
         declined(closed, worker, plan(1))
-        assert worker.work(over(plan(1))) is None
+        assert worker.work(ended(plan(1))) is None
         assert worker.known_plans() == []
         again = declined(closed, worker, plan(1))
         assert again.reason == pb.DECLINE_REASON_PROTOCOL, "the coordinator ended it"
@@ -118,7 +112,7 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
     stage, one = a_stage(tmp_path, approval=approval), plan(1)
     with stage.process() as (store, worker):
         assert worker.work(came(stage, one)) is None
-        assert worker.work(over(one)) is None
+        assert worker.work(ended(one)) is None
         assert (store.studies.all(), store.ledger.ledger.reserved) == ([], {})
         (count,) = store.declined.counts()
         assert (count["rule"], count["plans"]) == ("ended-unanswered", 1)
@@ -137,7 +131,7 @@ def test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends(tmp_path
     stage, one = a_stage(tmp_path), plan(1)
     with stage.process() as (store, worker):
         assert isinstance(worker.work(work(rehearse(one)[0], stage.signed(one))), Contribution)
-        worker.work(over(one))
+        worker.work(ended(one))
         (seen,) = store.studies.all()
         assert (seen.plan, seen.is_intact, store.declined.counts()) == (one.digest, True, [])
 

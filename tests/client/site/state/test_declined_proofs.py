@@ -89,8 +89,7 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: C
 
 def test_decline_without_proof_leaves_a_digest_alone(stage: Stage, store: SiteStore) -> None:
     declined(stage, store, a_plan(submission="new", analyst="bob"), by)
-    expensive = a_plan(a_study(epsilon=5.5), submission="dear")
-    declined(stage, store, expensive, by)
+    declined(stage, store, a_plan(a_study(epsilon=5.5), submission="dear"), by)
     assert store.proofs.all() == []
 
 
@@ -131,7 +130,6 @@ def test_a_signature_from_before_a_rotation_is_no_proof(tmp_path: Path) -> None:
 def test_late_signature_of_a_removed_key_is_proof(
     tmp_path: Path, days: float, confirmed: bool, caplog: Log
 ) -> None:
-    """Earlier signatures have ended, and a card that nobody confirmed raises no expectation."""
     site_without_pins = a_stage(tmp_path)
     rotate(site_without_pins, days, confirmed=confirmed)
     assert proofs_of_old_key(site_without_pins) == (1, True)

@@ -39,7 +39,6 @@ STATE = ("state.db", "state.db-wal", "state.db-shm", "egress.key")
 
 
 def agree(stage: Stage, *plans: Plan) -> None:
-    """One life of the site: the first round of each plan is answered."""
     with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)
         for plan in plans or (PLAN,):
@@ -57,7 +56,6 @@ def remove(stage: Stage) -> None:
 
 
 def put_back(stage: Stage) -> None:
-    """To what `older` holds: the state before the second plan."""
     remove(stage)
     for path in (stage.folder / "older").iterdir():
         shutil.copy(path, stage.config.state.with_name(path.name))
@@ -80,7 +78,6 @@ def end_all(stage: Stage) -> None:
 @pytest.mark.parametrize("harm", [remove, put_back])
 @pytest.mark.parametrize("ended", [False, True])
 def test_lost_or_older_ledger_is_charged(stage: Stage, harm: Callable[[Stage], None], ended: bool) -> None:
-    """Also a copy that was made in the middle of a study, which gives back what it had only set aside."""
     agree(stage, PLAN)
     back_up_before_migration(stage)
     agree(stage, LATER)
@@ -94,8 +91,7 @@ def test_lost_or_older_ledger_is_charged(stage: Stage, harm: Callable[[Stage], N
             agree(stage)
     assert stage.config.state.exists() == had, "nothing is begun anew"
     config = written(stage)
-    ledger = next(check for check in site_checks(config) if check.about == "ledger")
-    assert ledger.level is Level.FAIL
+    assert next(check for check in site_checks(config) if check.about == "ledger").level is Level.FAIL
     assert site(config, "ledger", "verify").code == 70
     accepted = site(config, "accept-loss", "--json")
     assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
@@ -144,7 +140,6 @@ def test_a_loss_without_noted_noise_counts_as_any_noise(stage: Stage) -> None:
 
 
 def test_a_study_that_ended_is_noted(stage: Stage) -> None:
-    """Or a copy from just after its acceptance would give all of it back."""
     agree(stage)
     back_up_before_migration(stage)
     end_all(stage)

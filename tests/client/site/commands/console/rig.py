@@ -77,7 +77,6 @@ def write_patients(path: Path, rows: int = 60) -> None:
 def rigged(folder: Path, **result: str) -> Rig:
     stage, plan = a_stage(folder, approval=Approval.MANUAL, analysts=("*",)), study_plan(**result)
     write_patients(stage.records)
-    config_file = written(stage, 'approval = "manual"\nanalysts = ["*"]\n')
-    rig = Rig(stage=stage, plan=plan, config_file=config_file)
+    rig = Rig(stage=stage, plan=plan, config_file=written(stage, 'approval = "manual"\nanalysts = ["*"]\n'))
     rig.receive(plan)
     return rig

@@ -38,8 +38,7 @@ def status(url: str, cookie: str = "") -> int:
 
 
 def test_the_printed_link_opens_once_and_ctrl_c_ends_it_without_a_word_of_the_link(tmp_path: Path) -> None:
-    rig = rigged(tmp_path)
-    words = [*command_line("eigenveil-site"), "console", "--config", str(rig.config_file)]
+    words = [*command_line("eigenveil-site"), "console", "--config", str(rigged(tmp_path).config_file)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -81,7 +80,6 @@ FILES = sorted((HERE / "locale").glob(f"*/LC_MESSAGES/{DOMAIN}.po"))
 
 
 def texts() -> set[tuple[str | None, str]]:
-    """Texts of the code and the templates, with context."""
     forms = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["babel"]["mappings"]
     methods = [(one["pattern"], one["method"]) for one in forms]
     options = {
@@ -111,8 +109,7 @@ def forms(message: Message) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.parent.name)
 def test_a_catalogue_has_every_text_once_and_no_other(path: Path) -> None:
-    stored = {(message.context, first(message)) for message in catalogue(path) if message.id}
-    assert stored == texts()
+    assert {(message.context, first(message)) for message in catalogue(path) if message.id} == texts()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.parent.name)
