@@ -50,7 +50,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/client/site/test_prices.py"),
     *each("P4", "accounting/ledger.py", TEST_LEDGER, ("self.gaussian and reserving", "reserving"),
           ("not gaussian and self.budget.gaussian is not None", "False")),
-    of("P4", "accounting/checkpoint.py", 'data.get("gaussian") is True', "True",
+    of("P4", "accounting/checkpoint.py", '["trail"], data["gaussian"]', '["trail"], True',
        "tests/core/accounting/test_checkpoint.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
        TEST_ROLLBACK_GUARD),

@@ -211,11 +211,8 @@ def inverse_of(matrix: FloatArray) -> FloatArray:
 
 
 class Units(Enum):
-    """Units of the columns.
-
-    `released`: divided by the release's `scale`; `original`: the columns' own; `standard`: divided by their
-    standard deviations, so that a covariance is a correlation.
-    """
+    """Units of the columns. `released`: divided by the release's `scale`; `original`: the columns' own;
+    `standard`: divided by their standard deviations, so that a covariance is a correlation."""
 
     RELEASED = "released"
     ORIGINAL = "original"

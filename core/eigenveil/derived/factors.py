@@ -39,11 +39,8 @@ class Rotation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Factors(PlainResult):
-    """Factors of standardised columns with errors.
-
-    Shape: loadings (m, k); unique (m,), the share of each column's variance that no factor explains; between
-    (k, k), the factors' correlations.
-    """
+    """Factors of standardised columns with errors. Shape: loadings (m, k); unique (m,), the share of each
+    column's variance that no factor explains; between (k, k), the factors' correlations."""
 
     columns: tuple[str, ...]
     rotation: Rotation

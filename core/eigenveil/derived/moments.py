@@ -69,10 +69,7 @@ class Moments:
     @classmethod
     def of(cls, result: HasToDict | HasResult | Mapping[str, Any]) -> Self:
         """Return the moments of a result, a release or a simulation, or of one of these as plain values.
-
-        Raises:
-            RequestError: code `bad-argument`: there is no covariance with an error model.
-        """
+        Raises RequestError: code `bad-argument`: there is no covariance with an error model."""
         data = _plain(result)
         if data.get("covariance_in_round"):
             raise RequestError(
@@ -131,11 +128,8 @@ class Moments:
         columns: Sequence[str] | None = None,
         level: float = LEVEL,
     ) -> Components:
-        """Return the first k principal components.
-
-        Scaling: as in the release ("released"), in the columns' own units ("original"), or divided by their
-        standard deviations ("standard").
-        """
+        """Return the first k principal components. Scaling: as in the release ("released"), in the columns'
+        own units ("original"), or divided by their standard deviations ("standard")."""
         return pca(self._of(columns), k, member(Units, "scaling", scaling, _bad_argument), level)
 
     def factor_analysis(

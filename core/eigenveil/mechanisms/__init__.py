@@ -27,10 +27,8 @@ from eigenveil.study.study import Study
 
 
 def data_independent_noise(priced: PricedQuery, study: Study) -> NoiseSpec | None:
-    """Return the noise that can be drawn before the sum is known.
-
-    None if the noise depends on the sum, or if the answers contain it already.
-    """
+    """Return the noise that can be drawn before the sum is known. None if the noise depends on the sum, or if
+    the answers contain it already."""
     if study.masked:
         return None
     if priced.distribution is NoiseDistribution.STABILITY:

@@ -12,10 +12,8 @@ from eigenveil.protocol.query import PricedQuery
 
 
 class MechanismResult(NamedTuple):
-    """Values of a release and the standard deviation of their noise; 0 if it is secret or undefined.
-
-    Shape: values (released_length(query),).
-    """
+    """Values of a release and the standard deviation of their noise; 0 if it is secret or undefined. Shape:
+    values (released_length(query),)."""
 
     values: IntArray
     sigma: float = 0.0

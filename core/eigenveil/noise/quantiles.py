@@ -45,10 +45,8 @@ def _numerator(n: int) -> arb_poly:
 
 
 class LaplaceQuantile:
-    """Discrete Laplace distribution, proportional to r^|x| with r = exp(-1 / scale): q = -ln(2 v).
-
-    A magnitude is at least k if and only if v < r^k / (1 + r), that is k < scale (-ln v - ln(1 + r)).
-    """
+    """Discrete Laplace distribution, proportional to r^|x| with r = exp(-1 / scale): q = -ln(2 v). A
+    magnitude is at least k if and only if v < r^k / (1 + r), that is k < scale (-ln v - ln(1 + r))."""
 
     def at(self, tail: arb) -> arb:
         """q(tail)."""

@@ -103,9 +103,7 @@ def propose_integers(
 
 def evaluate_quantiles(words: WordArray, coefficients: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return the quantiles of the words' tails, and the table column of each. Shape: (words.size,) each.
-
-    Values beyond the table have the first or last column.
-    """
+    Values beyond the table have the first or last column."""
     tail = (words >> ONE).view(np.int64).astype(np.float64)
     bits = tail.view(np.int64)
     piece = (bits >> (MANTISSA - PIECE_BITS)) - FIRST

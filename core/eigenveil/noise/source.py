@@ -82,10 +82,8 @@ class NoiseSource(Protocol):
         """True if releases with noise from this source have the privacy guarantee."""
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Return independent integers as specified, in an array that the caller may modify.
-
-        Shape: (spec.length,).
-        """
+        """Return independent integers as specified, in an array that the caller may modify. Shape:
+        (spec.length,)."""
 
     def uniform(self, count: int) -> FloatArray:
         """Return independent uniform floats in (0, 1), on a grid of 2^-52. Shape: (count,)."""

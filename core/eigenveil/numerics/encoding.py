@@ -113,18 +113,14 @@ _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 
 def canonical(value: Any) -> bytes:
-    """Return canonical JSON (RFC 8785) of plain values.
-
-    For values without floats and non-ASCII text, the faster standard encoder writes the same bytes."""
+    """Return canonical JSON (RFC 8785) of plain values. For values without floats and non-ASCII text, the
+    faster standard encoder writes the same bytes."""
     return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the value of an untrusted JSON text.
-
-    Raises:
-        ValueError: it is not JSON, or nests deeper than 64 containers. Python's own limit varies.
-    """
+    """Return the value of an untrusted JSON text. Raises ValueError: it is not JSON, or nests deeper than 64
+    containers. Python's own limit varies."""
     try:
         value = json.loads(text)
     except RecursionError as problem:

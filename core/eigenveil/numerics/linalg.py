@@ -54,10 +54,8 @@ SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimens
 
 
 def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
-    """Return the symmetric matrix of a diagonal and strict upper triangle, row by row.
-
-    Shape: (d (d + 1) / 2,) -> (d, d).
-    """
+    """Return the symmetric matrix of a diagonal and strict upper triangle, row by row. Shape: (d (d + 1) /
+    2,) -> (d, d)."""
     out = np.empty((d, d))
     for i, row in enumerate(upper_triangle_rows(d)):
         out[i, i + 1 :] = out[i + 1 :, i] = upper[row]
@@ -136,18 +134,14 @@ def eigenpairs(matrix: FloatArray, k: int | None = None) -> tuple[FloatArray, Fl
 
 def rotated_eigenpairs(basis: FloatArray, product: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return eigenvalues (k,), falling, and eigenvectors of the symmetric part of basis^T product (Ritz).
-
-    Shape: basis, product (d, k) -> (k,), (k, k).
-    """
+    Shape: basis, product (d, k) -> (k,), (k, k)."""
     small = basis.T @ product
     return eigenpairs((small + small.T) / 2)
 
 
 def leading_eigenpairs(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return all eigenvalues (d,), falling, and the first k eigenvectors as columns (d, k), by `fix_signs`.
-
-    A large diagonal matrix, as in a dry run, is not decomposed: that would take d^3 operations and memory.
-    """
+    """Return all eigenvalues (d,), falling, and the first k eigenvectors as columns (d, k), by `fix_signs`. A
+    large diagonal matrix, as in a dry run, is not decomposed: that would take d^3 operations and memory."""
     d = len(matrix)
     if d >= LARGE and _is_diagonal(matrix):
         order = np.argsort(-np.diagonal(matrix), kind="stable")
@@ -170,7 +164,6 @@ def eigenvalues(matrix: FloatArray) -> FloatArray:
 
 def noise_edge(scale: float, d: int) -> float:
     """Return the spectral edge of a symmetric Gaussian d-by-d matrix of off-diagonal sd `scale` / sqrt 2.
-
     Noise alone shows directions of up to this variance."""
     return scale * math.sqrt(2 * d)
 
@@ -189,10 +182,8 @@ def fix_signs(columns: FloatArray) -> FloatArray:
 
 
 def sin_angle(left: FloatArray, right: FloatArray) -> float:
-    """Return the sine of the largest principal angle between the row spaces of (k, d) orthonormal matrices.
-
-    1 if `right` is empty. With fewer rows than `left`, the angle between `right` and the space of `left`.
-    """
+    """Return the sine of the largest principal angle between the row spaces of (k, d) orthonormal matrices. 1
+    if `right` is empty. With fewer rows than `left`, the angle between `right` and the space of `left`."""
     if not right.size:
         return 1.0
     with single_blas_thread():

@@ -165,9 +165,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     Neighbours: replace-one.
     Privacy: [P7], [P24]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d k integers a round, a round a record.
-
-    Raises:
-        RequestError: other neighbours, or too few records for amplification.
+    Raises RequestError: other neighbours, or too few records for amplification.
     """
     study, rounds, k = plan.study, RoundCounter(), plan.study.components
     if study.neighbours is not Neighbours.REPLACE_ONE:

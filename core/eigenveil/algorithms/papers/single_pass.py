@@ -146,9 +146,7 @@ def _pass(
 
 def read_spread(votes: Release) -> float:
     """Return the square root of the fullest bin's eigenvalue, in gradient units; 0 without a released bin.
-
-    The first bin, [0, 4), is read as 4: the grid resolves nothing finer.
-    """
+    The first bin, [0, 4), is read as 4: the grid resolves nothing finer."""
     if not votes.values.any():
         return 0.0
     return math.sqrt(float(OCTAVES[max(int(np.argmax(votes.values)) - 1, 0)]) * 2)

@@ -27,10 +27,8 @@ ROUNDED = 1 - 1e-9  # for rounding epsilons up when they are added
 
 
 def vote_epsilon(plan: Plan) -> float:
-    """Return the epsilon left for votes after count and preimage; 0 if the preimage would use it up.
-
-    The cost is then below one micro-rho, which is refused.
-    """
+    """Return the epsilon left for votes after count and preimage; 0 if the preimage would use it up. The cost
+    is then below one micro-rho, which is refused."""
     left = mu(plan.micro_rho) * (1 - COUNT_SHARE) * ROUNDED - mu(FETCH_COST) * (2 - ROUNDED)
     return max(left, 0.0)
 

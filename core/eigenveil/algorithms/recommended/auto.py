@@ -48,10 +48,8 @@ class FirstStage(Enum):
 
 
 def first_stages(plan: Plan) -> tuple[FirstStage, ...]:
-    """Return the possible first stages; empty if the releases decide nothing.
-
-    For `auto` both; a refinement has one, but its number of steps depends on releases.
-    """
+    """Return the possible first stages; empty if the releases decide nothing. For `auto` both; a refinement
+    has one, but its number of steps depends on releases."""
     d = plan.study.dimension
     if d == plan.study.components:
         return ()

@@ -129,10 +129,8 @@ def gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -
 
 @dataclass(slots=True)
 class Tail:
-    """Sums of the noised gradients of the tail's two halves, in a common basis.
-
-    Shape: basis (d, m), first and second (d, m).
-    """
+    """Sums of the noised gradients of the tail's two halves, in a common basis. Shape: basis (d, m), first
+    and second (d, m)."""
 
     basis: FloatArray
     first: FloatArray
@@ -148,10 +146,8 @@ class Tail:
         return 1.2 * math.sin(math.asin(sin_angle(first.T, second.T)) / 2)
 
     def gap(self, k: int) -> tuple[float, float]:
-        """Return the gap between the k-th and the next eigenvalue of the gradients, and its noise.
-
-        The noise is the largest difference of the halves; (nan, nan) without spare directions.
-        """
+        """Return the gap between the k-th and the next eigenvalue of the gradients, and its noise. The noise
+        is the largest difference of the halves; (nan, nan) without spare directions."""
         if self.basis.shape[1] == k:
             return math.nan, math.nan
         first, second = self._ritz(self.first)[0], self._ritz(self.second)[0]

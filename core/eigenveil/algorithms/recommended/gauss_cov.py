@@ -213,10 +213,8 @@ def stated_error(clip: RowClip, values: FloatArray, scale: float) -> float | Non
 
 
 def matrix_warnings(clip: RowClip, gaps: FloatArray) -> tuple[str, ...]:
-    """Return the warnings for components with these gaps, and if clipping removed much.
-
-    Variances are then extrapolated. Shape: gaps (k, d - k), as in `centre_sine`.
-    """
+    """Return the warnings for components with these gaps, and if clipping removed much. Variances are then
+    extrapolated. Shape: gaps (k, d - k), as in `centre_sine`."""
     sentence = (
         f"clipping left about {clip.retained:.0%} of the records' squared norm, so variances are scaled up "
         "by an average that may not hold for every direction; use more records or a larger epsilon"

@@ -95,10 +95,8 @@ def aligned(noised: GaussCovariance) -> AlignedCovariance:
 
 
 def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> AlignedCovariance:
-    """Return a matrix with noise of that `scale`: zero off its diagonal up to the noise.
-
-    Shape: basis (d, m), variances (m,), falling.
-    """
+    """Return a matrix with noise of that `scale`: zero off its diagonal up to the noise. Shape: basis (d, m),
+    variances (m,), falling."""
     sd, edge = scale / math.sqrt(2), scale / math.sqrt(2) * math.sqrt(len(basis))
     return AlignedCovariance(
         basis=basis,
@@ -154,10 +152,8 @@ def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
 
 
 def by_gradients(start: LocationEstimate, share: float, steps: int | None = None) -> Steps:
-    """Run both stages at a share of the budget, about a known location.
-
-    By default the number of refinement steps follows from the error of the first stage.
-    """
+    """Run both stages at a share of the budget, about a known location. By default the number of refinement
+    steps follows from the error of the first stage."""
     times, left = schedule(start, share)
     tail = yield from iterate(start, times)
     k, basis = start.plan.study.components, tail.components(tail.basis.shape[1])
@@ -186,11 +182,8 @@ def schedule(start: LocationEstimate, share: float) -> tuple[Schedule, float]:
 def refined_pca_on_axes(
     basis: FloatArray, lengths: FloatArray, k: int, total: float, scale: float
 ) -> AlignedCovariance:
-    """Return directions with these variances; the rest of the total is spread evenly over all others.
-
-    Entries off the diagonal are limited only by the variances. Shape: basis (d, m), lengths (m,),
-    falling.
-    """
+    """Return directions with these variances; the rest of the total is spread evenly over all others. Entries
+    off the diagonal are limited only by the variances. Shape: basis (d, m), lengths (m,), falling."""
     d, m = basis.shape
     level = max(total - float(lengths.sum()), 1e-3 * total, 1e-12) / max(d - m, 1)
     variances = np.maximum(lengths, level)

@@ -36,10 +36,8 @@ class NormGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NormHistogram:
-    """Noised histogram, largest norms first, with insignificant bins (noise sd `sigma`) set to 0.
-
-    Shape: counts (BINS,).
-    """
+    """Noised histogram, largest norms first, with insignificant bins (noise sd `sigma`) set to 0. Shape:
+    counts (BINS,)."""
 
     grid: NormGrid
     counts: FloatArray
@@ -67,10 +65,8 @@ class NormHistogram:
         return replace(self, grid=NormGrid(top=self.grid.top * longer))
 
     def unevenness(self, radius: float, power: int = 2) -> float:
-        """Return the mean squared change of a record's part of the sum of norms^power by clipping.
-
-        In units of a mean record.
-        """
+        """Return the mean squared change of a record's part of the sum of norms^power by clipping. In units
+        of a mean record."""
         shares, sizes, retained = self._clipped(radius, power)
         return float(shares @ ((retained / self.retained(radius, power) - 1) * sizes) ** 2)
 

@@ -155,10 +155,8 @@ def _frame(middles: IntArray, spreads: FloatArray) -> Frame:
 
 
 def moments_radius(plan: Plan, records: float) -> int:
-    """Return the clip radius of the second query: larger with more records.
-
-    For d columns of standard deviation 1, the norm of a vector of squares and values is about 2 sqrt(d).
-    """
+    """Return the clip radius of the second query: larger with more records. For d columns of standard
+    deviation 1, the norm of a vector of squares and values is about 2 sqrt(d)."""
     d = plan.study.dimension
     typical = 2 * math.sqrt(d) * SQUARE
     length = AIM * records / (2 * math.sqrt(d) * _relative_noise(plan))

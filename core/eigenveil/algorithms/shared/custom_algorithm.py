@@ -28,13 +28,8 @@ ORTHONORMAL = 1e-6  # largest error of the product of two components
 def as_custom_algorithm(
     algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]],
 ) -> CustomAlgorithm:
-    """Return a generator function as a custom algorithm, with default properties.
-
-    The default is noised sums and histograms, with costs that add up as zCDP.
-
-    Raises:
-        RequestError: not a generator function.
-    """
+    """Return a generator function as a custom algorithm, with default properties. The default is noised sums
+    and histograms, with costs that add up as zCDP. Raises RequestError: not a generator function."""
     if isinstance(algorithm, CustomAlgorithm):
         return algorithm
     if not inspect.isgeneratorfunction(algorithm):
@@ -44,11 +39,8 @@ def as_custom_algorithm(
 
 
 def checked_steps(algorithm: CustomAlgorithm, plan: Plan) -> Steps:
-    """Run the steps, with a check of each query and of the estimate.
-
-    Raises:
-        RequestError: code `bad-argument`: an invalid query or estimate.
-    """
+    """Run the steps, with a check of each query and of the estimate. Raises RequestError: code
+    `bad-argument`: an invalid query or estimate."""
     steps, release = algorithm.steps(plan), None
     while True:
         try:

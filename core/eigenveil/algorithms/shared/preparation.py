@@ -60,11 +60,8 @@ LEAST_COUNT = 10.0  # least noised count, so that a division by it is harmless
 
 
 def share_of(total: int, share: float) -> int:
-    """Return a share of the budget in micro-rho, rounded down.
-
-    Raises:
-        RequestError: code `bad-study`, the share is 0.
-    """
+    """Return a share of the budget in micro-rho, rounded down. Raises RequestError: code `bad-study`, the
+    share is 0."""
     found = math.floor(total * share)
     if found < 1 <= total and share > 0:
         raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
@@ -115,10 +112,8 @@ def noise_distribution(plan: Plan) -> NoiseDistribution:
 
 
 def cost_of_share(plan: Plan, share: float) -> int:
-    """Return the cost of a share of the plan's budget in micro-rho, rounded down.
-
-    A share of rho, or of epsilon = sqrt(2 rho) under basic composition, less 1e-9 of it for rounding the sum.
-    """
+    """Return the cost of a share of the plan's budget in micro-rho, rounded down. A share of rho, or of
+    epsilon = sqrt(2 rho) under basic composition, less 1e-9 of it for rounding the sum."""
     if plan.composition is Composition.BASIC:
         return share_of(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
     return share_of(plan.micro_rho, share)
@@ -132,19 +127,14 @@ def query_at_share(plan: Plan, query: Query, share: float) -> PricedQuery:
 
 
 def effective_mu(plan: Plan, micro_rho: int) -> float:
-    """Return a sensitivity of 1 in standard deviations of the drawn noise, if all invited sites answer.
-
-    That is mu, or less under secure aggregation, where all shares together exceed the required noise [P32].
-    """
+    """Return a sensitivity of 1 in standard deviations of the drawn noise, if all invited sites answer. That
+    is mu, or less under secure aggregation, where all shares together exceed the required noise [P32]."""
     return mu(micro_rho) / math.sqrt(share_variance_factor(plan.study, len(plan.study.federation.sites)))
 
 
 def noise_scale_ratio(plan: Plan, query: AdditiveQuery) -> float:
-    """Return the noise sd of an entry relative to Gaussian noise.
-
-    1 for Gaussian noise, sqrt 2 l1 / l2 for Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix
-    [P3].
-    """
+    """Return the noise sd of an entry relative to Gaussian noise. 1 for Gaussian noise, sqrt 2 l1 / l2 for
+    Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix [P3]."""
     if noise_distribution(plan) is NoiseDistribution.GAUSSIAN:
         return math.sqrt(2) if isinstance(query, Gram) and query.flat else 1.0
     one = Neighbours.ADD_REMOVE
@@ -240,10 +230,8 @@ def row_norms(
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     most: float = math.inf,
 ) -> StepsTo[NormHistogram]:
-    """Return the histogram of norms about a public centre, on a grid with a public top.
-
-    No row has a norm above `most`, in analysis units.
-    """
+    """Return the histogram of norms about a public centre, on a grid with a public top. No row has a norm
+    above `most`, in analysis units."""
     grid = _reach(centre, most)
     query = RowNorms(centre=centre, edges=grid.edges(S))
     return read_histogram(

@@ -22,12 +22,8 @@ from eigenveil.study.grid import S
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientQueryBuilder:
-    """Builder of queries for the gradient x (x . W) of rows about a public centre, minus C.
-
-    In analysis units.
-
-    Shape: centre (d,) integers, directions W (d, m), offset C (d, m).
-    """
+    """Builder of queries for the gradient x (x . W) of rows about a public centre, minus C. In analysis
+    units. Shape: centre (d,) integers, directions W (d, m), offset C (d, m)."""
 
     centre: IntArray
     directions: FloatArray

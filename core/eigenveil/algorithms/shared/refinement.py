@@ -72,9 +72,7 @@ class AlignedCovariance:
 
     def gaps(self) -> FloatArray:
         """Return gaps from the leading variances to all others and to the level outside, beyond their noise.
-
-        Shape: (k, m - k + 1).
-        """
+        Shape: (k, m - k + 1)."""
         others = np.append(self.variances[self.k :], self.level)
         found = np.maximum(self.variances[: self.k, None] - others, 0.0)
         return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - self.variance_sd**2, 0.0)), 1e-12))

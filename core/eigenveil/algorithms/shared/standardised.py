@@ -80,10 +80,8 @@ def _later(plan: Plan, query: Query) -> Query:
 
 
 def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
-    """Return an algorithm's result in its frame, converted to columns in their standard deviations.
-
-    A released matrix improves the scales of the first two queries without cost [P7].
-    """
+    """Return an algorithm's result in its frame, converted to columns in their standard deviations. A
+    released matrix improves the scales of the first two queries without cost [P7]."""
     unit = float(SPREADS)  # standard deviations per unit of the frame
     matrix = None if found.covariance is None else found.covariance * unit**2
     scaled = replace(

@@ -44,10 +44,8 @@ def gaps_of(values: FloatArray, k: int) -> FloatArray:
 
 
 def even_gaps(variances: FloatArray, total: float, d: int) -> FloatArray:
-    """Return gaps if only k variances and the total are known: the rest is assumed to be even.
-
-    Shape: variances (k,) -> (k, d - k).
-    """
+    """Return gaps if only k variances and the total are known: the rest is assumed to be even. Shape:
+    variances (k,) -> (k, d - k)."""
     k = len(variances)
     level = max(total - float(variances.sum()), 0.0) / max(d - k, 1)
     return np.repeat(variances[:, None] - level, d - k, axis=1)
@@ -101,10 +99,8 @@ def clipping_bias_factor(norms: NormHistogram, radius: float, records: float, po
 
 
 def clipping_bias(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
-    """Return variances of the tilts from clipping, for a `clipping_bias_factor` of that share.
-
-    Shape: values (d,), falling, gaps (k, d - k) -> (k, d - k).
-    """
+    """Return variances of the tilts from clipping, for a `clipping_bias_factor` of that share. Shape: values
+    (d,), falling, gaps (k, d - k) -> (k, d - k)."""
     k, positive = len(gaps), np.maximum(values, 0.0)
     positive = positive * (max(float(values.sum()), 0.0) / max(float(positive.sum()), 1e-300))
     return np.asarray(share * positive[:k, None] * positive[None, k:] / gaps**2)
@@ -139,10 +135,8 @@ MAIN_SHARE = 0.8  # of the budget, about the share of the matrix
 
 
 def entry_noise(plan: Plan, micro_rho: int) -> float:
-    """Return the noise sd off the diagonal of a Gram matrix of rows clipped to norm 1.
-
-    From the plan alone, so that methods can be compared before any query.
-    """
+    """Return the noise sd off the diagonal of a Gram matrix of rows clipped to norm 1. From the plan alone,
+    so that methods can be compared before any query."""
     query = Gram(centre=np.zeros(plan.study.dimension, dtype=np.int64), radius=S)
     if noise_distribution(plan) is NoiseDistribution.GAUSSIAN:
         moved = math.sqrt(query.l2_squared(plan.study.neighbours) / 2)
@@ -160,10 +154,8 @@ def eigenvalue_noise(plan: Plan, micro_rho: int) -> float:
 
 
 def gauss_error(plan: Plan, micro_rho: int, radius: float) -> float:
-    """Return the root mean square of ||noise||_F of one Gram matrix.
-
-    d (d - 1) entries of sd s, d of sd sqrt 2 s [P3]; with Laplace noise, of sd s.
-    """
+    """Return the root mean square of ||noise||_F of one Gram matrix. d (d - 1) entries of sd s, d of sd sqrt
+    2 s [P3]; with Laplace noise, of sd s."""
     d = plan.study.dimension
     on_diagonal = 2 if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else 1
     return entry_noise(plan, micro_rho) * radius**2 * math.sqrt(d * (d - 1) + on_diagonal * d)

@@ -117,9 +117,7 @@ def counts_beyond(total: IntArray) -> IntArray:
 
 def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
     """Return the noise of the limit, then of each count: epsilon / 2 each, for counts that change by s.
-
-    Counts that all change in one direction need it once; otherwise (replacement at several sites) twice.
-    """
+    Counts that all change in one direction need it once; otherwise (replacement at several sites) twice."""
     sites, distribution = study.max_sites_per_person, NoiseDistribution.LAPLACE
     count_sensitivity = study.neighbours.records if sites > 1 else 1
     limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, count_sensitivity))

@@ -72,11 +72,8 @@ def release_stability_histogram(
 
 
 def shuffled_noise_spec(priced: PricedQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
-    """Return the Gaussian noise for one record.
-
-    Raises:
-        RequestError: the study's neighbours are not replace-one, or too few records for amplification.
-    """
+    """Return the Gaussian noise for one record. Raises RequestError: the study's neighbours are not
+    replace-one, or too few records for amplification."""
     if study.neighbours is not Neighbours.REPLACE_ONE:
         raise RequestError(
             Code.BAD_STUDY, 'a secret order needs neighbours = "replace-one"; set it in the study'

@@ -134,9 +134,7 @@ def release_leading_span(
 
 class Candidate(NamedTuple):
     """Candidate of one dimension: its fingerprint, and its votes among proposing and confirming subsamples.
-
-    Shape: fingerprint (4,).
-    """
+    Shape: fingerprint (4,)."""
 
     fingerprint: IntArray
     proposed: int
