@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil import barrier
-from eigenveil.aggregation import Contribution, RunningTotal, validate
+from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code, PeerError
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -73,14 +73,6 @@ class Region:
         else:
             values = aggregate(round_query, answers)
         return RegionalAnswer(region=self.name, present=tuple(answers), values=values)
-
-
-def aggregate(round_query: RoundQuery, answers: Mapping[str, IntArray]) -> IntArray:
-    """Sum of complete answers."""
-    total = RunningTotal(round_query)
-    for sender, values in answers.items():
-        total.add(sender, values)
-    return total.whole()
 
 
 def check(round_query: RoundQuery, sender: str, values: IntArray, most: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import queries as q
-from eigenveil.aggregation import RunningTotal
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.noise import source
@@ -196,14 +195,6 @@ def covariance_queries(d: int = 4) -> dict[str, q.Spectrum | q.Eigenvectors | q.
 def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.int16]]:
     """Uniform integer rows of the whole box. Shape: (n, d) int16."""
     return np.random.default_rng(seed).integers(-S, S, (n, d), dtype=np.int16, endpoint=True)
-
-
-def aggregate(round_query: RoundQuery, answers: Mapping[str, IntArray]) -> IntArray:
-    """Return the sum of complete answers."""
-    total = RunningTotal(round_query)
-    for site, values in answers.items():
-        total.add(site, values)
-    return total.whole()
 
 
 class FixedNoise(OsNoise):

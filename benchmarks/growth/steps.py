@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.disk import sync_ms
 from benchmarks.growth.points import Setting
-from benchmarks.regional import RegionalAnswer, aggregate, joined
-from eigenveil.aggregation import Contribution, validate
+from benchmarks.regional import RegionalAnswer, joined
+from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import eigenpairs

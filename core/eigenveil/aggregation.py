@@ -5,6 +5,7 @@ the sites' names."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,3 +98,11 @@ class RunningTotal:
             return frozen(np.concatenate([self._votes[site] for site in sorted(self._votes)]))
         self._sum.setflags(write=False)
         return self._sum
+
+
+def aggregate(round_query: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
+    """Return the `RunningTotal` of complete contributions."""
+    total = RunningTotal(round_query)
+    for site, values in contributions.items():
+        total.add(site, values)
+    return total.whole()

@@ -3,12 +3,15 @@ the rounds of a study: drop-outs and small cohorts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
+from typing import Protocol
 
-from eigenveil.aggregation import Contribution, RunningTotal, validate
+from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import RoundRecord
@@ -17,8 +20,31 @@ from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
 
 PARALLEL_ENTRIES = 2**18  # least number of entries of a site whose parts are processed in parallel
+SITES_AT_ONCE = 32  # answers in memory at once
 
-Mask = Callable[[str, IntArray], IntArray]  # masks the exact answer of a site
+
+class Mask(Protocol):
+    """Function that masks a site's exact answer, for the attempt with this digest."""
+
+    @property
+    def attempt(self) -> str: ...
+
+    def __call__(self, site: str, values: IntArray) -> IntArray: ...
+
+
+class ContributionSum(Protocol):
+    """Function that returns the sum of the contributions of sites, each for its own records."""
+
+    def __call__(self, round_query: RoundQuery, present: Sequence[str], mask: Mask | None = None) -> IntArray:
+        """Return the exact sum of these sites' answers, masked by `mask`; votes are concatenated by site."""
+
+
+SumFactory = Callable[[Mapping[str, Site], Plan], ContributionSum]
+
+
+def sites_in_process(sites: Mapping[str, Site], plan: Plan, *, apply: ParallelMap = map) -> ContributionSum:
+    """Return the function that sums the contributions of sites in this process."""
+    return partial(sum_contributions, sites, plan.study.max_records, apply=apply)
 
 
 def sum_contributions(
@@ -27,21 +53,34 @@ def sum_contributions(
     round_query: RoundQuery,
     present: Sequence[str],
     mask: Mask | None = None,
-    attempt: str = "",
     *,
     apply: ParallelMap = map,
 ) -> IntArray:
     """Return the sum of these sites' contributions, validated as by a coordinator; `most` records per site.
-    The sum is exact and confidential, unless `mask` masks it for the attempt with the digest `attempt`."""
-    total = RunningTotal(round_query)
-    for name in sorted(present):
-        parallel = apply if prod(sites[name].rows.shape) >= PARALLEL_ENTRIES else map
-        values = sites[name].answer(round_query.query, parallel, frame=round_query.priced.frame)
-        sent = values if mask is None else mask(name, values)
-        contribution = Contribution.to(round_query, name, sent, attempt)
-        validate(round_query, contribution, range(most + 1), attempt)
-        total.add(name, contribution.values)
-    return total.whole()
+
+    Cost: memory for SITES_AT_ONCE answers, and one for each SITES_AT_ONCE sites.
+    """
+    attempt = "" if mask is None else mask.attempt
+
+    def group_sum(names: Sequence[str]) -> IntArray:
+        answers: dict[str, IntArray] = {}
+        for name in names:
+            parallel = apply if prod(sites[name].rows.shape) >= PARALLEL_ENTRIES else map
+            values = sites[name].answer(round_query.query, parallel, frame=round_query.priced.frame)
+            sent = values if mask is None else mask(name, values)
+            contribution = Contribution.to(round_query, name, sent, attempt)
+            validate(round_query, contribution, range(most + 1), attempt)
+            answers[name] = contribution.values
+        return aggregate(round_query, answers)  # exact and confidential, unless it is masked
+
+    names = sorted(present)
+    groups = (names[first : first + SITES_AT_ONCE] for first in range(0, len(names), SITES_AT_ONCE))
+    return aggregate_groups(round_query, map(group_sum, groups))
+
+
+def aggregate_groups(round_query: RoundQuery, groups: Iterable[IntArray]) -> IntArray:
+    """Return the aggregate of groups of sites; a group is treated as a site."""
+    return aggregate(round_query, {f"{place:06}": values for place, values in enumerate(groups)})
 
 
 class Attendance:

@@ -1,5 +1,7 @@
-"""Simulation of a federation in one process: the same session, sites and barrier, without a network. Start
-reading at `run_study`, which is the protocol; `simulate` prepares a study for it."""
+"""Simulation of a federation in one process: the same session, sites and barrier, without a network.
+
+Start reading at `run_study`, which is the protocol; `simulate` prepares a study for it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from eigenveil.reporting.result import Result, result_of
 from eigenveil.reporting.summary import release_summary_html
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
-from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, sum_contributions
+from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process
 from eigenveil.site.batches import HASH_RANGE, assign_batches
 from eigenveil.site.record_view import ParallelMap, to_grid
 from eigenveil.site.site import Site
@@ -49,14 +51,17 @@ def run_study(
     journal: barrier.Journal,
     noise: NoiseSource,
     present: Callable[[RoundQuery], Sequence[str]] | None = None,
-    contribute: Callable[[RoundQuery, Sequence[str]], IntArray] | None = None,
+    sum_factory: SumFactory = sites_in_process,
 ) -> None:
-    """Run the protocol, round by round, until the algorithm has no more queries. A coordinator, its sites and
-    an analyst do the same over a network, each its part. `present` returns the sites that answer a round
-    (default: all), `contribute` the sum of their answers. Under secure aggregation both are methods of
-    `MaskedRounds`: the summed answers are masked and include the noise, so the barrier draws none."""
+    """Run the protocol, round by round, until the algorithm has no more queries.
+
+    A coordinator, its sites and an analyst do the same over a network, each its part. `present` returns the
+    sites that answer a round (default: all). `sum_factory` returns the function that sums their answers,
+    here or elsewhere. Under secure aggregation both are methods of `MaskedRounds`: the summed answers are
+    masked and include the noise, so the barrier draws none.
+    """
     plan = session.plan
-    contribute = contribute or partial(sum_contributions, sites, plan.study.max_records)
+    contribute = sum_factory(sites, plan)
     while (round_query := session.pending) is not None:  # the algorithm yielded a priced query
         names = tuple(sites if present is None else present(round_query))
         total = contribute(round_query, names)  # every site answers for its records; the exact sum
@@ -154,7 +159,9 @@ def simulate(
     lost: Mapping[int, Sequence[Sequence[str]]] | None = None,
     colluding: Sequence[str] = (),
     algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
+    submission: str = "simulation",
     apply: ParallelMap = map,
+    sum_factory: SumFactory | None = None,
 ) -> Simulation:
     """Run a study on records of simulated sites, with the session and the barrier of a federation.
 
@@ -170,6 +177,7 @@ def simulate(
       views.
     - `algorithm` is a custom algorithm, which no federation runs (docs/own-algorithm.md).
     - `apply` is `map` or that of an executor, for parallel work on large records.
+    - `sum_factory` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does.
 
     Raises:
         RequestError: records do not match the study; too few sites answered a round; the algorithm yielded a
@@ -187,19 +195,19 @@ def simulate(
     >>> run.document["private"], run.releases[1].present
     (False, ('north',))
     """
-    plan = _plan(study, algorithm)
+    plan = _plan(study, algorithm, submission)
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    exact_sum = partial(sum_contributions, attendance.sites, study.max_records, apply=apply)
+    answering = sum_factory or partial(sites_in_process, apply=apply)
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
-        plan, attendance, journal.attempt, exact_sum, seed=seed, lost=lost or {}, colluding=colluding
+        plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
-    present, contribute = (masked.present, masked.last_sum) if study.masked else (attendance, exact_sum)
+    present, answering = (masked.present, masked.sum_factory) if study.masked else (attendance, answering)
     with single_blas_thread():  # the workers run in parallel, so BLAS uses one thread
         run_study(
-            session, attendance.sites, journal=journal, noise=noise, present=present, contribute=contribute
+            session, attendance.sites, journal=journal, noise=noise, present=present, sum_factory=answering
         )
     return _simulated(session, attendance, masked, noise.private)
 
@@ -252,19 +260,23 @@ def _simulated_sites(
 
 
 def _plan(
-    study: Study, algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None
+    study: Study,
+    algorithm: CustomAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None,
+    submission: str,
 ) -> Plan:
     if algorithm is None:
-        return make_plan(study, analyst=SIMULATION)
+        return make_plan(study, federation=SIMULATION, submission=submission, analyst=SIMULATION)
     unnamed = replace(study, algorithm=Algorithm.AUTO)
-    return plan_for(unnamed, as_custom_algorithm(algorithm), federation="", submission=SIMULATION)
+    return plan_for(unnamed, as_custom_algorithm(algorithm), federation="", submission=submission)
 
 
 def site_places(rows: GridRows, weights: Mapping[str, float], unit: int = 1) -> dict[str, IntArray]:
-    """Return the positions of the records of each site, in proportion to its weight (above 0). Records are
-    assigned by their values, as batches are, not by their positions. So one more record joins one site and
-    moves no other record [P9]. `rows` times `unit` are on the grid, so the assignment does not depend on the
-    resolution of stored records."""
+    """Return the positions of the records of each site, in proportion to its weight (above 0).
+
+    Records are assigned by their values, as batches are, not by their positions. So one more record joins one
+    site and moves no other record [P9]. `rows` times `unit` are on the grid, so the assignment does not
+    depend on the resolution of stored records.
+    """
     names = list(weights)
     tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
     place = assign_batches(rows, HASH_RANGE, frozen([0, 0, 0, 0]), unit) / HASH_RANGE

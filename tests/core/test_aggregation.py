@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import queries as q
-from eigenveil.aggregation import Contribution, RunningTotal, validate
+from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics import linalg
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -29,7 +29,6 @@ from tests.support import (
     DIGEST,
     a_field,
     a_query,
-    aggregate,
     covariance_queries,
     every_query,
     random_rows,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import barrier
+from eigenveil.aggregation import aggregate
 from eigenveil.algorithms import ALGORITHMS, Estimate
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
@@ -23,7 +24,7 @@ from eigenveil.queries.limits import row_norm_limit
 from eigenveil.session import Session
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
-from tests.support import MemoryStore, a_plan, aggregate, random_rows, refused
+from tests.support import MemoryStore, a_plan, random_rows, refused
 
 ALL = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
 

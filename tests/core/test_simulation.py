@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eigenveil import Simulation, simulate, simulated_sites, simulation
+from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.planning.choose import make_plan, rehearse
@@ -20,7 +21,7 @@ from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
-from tests.support import a_plan, a_study, aggregate, refused
+from tests.support import a_plan, a_study, refused
 
 STUDY = a_study(components=2, federation=Federation(sites=("north", "south", "west"), quorum=1))
 RECORDS = {

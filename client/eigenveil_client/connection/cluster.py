@@ -94,7 +94,8 @@ class Cluster:
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable_error`."""
+        PeerError: code `unreachable_error`.
+    """
 
     def __init__(self, address: ClusterAddress) -> None:
         self._client = _open_client(address)
@@ -125,6 +126,12 @@ class Cluster:
         with self._translate_errors():
             return self._client.submit(work, *given, pure=False)
 
+    def scatter(self, value: Any) -> Future[Any]:
+        """Store `value` on a worker. It is lost with that worker, because no task can make it again."""
+        with self._translate_errors():
+            scattered: list[Future[Any]] = self._client.scatter([value], hash=False)
+            return scattered[0]
+
     def results(
         self, futures: Sequence[Future[Any]], tracked: Sequence[Future[Any]], report: Progress
     ) -> list[Any]:
@@ -132,7 +139,8 @@ class Cluster:
 
         Raises:
             PeerError: code `unreachable_error`: the scheduler is gone, or no task finishes.
-            RequestError: code `bad-data`: one task ended several workers."""
+            RequestError: code `bad-data`: one task ended several workers.
+        """
         with self._translate_errors():
             return [_result(one, partial(_report_progress, tracked, report)) for one in futures]
 

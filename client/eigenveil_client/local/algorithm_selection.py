@@ -6,19 +6,19 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import isgeneratorfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from eigenveil.accounting.budget import reported_epsilon
 from eigenveil.accounting.formatting import shown_up
 from eigenveil.accounting.zcdp import ATTO, NO_COST, Cost
 from eigenveil.algorithms import ALGORITHMS, as_custom_algorithm
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.error_models.assumed_records import default_spectrum
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.composition import affordable
@@ -26,35 +26,46 @@ from eigenveil.study.study import Study
 from eigenveil_common.files import read
 
 _refused = partial(RequestError, Code.BAD_ARGUMENT)
+MAX_NAME_LENGTH = 63  # of a study's name
 
 
-class AlgorithmSelection(NamedTuple):
-    """Selected algorithms: those that apply, in the order of their runs, and those refused."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSelection:
+    """Selected algorithms: those that apply, those refused, the reference, and a custom one."""
 
-    runnable: list[Algorithm | CustomAlgorithm]
-    refused: list[Prediction]
+    runnable: tuple[Prediction, ...]
+    refused: tuple[Prediction, ...]
+    oja: bool
+    own: CustomAlgorithm | None = None
 
 
 def select_algorithms(
-    study: Study, names: str | None, own: CustomAlgorithm | None = None
+    study: Study, names: str | None, *, private: bool = False, own: CustomAlgorithm | None = None
 ) -> AlgorithmSelection:
-    """Return the algorithms of a comma-separated list, or all; those that do not apply separately."""
-    known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, Algorithm.OJA)}
+    """Return the algorithms of a comma-separated list, or all; those that do not apply separately. `private`:
+    only algorithms that may run on confidential records."""
+    references = () if private else (Algorithm.OJA,)
+    known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, *references)}
     requested = list(known) if names is None else [name.strip() for name in names.split(",")]
     unknown = [name for name in requested if name not in known]
     if unknown:
         raise _refused(f"--algorithms: {unknown[0]!r} is unknown; there are: {', '.join(known)}")
     algorithms = dict.fromkeys(known[name] for name in requested)
-    spectrum = default_spectrum(study.dimension, study.components)
-    predictions = [predict(study, one, spectrum) for one in algorithms if one is not Algorithm.OJA]
-    refused = [one for one in predictions if one.refused is not None]
-    runnable: list[Algorithm | CustomAlgorithm] = [one.algorithm for one in predictions if not one.refused]
-    runnable += [] if own is None else [own]
-    runnable += [one for one in algorithms if one is Algorithm.OJA]  # last: it needs no noise
-    if not runnable:
-        reasons = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in refused)
+    oja, spectrum = Algorithm.OJA in algorithms, default_spectrum(study.dimension, study.components)
+    algorithms.pop(Algorithm.OJA, None)
+    predictions = [_predicted(study, one, spectrum, private) for one in algorithms]
+    runnable = tuple(one for one in predictions if one.refused is None)
+    if not runnable and own is None and not oja:
+        reasons = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
         raise RequestError(Code.BAD_STUDY, f"none of these algorithms can run this study: {reasons}")
-    return AlgorithmSelection(runnable, refused)
+    refused = tuple(one for one in predictions if one.refused is not None)
+    return AlgorithmSelection(runnable=runnable, refused=refused, oja=oja, own=own)
+
+
+def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum, private: bool) -> Prediction:
+    if private and algorithm.properties.single_records:
+        return Prediction(algorithm=algorithm, refused=f"{algorithm.value} runs in simulations only")
+    return predict(study, algorithm, spectrum)
 
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
@@ -75,6 +86,12 @@ def cost_text(study: Study, algorithms: Sequence[Algorithm]) -> str:
         meaning = f"together an epsilon of {shown_up(study.epsilon * len(algorithms))}"
     number = "1 study" if len(algorithms) == 1 else f"{len(algorithms)} studies"
     return f"{number} out of every budget, {meaning} at most"
+
+
+def one_study(study: Study, algorithm: Algorithm) -> Study:
+    """Return the study with that algorithm and a name derived from it."""
+    ending = f"-{algorithm.value}"
+    return replace(study.with_algorithm(algorithm), name=study.name[: MAX_NAME_LENGTH - len(ending)] + ending)
 
 
 HELP = "write `def my_algorithm(plan)` with a `yield` in it, as docs/own-algorithm.md shows"

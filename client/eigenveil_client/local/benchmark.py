@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Scaling, Study
+from eigenveil_client.local.algorithm_selection import AlgorithmSelection
 from eigenveil_client.local.tables import ComparisonRow
 from eigenveil_common.concurrency import CORES
 
@@ -42,6 +45,9 @@ def exact_components(rows: GridRows, study: Study) -> FloatArray:
     x = analysis_rows(rows, study)
     _, vectors = eigenpairs(np.asarray(x.T @ x / max(1, len(x))))
     return vectors[:, : study.components].T
+
+
+Step = tuple[str, Callable[[], ComparisonRow]]  # a name, and the run of an algorithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,10 +77,28 @@ def make_benchmark(
     )  # fmt: skip
 
 
+def steps(benchmark: Benchmark, chosen: AlgorithmSelection) -> list[Step]:
+    """Return the runs in order."""
+    out: list[Step] = [
+        (each.algorithm.value, partial(measure, benchmark, each.algorithm)) for each in chosen.runnable
+    ]
+    if chosen.own is not None:
+        out.append((f"{chosen.own.name} (your own)", partial(measure, benchmark, chosen.own)))
+    if chosen.oja:
+        out.append((Algorithm.OJA.value, partial(run_oja, benchmark)))
+    return out
+
+
+def refusals(chosen: AlgorithmSelection) -> list[ComparisonRow]:
+    """Return a row for each algorithm that does not apply."""
+    return [
+        ComparisonRow(algorithm=each.algorithm.value, trusted=each.trusted, outcome=each.refused or "")
+        for each in chosen.refused
+    ]
+
+
 def measure(benchmark: Benchmark, algorithm: Algorithm | CustomAlgorithm) -> ComparisonRow:
-    """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one; Oja's rule once."""
-    if algorithm is Algorithm.OJA:
-        return _run_oja(benchmark)
+    """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one."""
     study, custom = benchmark.study, None
     if isinstance(algorithm, CustomAlgorithm):
         name, custom = algorithm.name, algorithm
@@ -104,8 +128,6 @@ def _summarise(
     size = max(float(np.linalg.norm(benchmark.covariance)), 1e-300)
     matrix_errors = [float(np.linalg.norm(matrix - benchmark.covariance)) / size for matrix in matrices]
     stated = [estimate.sin_error for estimate in released if estimate.sin_error is not None]
-    reasons = [run.estimate.declined for run in runs if run.estimate.declined is not None]
-    some = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} runs"
     return replace(
         empty_row,
         repeats=len(runs),
@@ -120,11 +142,17 @@ def _summarise(
         rounds=len(runs[-1].releases),
         bytes_per_site=runs[-1].bytes_per_site,
         seconds=statistics.median(times),
-        outcome=f"no release{some}: {reasons[0]}" if reasons else "",
+        outcome=_declined(runs),
     )
 
 
-def _run_oja(benchmark: Benchmark) -> ComparisonRow:
+def _declined(runs: list[Simulation]) -> str:
+    reasons = [run.estimate.declined for run in runs if run.estimate.declined is not None]
+    some = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} runs"
+    return f"no release{some}: {reasons[0]}" if reasons else ""
+
+
+def run_oja(benchmark: Benchmark) -> ComparisonRow:
     """Run Oja's rule on the records without noise: the error of a one-pass algorithm alone."""
     begin = time.perf_counter()
     found = oja.oja(benchmark.centred, benchmark.study.components, rank=benchmark.study.rank)

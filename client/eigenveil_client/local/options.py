@@ -1,11 +1,23 @@
-"""Option type of `--epsilon 0.25:8`: a range of epsilons."""
+"""Option type of `--epsilon 0.25:8`: a range of epsilons. `--plot FILE`: pictures of plans, simulations and
+comparisons, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.command import FILE
+from eigenveil_common.files import check_output, write_durably
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MIN_POINTS, MAX_POINTS, DEFAULT_POINTS = 2, 50, 6
 
@@ -38,3 +50,43 @@ class Epsilons(click.ParamType[tuple[float, ...]]):
 epsilon_option = click.option(
     "--epsilon", "epsilons", type=Epsilons(), help="Also predict for epsilons from LOW to HIGH."
 )
+
+
+# Without a date, so that equal numbers give equal files.
+SAVE_OPTIONS: dict[str, dict[str, Any]] = {
+    ".png": {"metadata": {"Software": None}, "dpi": 160},
+    ".svg": {"metadata": {"Date": None, "Creator": None}},
+    ".pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
+}
+
+plot_option = click.option(
+    "--plot", type=FILE, metavar="FILE", help="Also draw the result: a file that ends in .png, .svg or .pdf."
+)
+
+
+def check_picture(path: Path | None, *inputs: Path) -> None:
+    """Check that a picture can be drawn and written to `path`, before a long computation."""
+    if path is None:
+        return
+    if path.suffix.lower() not in SAVE_OPTIONS:
+        endings = ", ".join(SAVE_OPTIONS)
+        raise RequestError(Code.BAD_ARGUMENT, f"--plot {path}: the name must end in one of {endings}")
+    if find_spec("matplotlib") is None:
+        raise RequestError(Code.BAD_ARGUMENT, '--plot needs matplotlib: pip install "eigenveil[analyst]"')
+    check_output(path, *inputs)
+
+
+def write_figure(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
+    """Write a figure of `size` inches that `paint` draws."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from eigenveil.reporting.figures.figure import STYLE
+
+    ending = path.suffix.lower()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure)
+        data = io.BytesIO()
+        figure.savefig(data, format=ending[1:], **SAVE_OPTIONS[ending])
+    write_durably(path, data.getvalue())

@@ -1,11 +1,11 @@
-"""`eigenveil plan`: predicted cost and error of each algorithm for a study, from public numbers, also at
-several epsilons."""
+"""Predictions of one study at several epsilons, as a table and as a picture. `eigenveil plan`: predicted cost
+and error of each algorithm for a study, from public numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -19,13 +19,18 @@ from eigenveil.planning.error_models.assumed_records import (
     stated_spectrum,
 )
 from eigenveil.planning.error_models.perturbation import PredictedError
-from eigenveil.planning.predict import Prediction, predict_all, sweep
+from eigenveil.planning.predict import EpsilonPrediction, Prediction, epsilons_around, predict_all, sweep
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study, Trust
+from eigenveil_client.local.options import write_figure
 from eigenveil_client.local.tables import TRUST, plain_table, seconds_text, sine_text, size_text, trust_label
 from eigenveil_client.records.isolated.reader import load
 from eigenveil_common.command import console
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 SINES = ("sin_angle", "sin_angle_10", "sin_angle_90")
 
@@ -42,6 +47,18 @@ def sweep_table(rows: Sequence[dict[str, Any]]) -> Table:
         sines = (sine_text(row[key]) for key in SINES)
         out.add_row(shown_up(row["epsilon"]), row["algorithm"], *sines, str(row["rounds"]))
     return out
+
+
+def draw_sweep(path: Path, found: Sequence[EpsilonPrediction], study_epsilon: float, title: str) -> None:
+    """Draw the predicted error against epsilon."""
+    from eigenveil.reporting.figures.components import error_curve
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        error_curve(axes, found, study_epsilon=study_epsilon)
+        axes.set_title(title, fontsize=11)
+
+    write_figure(path, (7.0, 4.0), paint)
 
 
 UNCLEAR = (
@@ -105,15 +122,22 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
 
 
 def predict_sweep(
-    study: Study, assumed_spectrum: AssumedSpectrum, epsilons: Sequence[float]
+    study: Study, assumed_spectrum: AssumedSpectrum, epsilons: Sequence[float] | None, plot: Path | None
 ) -> dict[str, Any]:
-    """Return the predictions at several epsilons."""
-    found = sweep(study, set(epsilons), spectrum=assumed_spectrum)
+    """Return the predictions at several epsilons and the path of their picture, if requested."""
+    if epsilons is None and plot is None:
+        return {}
+    requested = set(epsilons_around(study.epsilon) if epsilons is None else epsilons)
+    found = sweep(study, requested, spectrum=assumed_spectrum)
+    if plot is not None:
+        draw_sweep(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
     rows = [
         {"epsilon": one.epsilon, "algorithm": one.algorithm.value, **_sines(one.error), "rounds": one.rounds}
         for one in found
     ]
-    return {"sweep": rows, "too_small": sorted(set(epsilons) - {one.epsilon for one in found})}
+    too_small = sorted(requested - {one.epsilon for one in found})
+    result: dict[str, Any] = {"sweep": rows, "too_small": too_small}
+    return result if plot is None else result | {"plot": str(plot)}
 
 
 def print_plan(result: dict[str, Any]) -> None:
@@ -137,6 +161,8 @@ def print_plan(result: dict[str, Any]) -> None:
     console.print(f"\nRecommended: {result['reason']}.", markup=False)
     for sentence in result["warnings"]:
         console.print(f"warning: {sentence}", style="yellow", markup=False)
+    if "plot" in result:
+        console.print(result["plot"], markup=False, soft_wrap=True)
 
 
 def _table(result: dict[str, Any]) -> Table:

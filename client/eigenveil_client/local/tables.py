@@ -1,17 +1,28 @@
-"""Tables of a comparison: rows, CSV file, and short texts of sines, sizes, times and trust models."""
+"""Tables and pictures of a comparison and of a release: rows, CSV file, short texts, figures. Short texts are
+of sines, sizes, times and trust models. The picture of a comparison has one line for each algorithm, the
+least error on top. All pictures of a release are in one figure."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown_up
+from eigenveil.reporting.figures.components import loadings, scree, strongest_columns
+from eigenveil.reporting.figures.figure import BLUE, GRID, RED, SOFT, ReleaseFigureData
+from eigenveil.reporting.figures.loadings import arrows_of, biplot, heatmap, pair_matrix
+from eigenveil_client.local.options import write_figure
 
 TRUST = (
     "trust: whether the coordinator adds noise to exact sums (sums), must work on them (exact), or sees "
@@ -54,8 +65,8 @@ class ComparisonRow:
 
     `sin_angle` is the median sine to the records' exact components over the repeats that released components,
     from `sin_least` to `sin_most`. `frobenius` is the median of ||C' - C|| / ||C|| if there is a covariance
-    C'. `predicted` is the error that the release states. `custom` marks a custom algorithm. `outcome` is the
-    reason for no run or no release.
+    C'. `predicted` is the error that the release states. `distance` is the sine to that of `reference`.
+    `custom` marks a custom algorithm. `outcome` is the reason for no run or no release.
     """
 
     algorithm: str
@@ -69,12 +80,15 @@ class ComparisonRow:
     sin_most: float | None = None
     frobenius: float | None = None
     predicted: float | None = None
+    distance: float | None = None
+    reference: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     micro_rho: int | None = None
     rounds: int | None = None
     bytes_per_site: int | None = None
     seconds: float | None = None
+    study: str | None = None
     outcome: str = ""
 
     @property
@@ -140,6 +154,7 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("error", lambda row: _sine(row.sin_angle)),
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
     ("stated", lambda row: _sine(row.predicted)),
+    ("distance", lambda row: _sine(row.distance)),
     ("eps", lambda row: "" if row.epsilon is None else shown_up(row.epsilon)),
     ("delta", lambda row: "" if row.delta is None else shown_up(row.delta, 2)),
     ("rounds", lambda row: "" if row.rounds is None else str(row.rounds)),
@@ -147,3 +162,63 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("time", lambda row: "" if row.seconds is None else seconds_text(row.seconds)),
     ("trust", lambda row: row.trust),
 )
+
+
+WIDTH = 12.0  # inches
+
+
+def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
+    """Draw variances and loadings, and arrows and correlations if the release has them."""
+    subject = ReleaseFigureData.of(document)
+    panels: list[Callable[[Axes], None]] = [
+        lambda axes: scree(axes, subject),
+        lambda axes: loadings(axes, subject),
+    ]
+    if subject.k >= 2:
+        arrows = arrows_of(subject)
+        panels.append(lambda axes: biplot(axes, arrows, subject.result.columns, None))
+    if subject.result.noise is not None and len(subject.result.columns) >= 2:
+        correlations = pair_matrix(subject, "correlation")
+        panels.append(lambda axes: heatmap(axes, correlations, subject.result.columns))
+    rows = -(-len(panels) // 2)
+    row_height = max(4.0, 0.9 + 0.205 * len(strongest_columns(subject)))
+
+    def draw_panels(figure: Figure) -> None:
+        private = "" if document["private"] else ": NOT PRIVATE"
+        figure.suptitle(f"{subject.study.name}, {subject.algorithm}{private}", fontsize=11)
+        for axes, paint in zip(figure.subplots(rows, 2).flat, panels, strict=False):
+            paint(axes)
+        for axes in figure.axes[len(panels) : 2 * rows]:
+            axes.set_visible(False)
+
+    write_figure(path, (WIDTH, rows * row_height), draw_panels)
+
+
+def rows_with_error(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Return the rows with an error to draw."""
+    return [row for row in ordered(rows) if row.sin_angle is not None or row.predicted is not None]
+
+
+def draw_comparison(path: Path, rows: Sequence[ComparisonRow], title: str) -> None:
+    """Draw the measured errors with the range over the repeats, and the errors stated by the releases."""
+    known = rows_with_error(rows)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        positions = np.arange(len(known))
+        for name, marker, colour in (("sin_angle", "o", BLUE), ("predicted", "x", RED)):
+            indices = [i for i, row in enumerate(known) if getattr(row, name) is not None]
+            label = "measured" if name == "sin_angle" else "stated by the release"
+            if indices:
+                values = [getattr(known[i], name) for i in indices]
+                axes.scatter(values, positions[indices], marker=marker, color=colour, zorder=3, label=label)
+        for i, row in enumerate(known):
+            if row.sin_least is not None and row.sin_most is not None:
+                axes.plot([row.sin_least, row.sin_most], [i, i], color=SOFT, lw=2, zorder=2)
+        axes.set_yticks(positions, [row.label for row in known])
+        axes.set(ylim=(len(known) - 0.5, -0.5), xlim=(0, None), xlabel="error (0: exact, 1: noise)")
+        axes.set_title(title, fontsize=11)
+        axes.grid(axis="x", color=GRID, lw=0.8)
+        axes.legend(loc="best", fontsize=9)
+
+    write_figure(path, (7.0, 1.4 + 0.32 * max(len(known), 1)), paint)

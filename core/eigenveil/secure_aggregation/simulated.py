@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -19,6 +19,9 @@ from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
+from eigenveil.simulated_sites import ContributionSum, SumFactory
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
 
 PAIRS = 2**17  # cached secrets
 
@@ -29,10 +32,12 @@ AvailableSites = Callable[[RoundQuery, Sequence[str], int], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoalitionView:
-    """View of an attempt by the coordinator and colluding sites: the most that they can compute. `values` is
-    the sum of the messages of the `honest` sites, without the masks known to the coalition. With all honest
-    members, it is the sum of their exact answers and noise shares. If one is missing, its masks remain in the
-    sum, which is then pseudorandom [P31]."""
+    """View of an attempt by the coordinator and colluding sites: the most that they can compute.
+
+    `values` is the sum of the messages of the `honest` sites, without the masks known to the coalition. With
+    all honest members, it is the sum of their exact answers and noise shares. If one is missing, its masks
+    remain in the sum, which is then pseudorandom [P31].
+    """
 
     round: int
     attempt: int
@@ -40,32 +45,57 @@ class CoalitionView:
     values: IntArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masking:
+    """Masking of each site's exact answer: its noise share and its masks with all others. `seed` makes each
+    share reproducible, independently of the order of the sites."""
+
+    round_query: RoundQuery
+    study: Study
+    masked_attempt: Attempt
+    seed: int | None
+
+    @property
+    def attempt(self) -> str:
+        return self.masked_attempt.digest
+
+    def __call__(self, site: str, values: IntArray) -> IntArray:
+        order = [self.seed, self.attempt, site]
+        source = OsNoise() if self.seed is None else SeededNoise(int(digest("simulated-share", order), 16))
+        share = source.draw(share_spec(self.round_query.priced, self.study, len(self.masked_attempt.members)))
+        secrets = {other: secret(site, other) for other in self.masked_attempt.sites if other != site}
+        return masked(values, share, site, secrets, self.masked_attempt)
+
+
 class MaskedRounds:
-    """Attempts at the rounds of a study: their members, unavailable sites and sums. Its method `present`, for
-    `run_study`, fixes the members, charges the attempt and retries without sites that are `lost`: a map from
-    a round (from 0) to the sites lost in each attempt. Its method `last_sum` returns the sum of the last
-    attempt, which `contribute` adds. `coalition_views` are the views of the coordinator and the `colluding`
-    sites."""
+    """Attempts at the rounds of a study: their members, unavailable sites and sums.
+
+    Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
+    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method
+    `sum_factory` gives the sum of the last attempt. `coalition_views` are the views of the coordinator and
+    the `colluding` sites.
+    """
 
     def __init__(
         self,
         plan: Plan,
         fix: AvailableSites,
         charge: Callable[[RoundQuery, int], None],
-        contribute: Callable[..., IntArray],
+        hold: SumFactory,
         *,
         seed: int | None,
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],
     ) -> None:
         self.coalition_views: list[CoalitionView] = []
-        self._study, self._fix, self._charge, self._contribute = plan.study, fix, charge, contribute
+        self._study, self._fix, self._charge, self._sum_factory = plan.study, fix, charge, hold
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
 
-    def last_sum(self, round_query: RoundQuery, present: Sequence[str]) -> IntArray:
-        """Return the sum of the last attempt of `present`."""
-        return self._sum
+    def sum_factory(self, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
+        """Return a function with the sum of the last attempt of `present`."""
+        self._sum_contributions = self._sum_factory(sites, plan)
+        return lambda round_query, present, mask=None: self._sum
 
     def present(self, round_query: RoundQuery) -> tuple[str, ...]:
         """Return the members of the first attempt in which no site is lost. Raises RequestError: code
@@ -93,9 +123,9 @@ class MaskedRounds:
 
     def _sum_sent(self, round_query: RoundQuery, attempt: Attempt, answering: Sequence[str]) -> IntArray:
         """Return the sum of the messages of the sites that answer, and record the coalition's view."""
-        mask = partial(self._masked, round_query, attempt)
+        mask = Masking(round_query=round_query, study=self._study, masked_attempt=attempt, seed=self._seed)
         honest = tuple(site for site in answering if site not in self._colluding)
-        total = self._contribute(round_query, honest, mask, attempt.digest)
+        total = self._sum_contributions(round_query, honest, mask)
         if not self._colluding:
             return total
         known = unmasked(total, honest, self._colluding & attempt.members.keys(), attempt)
@@ -103,17 +133,9 @@ class MaskedRounds:
             CoalitionView(round=round_query.round, attempt=attempt.number, honest=honest, values=known)
         )
         others = [site for site in answering if site in self._colluding]
-        # Modulo 2^64, as int64 is by itself.
-        return total + self._contribute(round_query, others, mask, attempt.digest)
-
-    def _masked(self, round_query: RoundQuery, attempt: Attempt, site: str, values: IntArray) -> IntArray:
-        """Return a site's exact answer with its noise share and its masks with all others. A seed makes each
-        share reproducible, independently of the order of the sites."""
-        order = [self._seed, attempt.digest, site]
-        seeded = None if self._seed is None else SeededNoise(int(digest("simulated-share", order), 16))
-        spec = share_spec(round_query.priced, self._study, len(attempt.members))
-        secrets = {other: secret(site, other) for other in attempt.sites if other != site}
-        return masked(values, (seeded or OsNoise()).draw(spec), site, secrets, attempt)
+        return total + self._sum_contributions(
+            round_query, others, mask
+        )  # modulo 2^64, as int64 is by itself
 
 
 def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> Attempt:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
-import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.errors import RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.local import benchmark
-from eigenveil_client.local.algorithm_selection import load, total_cost
-from eigenveil_client.local.tables import ComparisonRow
+from eigenveil_client.local.algorithm_selection import select_algorithms, total_cost
+from eigenveil_client.local.tables import ComparisonRow, ordered, seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil, ran
-from tests.support import Capture, Patch, a_plan, a_study
+from tests.support import Capture, Patch, a_study
 
 STUDY = """
 name = "compared"
@@ -87,6 +83,18 @@ def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
     assert "private-oja-shuffled: private-oja-shuffled runs at one site only" in " ".join(shown.out.split())
 
 
+def test_it_is_drawn_the_least_error_on_top(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
+    path, names = tmp_path / "table.svg", "gauss-cov,refined-cov,zero"
+    _, value = ran(
+        capfd, "compare", study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path
+    )
+    select_algorithms = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
+    drawn = path.read_text()
+    assert sorted(select_algorithms, key=lambda name: drawn.index(f">{name}<")) == select_algorithms
+    refused = ran(capfd, "compare", study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
+    assert refused[1]["error"] == "storage"
+
+
 def test_ctrl_c_shows_what_had_ended(study: Path, data: Path, capfd: Capture, monkeypatch: Patch) -> None:
     measured = benchmark.measure
 
@@ -104,124 +112,46 @@ def test_ctrl_c_shows_what_had_ended(study: Path, data: Path, capfd: Capture, mo
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--algorithms", "gauss-cov,best"], 2, "'best' is unknown; there are: gauss-cov"),
     (["--algorithms", "private-oja-shuffled"], 2, "none of these algorithms can run this study"),
+    (["--federation", "--seed", "1"], 2, "are for simulations"),
+    (["--federation", "--algorithms", "oja"], 2, "'oja' is unknown"),
 ])  # fmt: skip
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
     got, value = ran(capfd, "compare", study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
 
 
+def test_compare_without_records_and_without_a_federation_is_refused(study: Path, capfd: Capture) -> None:
+    code, value = ran(capfd, "compare", study)
+    assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
+
+
 def test_several_algorithms_cost_the_sum() -> None:
     study = a_study()
     one = total_cost(study, [Algorithm.GAUSS_COV])
-    assert total_cost(study, [Algorithm.GAUSS_COV, Algorithm.DP_PCA]).micro_rho == 2 * one.micro_rho
-    tries = total_cost(replace(study, trust=Trust.SECURE_AGGREGATION, attempts=3), [Algorithm.GAUSS_COV])
+    both = total_cost(study, [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
+    assert both.micro_rho == 2 * one.micro_rho
+    masked = replace(study, trust=Trust.SECURE_AGGREGATION, attempts=3)
+    tries = total_cost(masked, [Algorithm.GAUSS_COV])
     assert one.micro_rho - 3 < tries.micro_rho <= one.micro_rho  # a third for each round, and three attempts
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "own-algorithm.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-OWN_STUDY = """
-name = "compared"
-components = 1
-privacy = {epsilon = 4.0, delta = 1e-6}
-federation = {sites = ["north", "south"]}
-"""
+def test_order_and_short_texts() -> None:
+    rows = [
+        ComparisonRow(algorithm="refused", outcome="why"),
+        ComparisonRow(algorithm="silent", seconds=1.0),
+        ComparisonRow(algorithm="worse", seconds=1.0, sin_angle=0.5),
+        ComparisonRow(algorithm="better", seconds=1.0, sin_angle=0.1),
+    ]
+    assert [row.algorithm for row in ordered(rows)] == ["better", "worse", "silent", "refused"]
+    assert [size_text(n) for n in (0, 999, 5168, 164_968, 2_000_000)] == [
+        "0 B", "999 B", "5.2 kB", "165 kB", "2.0 MB",
+    ]  # fmt: skip
+    assert [seconds_text(s) for s in (0.017, 1.26, 61, 180)] == ["17 ms", "1.3 s", "61 s", "3 min"]
+    assert [sine_text(s) for s in (0.00423, 0.3051, 0.999)] == ["0.0042", "0.31", "1"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
-    columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in "abc"]
-    (tmp_path / "study.toml").write_text("\n".join([OWN_STUDY, *columns]))
-    values = np.random.default_rng(3).normal(size=(800, 3)) * [3.0, 1.0, 0.5]
-    np.savetxt(tmp_path / "records.csv", values, delimiter=",", header="a,b,c", comments="")
-    (tmp_path / "one_gram.py").write_text(BLOCKS[0])
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def answer(capfd: Capture, *arguments: str) -> tuple[int, Any]:
-    base = ["compare", "study.toml", "--data", "records.csv", "--algorithms", "gauss-cov,oja", "--json"]
-    return eigenveil([*base, *arguments]), json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_custom_algorithm_is_compared_and_marked(capfd: Capture) -> None:
-    code, value = answer(capfd, "--with", "one_gram.py", "--repeat", "2")
-    rows = {row["algorithm"]: row for row in value["rows"]}
-    mine, named = rows["one_gram"], rows["gauss-cov"]
-    assert (code, mine["custom"], named["custom"], mine["private"]) == (0, True, False, True)
-    assert mine["sin_angle"] < 0.2
-    assert (mine["rounds"], mine["delta"]) == (6, named["delta"])
-    assert mine["epsilon"] == pytest.approx(named["epsilon"], rel=1e-4)
-    assert 0 < mine["micro_rho"] < named["micro_rho"]
-    assert mine["frobenius"] is not None
-    eigenveil(
-        ["compare", "study.toml", "--data", "records.csv", "--algorithms", "zero", "--with", "one_gram.py"]
-    )
-    shown = capfd.readouterr()
-    assert "one_gram (your own)" in shown.out
-    assert "one_gram is a custom algorithm, which no federation runs" in " ".join(shown.err.split())
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_page_runs_as_it_stands(folder: Path, monkeypatch: Patch, capsys: Capture) -> None:
-    monkeypatch.syspath_prepend(str(folder))
-    (folder / "page.py").write_text("\n".join(BLOCKS[1:]))
-    names = runpy.run_path(str(folder / "page.py"))
-    assert names["mine"].properties.pure
-    assert names["run"].result.components.shape == (1, 3)
-    assert "custom:one_gram" in capsys.readouterr().out
-
-
-GENERATOR = "def {}(plan):\n    yield 1\n"
-WRONG = {
-    "no file": (None, "cannot read"), "no Python": ("def f(plan)\n", r"line 1: not valid Python"),
-    "an error in it": ("a = 1\nb = a / 0\n", r"line 2: ZeroDivisionError: division by zero"),
-    "no text": ("\0", "null bytes"), "nothing in it": ("a = 1\n", "has no generator function; write"),
-    "no yield": ("def f(plan):\n    return 1\n", "has no generator function"),
-    "only what it imports": ("from eigenveil.algorithms import locate\n", "has no generator function"),
-    "only helpers": (GENERATOR.format("_f"), "has no generator function"),
-    "several": (GENERATOR.format("f") + GENERATOR.format("g"), r"f and g: name one, such as .*wrong.py:f"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_file_that_holds_no_one_algorithm_is_explained(name: str, tmp_path: Path) -> None:
-    content, message = WRONG[name]
-    path = tmp_path / "wrong.py"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(RequestError, match=message):
-        load(str(path))
-
-
-def test_one_of_several_may_be_named(tmp_path: Path) -> None:
-    path = tmp_path / "many.py"
-    stated = "from eigenveil.algorithms import *\nmine = CustomAlgorithm(steps=g, name='mine')\n"
-    path.write_text(GENERATOR.format("_f") + GENERATOR.format("g") + stated)
-    assert load(str(path)).name == "mine"  # g is behind it
-    assert load(f"{path}:_f").name == "_f"
-    with pytest.raises(RequestError, match="no generator function 'h'; it has: mine, _f"):
-        load(f"{path}:h")
-
-
-@pytest.mark.parametrize(("body", "message"), [
-    ("    yield\n    plan.nothing\n", "own.py, line 4: AttributeError: 'Plan' object has no attribute"),
-    ("    yield PricedQuery(query=Count(), micro_rho=0)\n", "own.py, line 3: .* below one micro-rho"),
-    ("    return (yield from _two(plan))\ndef _two(plan):\n    1 / 0\n    yield\n", "own.py, line 5: Zero"),
-])  # fmt: skip
-def test_an_exception_in_it_names_the_line(body: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
-    path.write_text("from eigenveil.algorithms import *\ndef f(plan):\n" + body)
-    steps = load(str(path)).steps(a_plan())
-    with pytest.raises(RequestError, match=message):
-        list(steps)
-
-
-@pytest.mark.usefixtures("folder")
-def test_one_that_fails_is_a_line_beside_those_that_ended(capfd: Capture) -> None:
-    Path("bad.py").write_text("def bad(plan):\n    yield 3\n")
-    code, value = answer(capfd, "--with", "bad.py")
-    outcomes = {row["algorithm"]: row["outcome"] for row in value["rows"]}
-    assert (code, outcomes["gauss-cov"]) == (0, "")
-    assert outcomes["bad"] == "bad yielded int; yield PricedQuery(query=..., micro_rho=...)"
+def test_single_records_are_not_offered_to_a_federation() -> None:
+    study = a_study(sites=("north",), neighbours=Neighbours.REPLACE_ONE, expected_records=5000)
+    names = {one.algorithm for one in select_algorithms(study, None).runnable}
+    private = {one.algorithm for one in select_algorithms(study, None, private=True).runnable}
+    assert names - private == {Algorithm.PRIVATE_OJA_SHUFFLED}

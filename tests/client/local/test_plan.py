@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import fields
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import SECTIONS, parse_study
-from eigenveil_client.demo.layout import open_demo_folder
+from eigenveil_client.demo.layout import open_demo_folder, public_records
 from tests.client.commands import eigenveil, ran
 from tests.support import Capture, refused
 
@@ -34,6 +35,7 @@ NAMES = tuple(f"x{i}" for i in range(10))
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
+    """A study of ten columns that leaves the choice open."""
     path = tmp_path / "study.toml"
     columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in NAMES]
     path.write_text("\n".join([STUDY, *columns]))
@@ -67,12 +69,25 @@ def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> N
     assert "no prediction at epsilon 1e-05: too small" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("ending", ["png"])
+def test_a_plan_is_drawn(ending: str, study: Path, tmp_path: Path, capfd: Capture) -> None:
+    path = tmp_path / f"plan.{ending}"
+    _, value = ran(capfd, "plan", study, "--plot", path)
+    assert value["plot"] == str(path)
+    assert path.read_bytes().lstrip().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
+    again = path.read_bytes()
+    ran(capfd, "plan", study, "--plot", path)
+    assert path.read_bytes() == again
+
+
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--spectrum", "1,2"], 2, "the largest first"),
     (["--spectrum", "many"], 2, "write numbers, largest first"),
     (["--spectrum", ",".join(["1"] * 11)], 2, "1 to 10 numbers"),
     (["--sample", "SAMPLE", "--spectrum", "2,1"], 2, "not both"),
     (["--sample", "nowhere.csv"], 3, "nowhere.csv"),
+    (["--plot", "plan.jpg"], 2, "the name must end in one of .png, .svg, .pdf"),
+    (["--plot", "/nowhere/plan.png"], 70, "/nowhere/plan.png"),
     (["--epsilon", "8:1"], 2, "write LOW:HIGH, such as 0.25:8"),
     (["--epsilon", "0:1"], 2, "write LOW:HIGH"),
     (["--epsilon", "nan:1"], 2, "write LOW:HIGH"),
@@ -98,6 +113,20 @@ def test_the_example_names_every_key() -> None:
         assert set(keys) <= set(data[section] if section else data)
     assert set(data["federation"]) == {field.name for field in fields(Federation)}
     assert set(data["columns"][0]) == {field.name for field in fields(Column)}
+
+
+def test_the_packaged_study_fits_the_public_records() -> None:
+    study = parse_study(files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text())
+    values = public_records().values
+    assert values.shape == (569, study.dimension) == (569, 30)
+    lower = np.array([column.lower for column in study.columns])
+    upper = np.array([column.upper for column in study.columns])
+    beyond = (values < lower) | (values > upper)
+    assert beyond.mean() < 0.001
+    assert all(column.unit for column in study.columns)
+    # Bounds that hug the records would have been read off them.
+    assert (np.abs(values.max(axis=0) - upper) > 0).all()
+    assert study.warnings() == ()
 
 
 def test_a_demonstration_folder_has_one_user(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`eigenveil simulate`: splits, repeats, the truth, and clear refusals."""
+"""`eigenveil simulate`: splits, drop-outs, repeats, the truth, and clear refusals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
+from eigenveil import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Trust
 from eigenveil.study.toml import parse_study
-from eigenveil_client.local.simulate import divide, with_sites
-from tests.client.commands import ran
-from tests.support import Capture
+from eigenveil_client.local.simulate import divide, on_cluster, with_sites
+from tests.client.commands import eigenveil, ran
+from tests.client.site.engine.clusters import certified, of_threads
+from tests.support import Capture, a_study
 
 STUDY = """
 name = "simulated"
@@ -88,20 +92,86 @@ def test_the_split_changes_nothing(split: str, study: Path, data: Path, capfd: C
     assert one["private"] is False
 
 
-def test_masked_study_runs_on_one_file(study: Path, data: Path, capfd: Capture) -> None:
-    masked = study.read_text().replace("delta = 1e-6", 'delta = 1e-6\ntrust = "secure-aggregation"')
-    study.write_text(masked.replace("quorum = 1", "quorum = 2"))
-    code, value = ran(capfd, "simulate", study, "--data", data, "--seed", 1)
-    assert (code, value["rounds"], value["result"]["declined"]) == (0, 7, None)
+def test_simulated_trust_and_unavailable_sites(study: Path, data: Path, capfd: Capture) -> None:
+    study.write_text(study.read_text().replace("quorum = 1", "quorum = 2"))
+    plain = ran(capfd, "simulate", study, "--data", data, "--seed", 1, "--sites", 4)[1]
+    assert "attempts" not in plain
+    secure = ["--data", data, "--seed", 1, "--sites", 4, "--trust", "secure-aggregation", "--attempts", 2]
+    value = ran(
+        capfd,
+        "simulate",
+        study,
+        *secure,
+        "--lost",
+        "1:site-2",
+        "--lost",
+        "3.1:site-1",
+        "--colluder",
+        "site-4",
+    )[1]
+    assert value["attempts"] == [2, 1, 2, 1, 1, 1, 1]
+    assert [one["attempt"] for one in value["seen"]] == [1, 2, 1, 1, 2, 1, 1, 1, 1]
+    first, second = value["seen"][:2]
+    assert (first["honest"], second["honest"]) == (["site-1", "site-3"], ["site-1", "site-3"])
+    assert abs(first["values"][0]) > 2**40 > abs(second["values"][0])
+    assert eigenveil(["simulate", str(study), *map(str, secure), "--lost", "1:site-2"]) == 0
+    assert "attempts that failed because a site was unavailable: 1, each charged" in capfd.readouterr().out
+    study.write_text(study.read_text().replace("delta = 1e-6", 'delta = 1e-6\ntrust = "secure-aggregation"'))
+    assert "attempts" in ran(capfd, "simulate", study, "--data", data, "--seed", 1)[1]
+    again = ran(capfd, "simulate", study, "--data", data, "--seed", 1, "--sites", 4, "--trust", "central")[1]
+    assert again["result"] == plain["result"]
+
+
+def test_the_last_run_is_drawn(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
+    path = tmp_path / "run.svg"
+    assert ran(capfd, "simulate", study, "--data", data, "--truth", "--plot", path)[1]["plot"] == str(path)
+    drawn = path.read_text()
+    assert all(word in drawn for word in ("NOT PRIVATE", "component 2", "correlation", ">d<"))
+    code, value = ran(capfd, "simulate", study, "--data", data, "--plot", data, "--repeat", 10_000)
+    assert (code, "the name must end in" in value["message"]) == (2, True)
 
 
 @pytest.mark.parametrize(("extra", "code", "message"), [
     (["--split", "1,2,3"], 2, "write even, uneven, or 2 weights above 0"),
     (["--split", "1,-2"], 2, "weights above 0"),
     (["--split", "many"], 2, "write even, uneven"),
+    (["--drop-out", "1:east"], 2, "with a round from 1 and a site of: north, south"),
+    (["--drop-out", "0:south"], 2, "with a round from 1"),
+    (["--drop-out", "south"], 2, "write ROUND:SITE"),
+    (["--drop-out", "1:south", "--drop-out", "1:north"], 11, "nothing was charged for this round"),
+    (["--lost", "1.9:south"], 2, "write ROUND:SITE or ROUND.ATTEMPT:SITE"),
+    (["--lost", "1:south"], 2, "need trust"),
+    (["--colluder", "south"], 2, "need trust"),
+    (["--trust", "secure-aggregation"], 2, "needs at least two sites"),
+    (["--colluding", "1"], 2, "leave them out"),
     (["--sites", "0"], 2, "0 is not in the range"),
     (["--repeat", "0"], 2, "0 is not in the range"),
 ])  # fmt: skip
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
     got, value = ran(capfd, "simulate", study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
+
+
+MANY = 70  # sites: more than are asked together
+
+
+@pytest.mark.parametrize(("algorithm", "trust"), [
+    (Algorithm.GAUSS_COV, Trust.CENTRAL),
+    (Algorithm.GAUSS_COV, Trust.SECURE_AGGREGATION),
+    pytest.param(Algorithm.SUBSPACE_EXACT, Trust.CENTRAL, marks=pytest.mark.slow),
+    pytest.param(Algorithm.PRIVATE_OJA, Trust.CENTRAL, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust, tmp_path: Path) -> None:
+    sites = tuple(f"site-{number}" for number in range(MANY))
+    federation = Federation(sites=sites, quorum=2)
+    study = a_study(sites=sites, algorithm=algorithm, federation=federation, trust=trust)
+    records = {
+        name: np.random.default_rng(number).normal(size=(30 + number, 3)) * [20, 10, 5] + 50
+        for number, name in enumerate(sites)
+    }
+    gone = {1: sites[3:40]}
+    here = simulate(study, records, seed=3, drop_outs=gone)
+    with of_threads(certified(tmp_path / "tls")) as address, on_cluster(address) as hold:
+        there = simulate(study, records, seed=3, drop_outs=gone, sum_factory=hold)
+    assert [one.digest for one in there.releases] == [one.digest for one in here.releases]
+    assert len(here.releases[1].present) == MANY - 37

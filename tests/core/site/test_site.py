@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
@@ -16,7 +17,7 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core import reference
 from tests.core.records import hostile_rows
-from tests.support import a_query, aggregate, every_query, random_rows, refused
+from tests.support import a_query, every_query, random_rows, refused
 
 KINDS = list(every_query())
 ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])

@@ -1,11 +1,15 @@
-"""Evidence of a site: both ledgers, signed statements, and answers computed again. Answers are exact, so the
-keyed digest in the egress ledger verifies a recomputation: no copy of the numbers is stored."""
+"""Evidence of a site: both ledgers, signed statements, answers computed again, and installed software.
+Answers are exact, so the keyed digest in the egress ledger verifies a recomputation: no copy of the numbers
+is stored."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import Distribution, distributions
 from typing import Any
 
 from eigenveil.accounting.formatting import percent_up
@@ -268,3 +272,37 @@ def _show_grid(view: dict[str, Any]) -> None:
         centre = "" if column["centre"] is None else f"{column['centre']:.6g} {column['unit']}"
         rows.append((column["column"], f"{column['step']:.6g} {column['unit']}", centre))
     show_table(("column", "one grid step", "centre"), rows)
+
+
+PROGRAM = "eigenveil"
+
+
+def sbom(now: datetime | None = None) -> dict[str, Any]:
+    """Return every installed distribution with its version, licence and package URL, as CycloneDX 1.6."""
+    found = {_name(one): one for one in distributions()}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid4()}",
+        "version": 1,
+        "metadata": {
+            "timestamp": f"{now or datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "component": _component(found[PROGRAM], "application"),
+        },
+        "components": [_component(found[name], "library") for name in sorted(found) if name != PROGRAM],
+    }
+
+
+def _name(one: Distribution) -> str:
+    return one.metadata["Name"].lower().replace("_", "-").replace(".", "-")
+
+
+def _component(one: Distribution, kind: str) -> dict[str, Any]:
+    name = _name(one)
+    purl = f"pkg:pypi/{name}@{one.version}"
+    component: dict[str, Any] = {
+        "type": kind, "bom-ref": purl, "name": name, "version": one.version, "purl": purl,
+    }  # fmt: skip
+    if "License-Expression" in one.metadata:
+        component["licenses"] = [{"expression": one.metadata["License-Expression"]}]
+    return component

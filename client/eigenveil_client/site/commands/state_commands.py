@@ -313,5 +313,13 @@ def verify_egress(config: SiteConfig, head: str, as_json: bool) -> None:
         evidence.report_chain("egress ledger", [row.digest for row in rows], head, as_json)
 
 
+@click.command()
+def sbom() -> None:
+    """List what is installed beside this program, as CycloneDX JSON."""
+    from eigenveil_client.site.commands.evidence import sbom as installed
+
+    print_result(installed(), True, "")
+
+
 DECISIONS = (studies, explain, approve, decline, withdraw, accept_checkpoint, accept_loss)
-COMMANDS = (*DECISIONS, ledger, egress)
+COMMANDS = (*DECISIONS, ledger, egress, sbom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.planning.choose import rehearse
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
+from eigenveil_client.site.commands.evidence import sbom
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.command_line import site, written
@@ -104,6 +106,21 @@ def test_noted_head_finds_an_end_cut_off_both_chains(answered: Path, stage: Stag
         assert site(answered, name, "verify").code == 0, "the chain itself is whole"
         ran = site(answered, name, "verify", "--head", result["head"], "--json")
         assert (ran.code, ran.json["error"]) == (70, "storage")
+
+
+def test_sbom_names_what_is_installed() -> None:
+    document = sbom()
+    names = {component["name"] for component in document["components"]}
+    assert {"numpy", "cryptography", "grpcio", "python-flint", "apsw", "pyarrow"} <= names
+    assert document["metadata"]["component"]["name"] == "eigenveil"
+
+
+@pytest.mark.slow  # its validator builds 38 grammars when it is imported
+def test_sbom_is_valid_cyclonedx() -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(sbom())) is None
 
 
 @pytest.mark.parametrize(
