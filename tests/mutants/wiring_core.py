@@ -73,7 +73,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "clipping_bias", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
     of("P7", "derived/moments.py", "noise.centre / len(values)", "0.0", f"{MATRIX}::{STATED}"),
     # ---- columns in parts of their standard deviations
-    of("P29", "algorithms/shared/column_scales.py", "study.changed_records", "study.neighbours.records", FORESEEN),
+    of("P29", "algorithms/shared/column_scales.py", "study.changed_records", "study.neighbours.records",
+       FORESEEN),
     of("P29", "algorithms/shared/column_scales.py", "*= 2 * math.", "*= math.", FORESEEN),
     # ---- masked rounds
     of("R29", "signatures.py", "written != data", "False",
