@@ -1,12 +1,24 @@
-"""Forms of a dictionary: TOML, plain values, signed bytes [R22]. docs/dictionary.schema.json is a schema."""
+"""Forms of a dictionary: TOML, plain values, JSON Schema (docs/dictionary.schema.json), signed bytes [R22].
+The schema has keys, types and lengths; parsing also checks the order of bounds, names and check digits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from enum import Enum
+from types import UnionType
+from typing import Any, get_args, get_origin
 
-from eigenveil.dictionary.dictionary import MAX_COLUMNS, Dictionary, DictionaryColumn, listed
+from eigenveil.dictionary.dictionary import (
+    LOINC,
+    MAX_COLUMNS,
+    MAX_LEVELS,
+    MAX_TEXT_LENGTH,
+    MAX_VERSION,
+    Dictionary,
+    DictionaryColumn,
+    listed,
+)
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest, parse_json
 from eigenveil.signatures import Sign, SignedStatement
@@ -21,6 +33,7 @@ from eigenveil.study.checks import (
     study_error,
     toml_text,
 )
+from eigenveil.study.study import MAX_NAME_LENGTH, NAME
 
 TO_FILL = "fill in"  # placeholder of an import for a value that its source does not have
 TO_FILL_IN = ("unit", "lower", "upper", "source")
@@ -81,6 +94,72 @@ def dictionary_to_toml(dictionary: Dictionary) -> str:
 def dictionary_digest(dictionary: Dictionary) -> str:
     """Return the SHA-256 (hex) of all fields of a dictionary."""
     return digest("dictionary", dictionary_to_dict(dictionary))
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+NAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH}
+# Limits of fields beyond their types.
+LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
+    Dictionary: {
+        "name": {"pattern": f"^{NAME.pattern}$"},
+        "version": {"minimum": 1, "maximum": MAX_VERSION},
+        "about": {"maxLength": MAX_TEXT_LENGTH},
+        "columns": {"minItems": 1, "maxItems": MAX_COLUMNS, "items": {"$ref": "#/$defs/column"}},
+    },
+    DictionaryColumn: {
+        "name": NAMED,
+        "meaning": {"maxLength": MAX_TEXT_LENGTH},
+        "source": {"minLength": 1, "maxLength": MAX_TEXT_LENGTH},
+        "unit": {"maxLength": MAX_NAME_LENGTH, "description": "UCUM"},
+        "levels": {"minItems": 1, "maxItems": MAX_LEVELS, "uniqueItems": True, "items": NAMED},
+        "loinc": {"pattern": f"^{LOINC.pattern}$"},
+    },
+}
+TYPES: Mapping[Any, Mapping[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    tuple: {"type": "array"},
+}
+CATEGORY = {
+    "if": {"properties": {"type": {"const": "category"}}, "required": ["type"]},
+    "then": {"required": ["levels"]},
+    "else": {"not": {"required": ["levels"]}},
+}
+RANGE = {
+    "dependentRequired": {"plausible_lower": ["plausible_upper"], "plausible_upper": ["plausible_lower"]}
+}
+
+
+def dictionary_schema() -> dict[str, Any]:
+    """Return the schema as plain values."""
+    return {
+        "$schema": DIALECT,
+        "title": "An eigenveil data dictionary",
+        **_table(Dictionary),
+        "$defs": {"column": {**_table(DictionaryColumn), **CATEGORY, **RANGE}},
+    }
+
+
+def _table(kind: type) -> dict[str, Any]:
+    properties = {one.name: _field(kind, one.name) for one in fields(kind)}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required(kind)),
+        "additionalProperties": False,
+    }
+
+
+def _field(kind: type, name: str) -> dict[str, Any]:
+    hint = field_types(kind)[name]
+    if isinstance(hint, UnionType):  # or left out
+        hint = get_args(hint)[0]
+    if issubclass(get_origin(hint) or hint, Enum):
+        field_schema: dict[str, Any] = {"enum": [one.value for one in hint]}
+    else:
+        field_schema = dict(TYPES[get_origin(hint) or hint])
+    return field_schema | dict(LIMITS[kind].get(name, {}))
 
 
 DICTIONARY_SIGNED = b"eigenveil/dictionary-signature/v1\n"

@@ -96,9 +96,11 @@ def test_an_import_is_refused_until_a_person_has_filled_it_in(run: Run, tmp_path
     assert run("dictionary", "import", "--out", tmp_path / "none.toml")[0] == 2
 
 
-def test_the_printed_example_is_a_dictionary(capfd: Capture) -> None:
+def test_what_is_printed_as_an_example_is_a_dictionary_and_the_schema_is_one(capfd: Capture) -> None:
     assert eigenveil(["dictionary", "example"]) == 0
     assert parse_dictionary(capfd.readouterr().out).name == "clinical"
+    assert eigenveil(["dictionary", "schema"]) == 0
+    assert "column" in json.loads(capfd.readouterr().out)["$defs"]
 
 
 def event(round_state: str, **sites: str) -> pb.StudyEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def dictionary() -> None:
 def show_example() -> None:
     """Print the dictionary that is installed with eigenveil, as a start for your own."""
     click.echo(example("dictionary"), nl=False)
+
+
+@dictionary.command()
+def schema() -> None:
+    """Print the JSON Schema of a dictionary."""
+    from eigenveil.dictionary.formats import dictionary_schema
+
+    click.echo(json.dumps(dictionary_schema(), indent=2))
 
 
 @dictionary.command()

@@ -67,6 +67,9 @@ def test_a_release_of_an_unknown_key_does_not_pass(release: Path, capfd: Capture
     assert eigenveil(["verify", str(release)]) == UNKNOWN
     out = " ".join(capfd.readouterr().out.split())
     assert ("NOT VERIFIED" in out, "--key" in out, "Intact" in out) == (True, True, False)
+    assert eigenveil(["verify", str(release), "--any-key"]) == 0, "and it says the same"
+    assert "NOT VERIFIED" in " ".join(capfd.readouterr().out.split())
+    assert eigenveil(["verify", str(release), "--any-key", "--key", key_hex()]) == 2
     assert eigenveil(["verify", str(release), "--key", key_hex()]) == 0
     assert "Intact: tiny of federation simulation" in " ".join(capfd.readouterr().out.split())
 
