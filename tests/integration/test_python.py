@@ -86,6 +86,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     with eigenveil.connect(published.layout.analyst) as later:
         again = later.run(run.digest[:8])
         assert np.array_equal(again.result.components, run.result.components)
+        assert [event["state"] for event in again.events()][-1] == "released"
         frame = later.studies.to_pandas()
         assert frame[frame["name"] == "from-python"]["state"].tolist() == ["released"]
     for shown in (federation, federation.sites, federation.columns, before, study, plan, response, run):
@@ -157,7 +158,7 @@ def test_a_study_reserves_its_cost_until_it_is_cancelled(
         run.cancel()
         with refused(Code.CANCELLED, "charges remain"):
             run.wait()
-        assert run.status.state == "cancelled"
+        assert (run.status.state, run.status.ended) == ("cancelled", True)
         with refused(Code.CANCELLED):
             run.fetch()
 

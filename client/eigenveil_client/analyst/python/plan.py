@@ -156,6 +156,20 @@ class FederationBudget(Summary):
     gaussian: bool
     like: tuple[str, Cost] | None = None
 
+    @property
+    def epsilon(self) -> float:
+        """The total, as an epsilon."""
+        return self._conversion.epsilon(self.total.micro_rho)
+
+    @property
+    def epsilon_left(self) -> float:
+        """The remaining budget, as an epsilon of one study."""
+        return self._conversion.epsilon(self.left.micro_rho)
+
+    @property
+    def _conversion(self) -> Conversion:
+        return Conversion(delta=self.delta, exact=self.gaussian)
+
     def studies_left(self, cost: Cost) -> int | None:
         """Return the number of further studies of this cost that fit; None if the cost is 0."""
         return studies_left(self.left, cost)
@@ -165,8 +179,7 @@ class FederationBudget(Summary):
         return "budget of the federation"
 
     def rows(self) -> list[tuple[str, str]]:
-        left, whole = self.left.micro_rho, self.total.micro_rho
-        shown_as = Conversion(delta=self.delta, exact=self.gaussian)
+        left, whole, shown_as = self.left.micro_rho, self.total.micro_rho, self._conversion
         failure = shown_as.failure_probability(self.total)
         stated = [
             ("left", shown_as.left(left, whole)),

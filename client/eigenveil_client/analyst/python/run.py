@@ -16,6 +16,7 @@ from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.display import (
     Display,
     consent_line,
+    event_value,
     rounds_line,
     share,
     site_statuses,
@@ -75,6 +76,10 @@ class RunStatus:
     consent: Mapping[str, str]
     waits: str
 
+    @property
+    def ended(self) -> bool:
+        return self.state in ("released", "failed", "cancelled")
+
     def __str__(self) -> str:
         return self.state
 
@@ -115,6 +120,12 @@ class Run(Summary):
                 yield sentences.pop(0)
             self._seen = event or self._seen
             yield event
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield its events up to its end, as plain values."""
+        for message in self.messages():
+            if isinstance(message, pb.StudyEvent):
+                yield event_value(message)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until it has released its result, and show its progress.

@@ -56,7 +56,8 @@ def test_what_is_left_is_what_is_not_committed() -> None:
     assert budget.left == Cost(micro_rho=900, atto_delta=50)
     assert budget.studies_left(Cost(micro_rho=300)) == 3
     assert "studies like latest" in repr(budget)
-    assert budget_from(listed(committed_micro_rho=2000)).left.micro_rho == 0
+    assert 0 < budget.epsilon_left < budget.epsilon
+    assert budget_from(listed(committed_micro_rho=2000)).epsilon_left == 0
 
 
 @pytest.mark.parametrize(("own", "left"), [(0, 3), (20, 2), (51, 0)])
