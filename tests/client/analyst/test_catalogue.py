@@ -14,6 +14,7 @@ from rich.console import Console
 from eigenveil.dictionary.formats import TO_FILL, parse_dictionary
 from eigenveil.errors import Code
 from eigenveil_client.analyst.display import Display, approval_text, event_value, row_lines, row_value
+from eigenveil_client.analyst.python.connect import column_table
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.commands import eigenveil
@@ -101,6 +102,16 @@ def test_what_is_printed_as_an_example_is_a_dictionary_and_the_schema_is_one(cap
     assert parse_dictionary(capfd.readouterr().out).name == "clinical"
     assert eigenveil(["dictionary", "schema"]) == 0
     assert "column" in json.loads(capfd.readouterr().out)["$defs"]
+
+
+def test_no_name_of_a_column_is_cut_in_a_narrow_terminal() -> None:
+    known = parse_dictionary(example("dictionary"))
+    Console(file=(out := io.StringIO()), width=50).print(column_table(known, None))
+    cells = [line.split("│")[1].strip() for line in out.getvalue().splitlines() if "│" in line]
+    assert [
+        name for one in known.columns for name in (one.levels or [one.name]) if name not in "".join(cells)
+    ] == []
+    assert f"version {known.version}" in out.getvalue()
 
 
 def event(round_state: str, **sites: str) -> pb.StudyEvent:

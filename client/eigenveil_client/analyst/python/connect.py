@@ -83,6 +83,8 @@ class DisplayTable(Sequence[T]):
     def __rich__(self) -> Printed | Text:
         headings, lines = self._texts()
         printed = Printed(*headings, title=Text(self.title), title_justify="left")
+        for column in printed.columns:
+            column.overflow = "fold"  # a name is typed by its reader, so none is cut
         for line in lines:
             printed.add_row(*map(Text, line))
         return printed if lines else Text(f"{self.title}: none")
@@ -229,7 +231,8 @@ def column_table(dictionary: Dictionary, view: FederationView | None) -> Display
             "meaning": column.meaning,
         } | ({"offered by": offered} if sites else {})
 
-    return DisplayTable(f"Columns of {dictionary.name}", dictionary.columns, cells)
+    title = f"Columns of {dictionary.name}, version {dictionary.version}"
+    return DisplayTable(title, dictionary.columns, cells)
 
 
 def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:
