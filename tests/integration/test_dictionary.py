@@ -185,7 +185,7 @@ def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch
     from eigenveil_client.analyst.python.connect import column_table, site_table
     from eigenveil_common.command import console
 
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "_width", 200)
     marks = "[red]x[/red] [link=http://a]"
     output = SiteStatement(
         columns=(OWN.columns[0].name,), needs_approval=False, max_missing=1, max_unreadable=1,
