@@ -193,7 +193,7 @@ docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as
 
 # A further language: one folder beside `de`, with a .po that is filled in.
 CONSOLE := client/eigenveil_client/site/commands/console
-TEXTS := common/eigenveil_common/web client/eigenveil_client/site
+TEXTS := common/eigenveil_common/web client/eigenveil_client/site core/eigenveil/queries
 .PHONY: messages
 messages: $(STAMP) ## Bring the catalogues of the pages' texts up to date, and compile them
 	mkdir -p build

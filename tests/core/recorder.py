@@ -12,7 +12,7 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
-from eigenveil.noise.source import Block, NoiseSpec
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
@@ -112,7 +112,9 @@ def query_of(
     return RoundQuery(priced, plan.digest, batch.index if batch else 0)
 
 
-def released(plan: Plan, round_query: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
+def released(
+    plan: Plan, round_query: RoundQuery, noise: NoiseSource, total: IntArray | None = None
+) -> Release:
     zeros = np.zeros(q.total_length(round_query.query, 1), dtype=np.int64)
     return barrier.release(
         round_query,

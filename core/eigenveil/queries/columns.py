@@ -17,6 +17,7 @@ from eigenveil.queries.contract import (
     QueryKind,
     check_public,
     describe_numbers,
+    mark,
 )
 from eigenveil.queries.limits import (
     WEIGHT,
@@ -94,6 +95,10 @@ class ColumnHistograms:
     Shape: answer (BINS d,), column by column."""
 
     kind: ClassVar[QueryKind] = "column_histograms"
+    label: ClassVar[str] = "values of each column, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "how many patients have which value, for each measurement: counts in 65 steps"
+    )
     meaning: ClassVar[str] = "the number of records in each of 65 value ranges of each column"
     bound: ClassVar[int] = 1
     columns: int
@@ -144,6 +149,10 @@ class ColumnMoments(ClippedVectors):
     Shape: answer (2 d,), squares first, in units of 1 / WEIGHT."""
 
     kind: ClassVar[QueryKind] = "column_moments"
+    label: ClassVar[str] = "sums and squares of each column"
+    lay_meaning: ClassVar[str] = mark(
+        "for each measurement, the sums over all patients of its values and their squares"
+    )
     meaning: ClassVar[str] = (
         "the sums of each column's values and squared values, each record clipped to a public radius"
     )

@@ -100,6 +100,11 @@ else:
     QueryKind = str
 
 
+def mark(message: str) -> str:
+    """Return `message` unchanged; mark it for the catalogues of the console."""
+    return message
+
+
 class QueryProtocol(Protocol):
     """A query kind: its parameters, and the possible answers of a site. An additive query also has `l1` and
     `l2_squared`, the sensitivities of its sum. A trusted query has `released_length`, the number of integers
@@ -108,6 +113,10 @@ class QueryProtocol(Protocol):
     kind: ClassVar[QueryKind]
     meaning: ClassVar[str]
     """Plain description of the query for the consent summary."""
+    label: ClassVar[str]
+    """Short name for tables; unless the release is the sum plus noise, it states what is released."""
+    lay_meaning: ClassVar[str]
+    """The answer in lay words; the console translates it."""
 
     @property
     def length(self) -> int:

@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, IntArray, frozen
-from eigenveil.queries.contract import ClippedVectors, NormBins, QueryDescription, QueryKind, describe_numbers
+from eigenveil.queries.contract import (
+    ClippedVectors,
+    NormBins,
+    QueryDescription,
+    QueryKind,
+    describe_numbers,
+    mark,
+)
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
@@ -118,6 +125,10 @@ class CrossNorms(NormBins):
     """Histogram of ||a|| ||b||."""
 
     kind: ClassVar[QueryKind] = "cross_norms"
+    label: ClassVar[str] = "weights of the records, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "patients sorted into steps by how much they count for what comes next: only the number in each step"
+    )
     meaning: ClassVar[str] = (
         "a histogram of the records' contributions to the cross covariance of leading directions and the rest"
     )
@@ -132,6 +143,10 @@ class CrossCovariance(ClippedVectors):
     Shape: answer (d k,), the d-by-k matrix row by row."""
 
     kind: ClassVar[QueryKind] = "cross_covariance"
+    label: ClassVar[str] = "products of columns with leading directions"
+    lay_meaning: ClassVar[str] = mark(
+        "sums over all patients of products of measurements with the directions found"
+    )
     meaning: ClassVar[str] = (
         "the sum over the records of each column's part that the leading directions do not explain times the "
         "record's coordinate along each leading direction, each record clipped to a public radius"

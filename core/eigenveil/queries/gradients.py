@@ -15,6 +15,7 @@ from eigenveil.queries.contract import (
     QueryKind,
     assumed_sum,
     describe_numbers,
+    mark,
 )
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
@@ -123,6 +124,11 @@ class GradientNorms(NormBins):
     """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F; with `batch`, only over that batch."""
 
     kind: ClassVar[QueryKind] = "gradient_norms"
+    label: ClassVar[str] = "sizes of the improvements, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "patients sorted into steps by how much they count for the next improvement: only the number in each "
+        "step"
+    )
     meaning: ClassVar[str] = "a histogram of the norms of the records' gradients at the current directions"
     edge_meaning: ClassVar[str] = "norms of gradients, scaled to integers"
     spec: GradientSpec
@@ -159,6 +165,10 @@ class Gradient(ClippedGradient, ClippedVectors):
     """Sum of clip_R(g(z) - OFFSET_STEPS offset); with `batch`, only over that batch of the records."""
 
     kind: ClassVar[QueryKind] = "gradient"
+    label: ClassVar[str] = "sums that improve the directions"
+    lay_meaning: ClassVar[str] = mark(
+        "sums over all patients that say how to improve the directions found so far"
+    )
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current directions, each clipped to a public radius"
     )
@@ -178,6 +188,11 @@ class ShuffledRecord(ClippedGradient):
     trusted with it and adds the noise of one local randomiser. The release has the answer's length."""
 
     kind: ClassVar[QueryKind] = "shuffled_record"
+    label: ClassVar[str] = "one record's improvement, of an unknown record: released with noise"
+    lay_meaning: ClassVar[str] = mark(
+        "what one single patient, drawn at random, adds to the directions: the coordinator sees"
+        " it without noise, but not whose it is"
+    )
     meaning: ClassVar[str] = (
         "the gradient of one record at the current directions, clipped to a public radius; the coordinator "
         "sees it without noise, but cannot tell the record"

@@ -19,6 +19,7 @@ from eigenveil.queries.contract import (
     QueryKind,
     check_public,
     decreasing_values,
+    mark,
 )
 from eigenveil.queries.limits import (
     WEIGHT,
@@ -36,6 +37,8 @@ class Count:
     """Number of usable records. Shape: answer (1,)."""
 
     kind: ClassVar[QueryKind] = "count"
+    label: ClassVar[str] = "number of records"
+    lay_meaning: ClassVar[str] = mark("how many patients have usable values in these columns")
     meaning: ClassVar[str] = "the number of usable records"
     bound: ClassVar[int] = 1
     length: int = field(default=1, init=False)
@@ -79,6 +82,10 @@ class RowNorms(RowBins, NormBins):
     """`RowBins` plus noise."""
 
     kind: ClassVar[QueryKind] = "row_norms"
+    label: ClassVar[str] = "distances from the centre, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "patients sorted into steps by how far their values lie from a middle: only the number in each step"
+    )
     meaning: ClassVar[str] = "a histogram of the records' distances from the public centre"
     centre: IntArray
     edges: IntArray
@@ -90,6 +97,8 @@ class ClippedSum(ClippedRows, ClippedVectors):
     Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid."""
 
     kind: ClassVar[QueryKind] = "clipped_sum"
+    label: ClassVar[str] = "sums of the columns"
+    lay_meaning: ClassVar[str] = mark("the values of each measurement, added up over all patients")
     meaning: ClassVar[str] = "the sum of the records, each clipped to a public radius"
     weight: ClassVar[int] = WEIGHT
 
@@ -112,6 +121,8 @@ class SquaredNormSum(ClippedRows):
     """Sum of min(||z||^2, R^2). Shape: centre (d,); answer (1,)."""
 
     kind: ClassVar[QueryKind] = "squared_norm_sum"
+    label: ClassVar[str] = "sum of squared distances"
+    lay_meaning: ClassVar[str] = mark("one sum over all patients: how far they lie from the middle, squared")
     meaning: ClassVar[str] = (
         "the sum of squared distances from the public centre, each limited to a public radius"
     )
@@ -149,6 +160,11 @@ class Gram(GramAnswer):
     instead of the symmetric form [P3], which is never worse."""
 
     kind: ClassVar[QueryKind] = "gram"
+    label: ClassVar[str] = "sums and products of the columns"
+    lay_meaning: ClassVar[str] = mark(
+        "for every two measurements, and each with itself: the two values of a patient multiplied, and this "
+        "added up over all patients"
+    )
     meaning: ClassVar[str] = (
         "the sum of products of column pairs over the records, each clipped to a public radius"
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import get_args
+
+from eigenveil.queries import KINDS, NAMES, AdditiveQuery
 
 LEFT = 'style="text-align:left"'
 
@@ -51,40 +54,9 @@ def one_line(text: str) -> str:
     return printable_text(text).replace("\n", "?")
 
 
-KIND_LABELS = {
-    "count": "number of records",
-    "row-norms": "distances from the centre, counted",
-    "clipped-sum": "sums of the columns",
-    "squared-norm-sum": "sum of squared distances",
-    "gram": "sums and products of the columns",
-    "cross-norms": "weights of the records, counted",
-    "cross-covariance": "products of columns with leading directions",
-    "column-histograms": "values of each column, counted",
-    "column-moments": "sums and squares of each column",
-    "gradient": "sums that improve the directions",
-    "gradient-norms": "sizes of the improvements, counted",
-    "eigenvalue-votes": "unevenness in small groups, counted",
-    "coordinates": "places of small groups, counted",
-    "coordinate-clipped-sum": "sums over small groups",
-    "block-ranks": "dimensions of small groups, counted",
-    "spectrum": "products of the columns: only noised variances are released",
-    "eigenvectors": "products of the columns: only random directions are released",
-    "subspace": "products of the columns: only noised directions are released",
-    "radius-search": "distances from the centre: only one radius is released",
-    "shuffled-record": "one record's improvement, of an unknown record",
-    "span-votes": "what small groups share: one fingerprint at most is released",
-    "cell-votes": "directions of small groups: one fingerprint at most is released",
-    "rank-votes": "dimensions of small groups: one fingerprint at most is released",
-    "span-gap": "lead of the most common fingerprint",
-    "preimage": "the subspace of the released fingerprint",
-}
-
-
-# Kinds whose answers are released as described here, with added noise.
-NOISED_KINDS = frozenset(KIND_LABELS) - {
-    "spectrum", "eigenvectors", "subspace", "radius-search", "shuffled-record", "span-votes", "cell-votes",
-    "rank-votes", "preimage",
-}  # fmt: skip
+KIND_LABELS: dict[str, str] = {kind: query.label for kind, query in KINDS.items()}
+# Kinds that are released as their sum plus noise. Of the others, the label says what is released.
+NOISED_KINDS = frozenset(NAMES[query] for query in get_args(AdditiveQuery))
 
 
 def kind_label(kind: str) -> str:

@@ -18,6 +18,7 @@ from eigenveil.protocol import query as protocol_query
 from eigenveil.protocol.query import flatten
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries.contract import describe_grid
+from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -26,10 +27,10 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
 from tests.core.queries.cases import CASES, PAIRS
 from tests.core.queries.cases import centre_of as centre_at
-from tests.core.recorder import QUERIES, SUMS, plan_of, query_of
+from tests.core.recorder import QUERIES, SUMS, plan_of, query_of, released
 from tests.core.records import contributions, hostile_rows, judged, site_answer
 from tests.core.specification import Setting
-from tests.support import a_study, changed_query, covariance_queries, every_query, random_rows
+from tests.support import FixedNoise, a_study, changed_query, covariance_queries, every_query, random_rows
 
 # Groups of records answer these, not each record: test_single_pass and test_subspaces.
 OF_GROUPS = {"eigenvalue-votes", "block-ranks"}
@@ -145,11 +146,37 @@ def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     study = a_study(columns=tuple(Column(name=f"c{i}", unit="kg", lower=0.0, upper=1.0) for i in range(d)))
     described = query.describe(study)
     assert query.meaning
+    assert query.lay_meaning
     assert described.unit
     assert len(described.labels) == query.length
     assert len(described.factors) == len(described.names)
     assert len(described.factors) in (0, query.length)
     assert len(describe_grid(study, centre, described.radius)["columns"]) == d
+
+
+@each_query
+def test_a_kind_is_said_to_get_noise_if_its_release_is_the_answer_plus_noise(name: str) -> None:
+    """The release of an answer, with the same integer as noise everywhere, against what a hospital reads."""
+    query, noise, s = (
+        QUERIES[name],
+        FixedNoise(),
+        Setting(adds=False, sites=1, micro_rho=1000, atto_delta=10**9),
+    )
+    plan = plan_of(Neighbours.REPLACE_ONE, 1)
+    round_query = query_of(plan, query, s)
+    total = Site(random_rows(9, q.columns_of(query) or 1)).answer(round_query.query)
+    noised = np.array_equal(released(plan, round_query, noise, total).values, total + noise.draws)
+    label = sent_kind_label(q.NAMES[type(query)], masked=False)
+    if isinstance(query, q.AdditiveQuery):
+        assert noised
+        assert label == f"{query.label} (the coordinator adds noise)"
+        assert (
+            sent_kind_label(q.NAMES[type(query)], masked=True) == f"{query.label} (masked, with noise inside)"
+        )
+    else:
+        assert label == query.label
+        assert "released" in label
+        assert ("released with noise" in label) == noised
 
 
 @each_query

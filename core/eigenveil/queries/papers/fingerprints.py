@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest
 from eigenveil.numerics.linalg import fix_signs, normal_quantiles, single_blas_thread
-from eigenveil.queries.contract import QueryKind, check_public, describe_numbers
+from eigenveil.queries.contract import QueryKind, check_public, describe_numbers, mark
 from eigenveil.queries.limits import check_centre, check_whole, freeze, require
 from eigenveil.study.study import MAX_SITES
 
@@ -111,6 +111,8 @@ class Preimage:
     Shape: fingerprint (4,), voting_sites (m,); answer and release (1 + size,): 1 and the values, or zeros."""
 
     kind: ClassVar[QueryKind] = "preimage"
+    label: ClassVar[str] = "the subspace of the released fingerprint"
+    lay_meaning: ClassVar[str] = mark("what the published code number stands for")
     meaning: ClassVar[str] = "the subspace of the released fingerprint"
     bound: ClassVar[int] = 1  # nothing is summed
     fingerprint: IntArray

@@ -17,6 +17,7 @@ from eigenveil.queries.contract import (
     assumed_sum,
     check_public,
     describe_numbers,
+    mark,
 )
 from eigenveil.queries.gradients import Batch, GradientSpec
 from eigenveil.queries.limits import (
@@ -57,6 +58,10 @@ class EigenvalueVotes(OneDirection, EdgeHistogram):
     without a pair does not vote. Entries of g are limited to VOTE_LIMIT, edges in its squared units."""
 
     kind: ClassVar[QueryKind] = "eigenvalue_votes"
+    label: ClassVar[str] = "unevenness in small groups, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "how many small groups of patients differ how much from each other: counts only"
+    )
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
     edges: IntArray
     subsets: int
@@ -91,6 +96,10 @@ class CoordinateHistograms(OneDirection):
     Shape: answer (2 half d,), coordinate by coordinate."""
 
     kind: ClassVar[QueryKind] = "coordinates"
+    label: ClassVar[str] = "places of small groups, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "how many small groups of patients lie where, for each measurement: counts only"
+    )
     meaning: ClassVar[str] = "a histogram for each column of the records' gradients at the current direction"
     bound: ClassVar[int] = 1
     width: int
@@ -140,6 +149,10 @@ class CoordinateClippedSum(OneDirection):
     Shape: middles (d,), halves (d,) from 0 on; answer (d,)."""
 
     kind: ClassVar[QueryKind] = "coordinate_clipped_sum"
+    label: ClassVar[str] = "sums over small groups"
+    lay_meaning: ClassVar[str] = mark(
+        "sums over small groups of patients that say how to improve the direction found so far"
+    )
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current direction, each limited to a public box"
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.contract import QueryKind, check_public, describe_numbers
+from eigenveil.queries.contract import QueryKind, check_public, describe_numbers, mark
 from eigenveil.queries.limits import check_whole, require
 from eigenveil.queries.papers.fingerprints import (
     FINGERPRINT_WORDS,
@@ -50,6 +50,10 @@ class BlockRanks:
     Shape: answer (rank + 1,)."""
 
     kind: ClassVar[QueryKind] = "block_ranks"
+    label: ClassVar[str] = "dimensions of small groups, counted"
+    lay_meaning: ClassVar[str] = mark(
+        "how many small groups of patients need how many directions: counts only"
+    )
     meaning: ClassVar[str] = "the number of small groups of records with a span of each dimension"
     bound: ClassVar[int] = 1
     subsamples: Subsamples
@@ -83,6 +87,10 @@ class SpanVotes(FingerprintVotes):
     """Votes of the subsamples for their spans, if of dimension `rank`. Shape: answer (4 subsamples,)."""
 
     kind: ClassVar[QueryKind] = "span_votes"
+    label: ClassVar[str] = "what small groups share: one fingerprint at most is released"
+    lay_meaning: ClassVar[str] = mark(
+        "what small groups of patients have in common, as a code number; one at most is published"
+    )
     meaning: ClassVar[str] = (
         "a fingerprint of the span of each small group of records; at most one is released"
     )
@@ -106,6 +114,10 @@ class CellVotes(FingerprintVotes):
     votes of the winner, besides the threshold of privacy."""
 
     kind: ClassVar[QueryKind] = "cell_votes"
+    label: ClassVar[str] = "directions of small groups: one fingerprint at most is released"
+    lay_meaning: ClassVar[str] = mark(
+        "in which rough direction small groups of patients lie, as a code number; one at most is published"
+    )
     meaning: ClassVar[str] = (
         "a fingerprint of the rounded leading directions of each small group; at most one is released"
     )
@@ -131,6 +143,11 @@ class RankVotes(FingerprintVotes):
     Shape: answer (rank, subsamples, 4) flat; release (5,): the dimension and the fingerprint, or zeros."""
 
     kind: ClassVar[QueryKind] = "rank_votes"
+    label: ClassVar[str] = "dimensions of small groups: one fingerprint at most is released"
+    lay_meaning: ClassVar[str] = mark(
+        "what small groups of patients have in common, as a code number, for several numbers "
+        "of directions; one at most is published"
+    )
     meaning: ClassVar[str] = "such fingerprints for several dimensions; at most one is released"
     released_length: ClassVar[int] = 1 + FINGERPRINT_WORDS
     cells: Cells
@@ -154,6 +171,10 @@ class SpanGap(FingerprintVotes):
     Shape: answer (6,), from one site; released if the gap is wide."""
 
     kind: ClassVar[QueryKind] = "span_gap"
+    label: ClassVar[str] = "lead of the most common fingerprint: only that fingerprint is released, if at all"
+    lay_meaning: ClassVar[str] = mark(
+        "how much oftener the most common of these numbers was seen than the next; published only if by far"
+    )
     meaning: ClassVar[str] = (
         "the lead of the most common subspace, and its fingerprint, which is released if the lead is large"
     )

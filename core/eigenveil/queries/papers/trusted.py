@@ -12,7 +12,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import SLACK, eigenpairs, symmetric
-from eigenveil.queries.contract import GramAnswer, QueryKind, decreasing_values
+from eigenveil.queries.contract import GramAnswer, QueryKind, decreasing_values, mark
 from eigenveil.queries.limits import MOST_RECORDS, check_whole, freeze, on_norm_grid, require
 from eigenveil.queries.rows import RowBins
 
@@ -40,6 +40,11 @@ class Spectrum(TrustedGram):
     """All eigenvalues of the matrix, falling, with noise. Shape: release (d,) in the units of the matrix."""
 
     kind: ClassVar[QueryKind] = "spectrum"
+    label: ClassVar[str] = "products of the columns: only noised variances are released"
+    lay_meaning: ClassVar[str] = mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only how strong each direction is is ever published, with noise"
+    )
     meaning: ClassVar[str] = "the sum of products of column pairs; only its noised eigenvalues are released"
 
     @property
@@ -56,6 +61,11 @@ class Eigenvectors(TrustedGram):
     Shape: release (count d,), vector after vector, in steps of 1 / VECTOR."""
 
     kind: ClassVar[QueryKind] = "eigenvectors"
+    label: ClassVar[str] = "products of the columns: only random directions are released"
+    lay_meaning: ClassVar[str] = mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only directions are ever published, with noise"
+    )
     meaning: ClassVar[str] = (
         "the sum of products of column pairs; only random directions near its eigenvectors are released"
     )
@@ -83,6 +93,11 @@ class Subspace(TrustedGram):
     the test fails)."""
 
     kind: ClassVar[QueryKind] = "subspace"
+    label: ClassVar[str] = "products of the columns: only noised directions are released"
+    lay_meaning: ClassVar[str] = mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only directions taken together are ever published, with noise"
+    )
     meaning: ClassVar[str] = "the sum of products of column pairs; only noised directions are released"
     count: int
     mechanism: str
@@ -111,6 +126,10 @@ class RadiusSearch(RowBins):
     Shape: centre (d,), limits (b,) in records; release (1,): the index j, or b if no edge passes."""
 
     kind: ClassVar[QueryKind] = "radius_search"
+    label: ClassVar[str] = "distances from the centre: only one radius is released"
+    lay_meaning: ClassVar[str] = mark(
+        "how many patients lie how far from the middle, of which one distance is published"
+    )
     meaning: ClassVar[str] = (
         "a histogram of the records' distances from the public centre; only one radius is released"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil.queries import NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
+from eigenveil.queries import KINDS, NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
 from eigenveil_client.site.roster.analysts import SignatureStatus
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_common.web.pages import mark
@@ -25,71 +25,7 @@ OF_ONE_PERSON = NAMES[ShuffledRecord]
 # Queries with a separate value for each group of records; a group may be one record.
 OF_SMALL_GROUPS = frozenset(NAMES[query] for query in (SpanVotes, CellVotes, RankVotes, SpanGap))
 # Explanation of each query's answer for lay readers.
-ANSWER_LABELS = {
-    "count": mark("how many patients have usable values in these columns"),
-    "row-norms": mark(
-        "patients sorted into steps by how far their values lie from a middle: only the number in each step"
-    ),
-    "clipped-sum": mark("the values of each measurement, added up over all patients"),
-    "squared-norm-sum": mark("one sum over all patients: how far they lie from the middle, squared"),
-    "gram": mark(
-        "for every two measurements, and each with itself: the two values of a patient multiplied, and this "
-        "added up over all patients"
-    ),
-    "cross-norms": mark(
-        "patients sorted into steps by how much they count for what comes next: only the number in each step"
-    ),
-    "cross-covariance": mark("sums over all patients of products of measurements with the directions found"),
-    "column-histograms": mark("how many patients have which value, for each measurement: counts in 65 steps"),
-    "column-moments": mark(
-        "for each measurement, the sums over all patients of its values and their squares"
-    ),
-    "gradient": mark("sums over all patients that say how to improve the directions found so far"),
-    "gradient-norms": mark(
-        "patients sorted into steps by how much they count for the next improvement: only the number in each "
-        "step"
-    ),
-    "eigenvalue-votes": mark(
-        "how many small groups of patients differ how much from each other: counts only"
-    ),
-    "coordinates": mark("how many small groups of patients lie where, for each measurement: counts only"),
-    "coordinate-clipped-sum": mark(
-        "sums over small groups of patients that say how to improve the direction found so far"
-    ),
-    "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
-    "spectrum": mark(
-        "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only how strong each direction is is ever published, with noise"
-    ),
-    "eigenvectors": mark(
-        "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only directions are ever published, with noise"
-    ),
-    "subspace": mark(
-        "for every two measurements, and each with itself, their product added up over all patients, of "
-        "which only directions taken together are ever published, with noise"
-    ),
-    "radius-search": mark(
-        "how many patients lie how far from the middle, of which one distance is published"
-    ),
-    "shuffled-record": mark(
-        "what one single patient, drawn at random, adds to the directions: the coordinator sees"
-        " it without noise, but not whose it is"
-    ),
-    "span-votes": mark(
-        "what small groups of patients have in common, as a code number; one at most is published"
-    ),
-    "cell-votes": mark(
-        "in which rough direction small groups of patients lie, as a code number; one at most is published"
-    ),
-    "rank-votes": mark(
-        "what small groups of patients have in common, as a code number, for several numbers "
-        "of directions; one at most is published"
-    ),
-    "span-gap": mark(
-        "how much oftener the most common of these numbers was seen than the next; published only if by far"
-    ),
-    "preimage": mark("what the published code number stands for"),
+ANSWER_LABELS = {kind: query.lay_meaning for kind, query in KINDS.items()} | {
     "decline": mark("a refusal: no number left"),
     "ready": mark("that an answer is computed and waits for the other sites: no number left"),
 }

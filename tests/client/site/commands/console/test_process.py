@@ -86,7 +86,7 @@ def texts() -> set[tuple[str | None, str]]:
         one["pattern"]: {k: v for k, v in one.items() if k not in ("pattern", "method")} for one in forms
     }
     found = set()
-    for folder in (COMMON_FOLDER, HERE.parent.parent):
+    for folder in (COMMON_FOLDER, HERE.parent.parent, ROOT / "core/eigenveil/queries"):
         for _, _, message, _, context in extract_from_dir(folder, methods, options, KEYWORDS):
             found.add((context, message if isinstance(message, str) else message[0]))
     return found
