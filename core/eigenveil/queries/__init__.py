@@ -31,7 +31,6 @@ GradientQuery = GradientSumQuery | ShuffledRecord  # with an optional batch
 SubspaceQuery = BlockRanks | PerSiteQuery
 # Their mechanism chooses its own noise, whatever the noise distribution: they have an epsilon and no scale.
 MechanismNoiseQuery = Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSiteQuery
-GramBasedQuery = Gram | Spectrum | Eigenvectors | Subspace  # from the same sum of products
 
 KINDS: dict[str, type[Any]] = {query.kind.replace("_", "-"): query for query in get_args(Query)}
 NAMES = {query: name for name, query in KINDS.items()}
@@ -51,9 +50,9 @@ def centre_of(query: Query) -> IntArray | None:
     """Return the public centre of `query`; None for queries without one. Shape: (d,)."""
     if isinstance(query, GradientQuery | CrossNorms | CrossCovariance):
         return query.spec.centre
+    if isinstance(query, Count | ColumnQuery):
+        return None
     match query:
-        case Count() | ColumnHistograms() | ColumnMoments():
-            return None
         case BlockRanks() | SpanVotes():
             return query.subsamples.centre
         case CellVotes() | RankVotes():
@@ -91,9 +90,9 @@ __all__ = [
     "KINDS", "NAMES", "VECTOR", "AdditiveQuery", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
     "ColumnHistograms", "ColumnMoments", "ColumnQuery", "CoordinateClippedSum", "CoordinateHistograms",
     "Count", "CrossCovariance", "CrossNorms", "CrossSpec", "EigenvalueVotes", "Eigenvectors", "Frame",
-    "Gradient", "GradientNorms", "GradientQuery", "GradientSpec", "Gram", "GramBasedQuery",
-    "MechanismNoiseQuery", "PerSiteQuery", "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms",
-    "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "SubspaceQuery",
-    "TrustedQuery", "batch_of", "centre_of", "columns_of", "needs_all_rows", "released_length",
-    "total_length",
+    "Gradient", "GradientNorms", "GradientQuery", "GradientSpec", "Gram", "MechanismNoiseQuery",
+    "PerSiteQuery", "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord",
+    "SpanGap", "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "SubspaceQuery",
+    "SumMechanismQuery", "TrustedQuery", "batch_of", "centre_of", "columns_of", "needs_all_rows",
+    "released_length", "total_length",
 ]  # fmt: skip

@@ -25,30 +25,25 @@ from eigenveil.queries import (
     CrossCovariance,
     CrossNorms,
     EigenvalueVotes,
-    Eigenvectors,
     Frame,
     Gradient,
     GradientNorms,
     GradientQuery,
-    Gram,
-    GramBasedQuery,
     Query,
-    RadiusSearch,
-    RowNorms,
     ShuffledRecord,
-    Spectrum,
     SquaredNormSum,
-    Subspace,
     SubspaceQuery,
     batch_of,
     columns_of,
 )
+from eigenveil.queries.contract import GramAnswer
+from eigenveil.queries.rows import RowBins
 from eigenveil.site import batches, subspaces, sums
 from eigenveil.site.batches import assign_batches, shuffle_slots
 from eigenveil.site.record_view import ParallelMap, RecordView, StoredRows, on_grid
 
 CHUNK = 4096  # rows of a chunk at most
-OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | GramBasedQuery | CrossNorms | CrossCovariance
+OnRows = RowBins | ClippedSum | SquaredNormSum | GramAnswer | CrossNorms | CrossCovariance
 
 
 class Site:
@@ -138,13 +133,13 @@ def _answer_part(view: RecordView, query: OnRows | ColumnQuery | GradientQuery, 
             return sums.column_histograms(view, query, chunk)
         case ColumnMoments():
             return sums.column_moments(view, query, chunk)
-        case RowNorms() | RadiusSearch():
+        case RowBins():
             return sums.row_norms(view, query, chunk)
         case ClippedSum():
             return sums.clipped_sum(view, query, chunk)
         case SquaredNormSum():
             return sums.squared_norm_sum(view, query, chunk)
-        case Gram() | Spectrum() | Eigenvectors() | Subspace():
+        case GramAnswer():
             return sums.gram(view, query, chunk)
         case CrossNorms():
             return sums.cross_norms(view, query, chunk)

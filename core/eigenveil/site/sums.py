@@ -18,9 +18,6 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     GradientSpec,
-    GramBasedQuery,
-    RadiusSearch,
-    RowNorms,
     ShuffledRecord,
     SquaredNormSum,
 )
@@ -33,9 +30,11 @@ from eigenveil.queries.columns import (
     ColumnHistograms,
     ColumnMoments,
 )
+from eigenveil.queries.contract import GramAnswer
 from eigenveil.queries.cross_covariance import INNER_BITS, OUTER_BITS
 from eigenveil.queries.gradients import offset_norm2
 from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT, ceil_sqrt
+from eigenveil.queries.rows import RowBins
 from eigenveil.site.kernels import clipping
 from eigenveil.site.kernels.clipping import gradient_coefficients, weights
 from eigenveil.site.kernels.record_chunks import Chunk
@@ -51,7 +50,7 @@ def squared_norms(z: Chunk) -> IntArray:
     return z.squared_norms().astype(np.int64)
 
 
-def row_norms(view: RecordView, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
+def row_norms(view: RecordView, query: RowBins, chunk: int) -> IntArray:
     """Return the counts of records by norm; ||z||^2 is compared with edge^2 in integers."""
     return _histogram(query.edges**2, (squared_norms(z) for z in view.chunks(query.centre, chunk)))
 
@@ -78,7 +77,7 @@ def clipped_sum(view: RecordView, query: ClippedSum, chunk: int) -> IntArray:
     return frozen(total.total())
 
 
-def gram(view: RecordView, query: GramBasedQuery, chunk: int) -> IntArray:
+def gram(view: RecordView, query: GramAnswer, chunk: int) -> IntArray:
     """Return the sum of z z^T over clipped rows: diagonal, then the strict upper triangle row by row.
     Cost: at most twice the memory of the answer; once while floats hold the sums of few records exactly."""
     d, bound = query.centre.size, query.radius**2

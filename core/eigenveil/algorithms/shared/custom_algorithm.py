@@ -18,7 +18,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
-from eigenveil.queries import AdditiveQuery, Eigenvectors, RadiusSearch, Spectrum, Subspace
+from eigenveil.queries import AdditiveQuery, ShuffledRecord, SumMechanismQuery
+from eigenveil.queries.contract import GramAnswer
 from eigenveil.study.algorithm import CustomAlgorithm
 
 NUMBERS = ("records", "total_variance", "noise_scale", "sin_error")
@@ -66,7 +67,7 @@ def _check(algorithm: CustomAlgorithm, priced_query: PricedQuery, plan: Plan) ->
         if priced_query.distribution is NoiseDistribution.STABILITY and query.bound != 1:
             raise _wrong(name, f"yielded {_kind(query)} as a stability histogram, not a query of counts")
         return
-    if not isinstance(query, Spectrum | Eigenvectors | Subspace | RadiusSearch):
+    if not isinstance(query, SumMechanismQuery) or isinstance(query, ShuffledRecord):
         raise _wrong(name, f"yielded {_kind(query)}; only the queries of eigenveil.algorithms are allowed")
     if not algorithm.properties.trusted:
         raise _wrong(
@@ -75,7 +76,7 @@ def _check(algorithm: CustomAlgorithm, priced_query: PricedQuery, plan: Plan) ->
             "CustomAlgorithm(..., properties=AlgorithmProperties(trusted=True))",
         )
     # Its noise covers the float error of at most that many records.
-    if not isinstance(query, RadiusSearch) and query.records < plan.most_records:
+    if isinstance(query, GramAnswer) and query.records < plan.most_records:
         raise _wrong(name, f"yielded {_kind(query)} with records = {query.records}; use plan.most_records")
 
 
