@@ -125,6 +125,26 @@ def test_a_limit_that_the_kernel_refuses_is_an_error(tmp_path: Path, monkeypatch
 # Memory of a daemon.
 
 
+FREED = """
+from eigenveil_common.process_limits import release_free_memory, resident_bytes, reuse_buffers
+
+reuse_buffers()
+before, messages = resident_bytes(), [b"x" * (3 * 2**20 + i) for i in range(10)]
+small = [bytes(1000 + i) for i in range(2000)]
+del messages
+kept = resident_bytes() - before
+release_free_memory()
+print(kept // 2**20, (resident_bytes() - before) // 2**20)
+"""
+
+
+def test_message_buffers_are_reused_until_released() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    remaining, left = map(int, done.stdout.split())
+    assert remaining >= 25  # MiB
+    assert left <= 10
+
+
 THREADS = """
 import ctypes, resource
 from concurrent.futures import ThreadPoolExecutor

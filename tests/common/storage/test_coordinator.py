@@ -99,6 +99,14 @@ async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: st
         pass
 
 
+def test_a_federation_is_made_in_an_empty_database_only(tmp_path: Path, url: str) -> None:
+    made(tmp_path / "c", url)
+    line = ("init", "--dir", str(tmp_path / "d"), "--federation", "other", "--database", url)
+    code, _, err = command(*line)
+    assert (code, "holds a federation already" in err) == (Code.CONFLICT.exit_code, True)
+    assert list((tmp_path / "d").iterdir()) == []
+
+
 def test_both_databases_have_the_same_tables(tmp_path: Path, url: str) -> None:
     """Every column with its type, and whether it may be empty; every table that refuses changes."""
     types = {"bigint": "INTEGER", "text": "TEXT", "bytea": "BLOB", "double precision": "REAL"}

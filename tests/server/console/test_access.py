@@ -72,6 +72,13 @@ async def test_no_certificate_and_another_authoritys_get_no_page(visits: Visits)
     assert (await elsewhere.get("/")).status == 403
 
 
+async def test_tls_1_2_is_refused(visits: Visits) -> None:
+    browser = await visits.visitor(Role.OPERATOR, "olga")
+    browser.context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(HANDSHAKE):
+        await browser.get("/")
+
+
 async def test_a_denial_counts_at_once_on_a_connection_that_is_open(visits: Visits) -> None:
     analyst, operator = await people(visits)
     connection = analyst.connection()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil.planning import choose
 from eigenveil.protocol.plan import plan_from_json
+from eigenveil.session import Session
+from eigenveil.study.checks import plain_fields
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning import pool
-from eigenveil_server.planning.pool import MAX_CACHED_PLANS, PlanCache, PlanningPool
-from tests.server.rig import made, serving, study_toml
+from eigenveil_server.planning import planner, pool
+from eigenveil_server.planning.pool import MAX_CACHED_PLANS, PlanCache, PlanningPool, Worker
+from tests.server.rig import Client, Sites, answering, made, serving, study_toml
+from tests.support import signed_request
 
 WORDS = {"study_toml": "a study", "submission": "one", "analyst": "ada", "directory": {}, "most_columns": 9}
 
@@ -76,3 +82,48 @@ async def test_a_submission_runs_the_plan_that_was_explained_and_plans_once(
         assert "planned" not in query
         draft = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(name="other")))
         assert plan_from_json(draft.plan_json).submission == "draft"
+
+
+class Here(Worker):
+    """A planning process in this one, so that its work is counted."""
+
+    serves = True
+
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+
+    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
+        task = json.loads(json.dumps(task, default=plain_fields))
+        return planner.answer(task["work"], task["inputs"])
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+
+async def test_a_submission_is_rehearsed_once(
+    monkeypatch: pytest.MonkeyPatch, ada: Client, sites: Sites
+) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(home: object, name: str) -> None:
+        work = getattr(home, name)
+
+        def counting(*words: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return work(*words, **named)
+
+        monkeypatch.setattr(home, name, counting)
+
+    count(Session, "__init__")
+    count(choose, "rehearse_with_releases")
+    monkeypatch.setattr(Worker, "acquire", Here)
+    monkeypatch.setattr(Worker, "idle", [])
+    await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+    assert counts == {"rehearse_with_releases": 1, "__init__": 1}
+    signed = await signed_request(ada.stub, study_toml(), "one")
+    counts.clear()
+    async with answering(sites):
+        digest = (await ada.stub.SubmitStudy(signed)).plan_digest.hex()
+        assert (await ada.stub.SubmitStudy(signed)).plan_digest.hex() == digest  # its answer was lost
+        await ada.events(digest)
+    assert counts == {"__init__": 1}, "the session of the run; the rehearsal was the signed explanation's"

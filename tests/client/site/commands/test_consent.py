@@ -71,6 +71,18 @@ def test_withdrawal_during_the_computation_stops_the_answer(stage: Stage) -> Non
         assert store.ledger.ledger.spent.micro_rho == 0
 
 
+def test_unsent_answer_is_not_sent_after_a_withdrawal(stage: Stage) -> None:
+    with stage.process() as (store, worker):
+        answer = reply_to(stage, worker)
+        assert isinstance(answer, Contribution)
+        assert worker.may_send(answer)
+        store.withdraw(PLAN.digest, GRAU)
+        assert not worker.may_send(answer)
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert worker.may_send(refusal)
+
+
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval_ends=date(2027, 1, 1))
     now = [NEW_YEAR_2027 + DAY - 1]

@@ -22,7 +22,7 @@ from eigenveil_client.site.commands.column_profiles import LOCAL_ONLY_NOTE, prof
 from tests.client.site.command_line import Typed, site, written
 from tests.client.site.scripted import FEDERATION, Coordinator
 from tests.client.site.stated import work
-from tests.client.site.support import FULL_DISK, SITE, Patch, Stage, a_plan, store_identity
+from tests.client.site.support import FULL_DISK, SITE, Patch, Stage, a_plan, store_identity, until
 from tests.support import Capture
 
 STUDY = """\
@@ -140,6 +140,30 @@ async def start(config: Path) -> Process:
     message = json.loads(await process.stdout.readline())
     assert (message["event"], message["site"], message["federation"]) == ("serving", SITE, FEDERATION)
     return process
+
+
+@pytest.mark.slow
+async def test_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
+    plan = a_plan()
+    queries = rehearse(plan)
+    coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
+    async with stage.serving(coordinator):
+        process = await start(config)
+        await until(lambda: len(coordinator.contributions) == 1)
+        process.kill()
+        await process.wait()
+        coordinator.work = [work(query) for query in queries]
+        process = await start(config)
+        await until(lambda: len(coordinator.contributions) == 1 + len(queries))
+        process.send_signal(signal.SIGTERM)
+        _, log = await process.communicate()
+        assert process.returncode == 0
+    assert coordinator.contributions[0] == coordinator.contributions[1]
+    for words in (b"started", b"connected", b"round-answered", b"stopped"):
+        assert words in log
+    with closing(stage.store()) as store:
+        assert store.ledger.ledger.spent.micro_rho == sum(query.priced.micro_rho for query in queries)
+        assert len(store.egress.rows()) == 1 + len(queries)
 
 
 async def test_serve_refuses_a_readable_key_or_a_second_process(config: Path, stage: Stage) -> None:

@@ -204,6 +204,17 @@ def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
         assert text.count(ESCAPED) == times, path
 
 
+def test_numbers_that_left_are_not_shown_when_the_records_have_changed(rig: Rig) -> None:
+    browser = rig.browser()
+    decide(browser, rig, "approve")
+    rig.answer()
+    lines = rig.stage.records.read_text().splitlines()
+    rig.stage.records.write_text("\n".join(lines[:-1]) + "\n")
+    answer = browser.get("/sent/0")
+    assert answer.status == 409
+    assert "records have changed" in answer.text
+
+
 def test_an_answer_that_does_not_exist_is_not_found_however_it_is_called(rig: Rig) -> None:
     for row in ("0", "-1", "x", 5000 * "9"):
         assert rig.browser().get(f"/sent/{row}").status == 404, row
