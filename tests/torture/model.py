@@ -1,4 +1,4 @@
-"""What must hold of a federation's books at every moment, whatever was killed, lost or repeated.
+"""Invariants of a federation's books at every moment, whatever was killed, lost or repeated.
 
 A `Snapshot` is what the databases say; a `Witness` compares each with the rules and with every snapshot
 before it. It knows nothing of how the daemons work: rows in, faults out.
@@ -22,7 +22,7 @@ Tried = Mapping[Place, Mapping[int, str]]  # the digest of each attempt at a mas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What a ledger was charged for a round, and how often: a masked one once for each attempt at it."""
+    """Charge of a ledger for a round, and its number: a masked one once for each attempt at it."""
 
     query: str
     micro_rho: int

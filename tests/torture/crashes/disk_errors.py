@@ -53,7 +53,7 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Published:
-    """What the coordinator said: the rounds it showed as sealed, the releases it handed out."""
+    """Statements of the coordinator: the rounds it showed as sealed, the releases it handed out."""
 
     sealed: set[tuple[str, int]] = field(default_factory=set)
     bundles: dict[str, bytes] = field(default_factory=dict)
@@ -243,7 +243,7 @@ async def faults(root: Path, chosen: Sequence[Choice]) -> list[str]:
 
 
 def planned(scale: float) -> list[Choice]:
-    """Which calls fail. At the coordinator every N-th sync, and as many writes, half of them because the
+    """Calls that fail. At the coordinator every N-th sync, and as many writes, half of them because the
     disk is full; at a site a third as many, of each kind in turn."""
     step = max(1, round(1 / scale))
     calls = range(1, MOST + 1, step)

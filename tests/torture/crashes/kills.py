@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Toll:
-    """What happened so far in one federation. `due` are the kills still to come, by victim."""
+    """Kills and faults of one federation so far. `due` are the kills still to come, by victim."""
 
     due: dict[str, list[Kill]]
     witness: Witness = field(default_factory=Witness)
@@ -211,7 +211,7 @@ async def _enrolment(here: Federation, toll: Toll, kill: Kill | None) -> None:
 
 
 def _certifying(due: list[Kill], toll: Toll) -> bool:
-    """Whether the coordinator is to be killed at an enrolment: by one of `due`, or by what is armed now."""
+    """True if the coordinator is to be killed at an enrolment: by one of `due`, or by what is armed now."""
     armed = [kill for name, kill in toll.armed.items() if name == COORDINATOR]
     return any(kill.name.startswith("certificate-") for kill in (*due, *armed))
 
@@ -275,7 +275,7 @@ async def _work(here: Federation, toll: Toll) -> None:
 
 
 def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
-    """Who is killed where, for every federation, in an order drawn from `seed`."""
+    """Victims and places of the kills, for every federation, in an order drawn from `seed`."""
     chance = random.Random(seed)
     plans: list[dict[str, list[Kill]]] = [{} for _ in range(FEDERATIONS)]
     positions = {COORDINATOR: AT_COORDINATOR, VICTIM: AT_SITE, NEWCOMER: AT_ENROLMENT, OPERATOR: AT_OPERATOR}

@@ -95,7 +95,7 @@ class Other(SqliteDatabase):
 
 @dataclass(slots=True)
 class Outside:
-    """What the world was told: studies taken and ended, the questions to which answers are in, the query and
+    """Facts that left: studies taken and ended, the questions to which answers are in, the query and
     the release of each round, and the attempts at masked ones."""
 
     taken: set[str] = field(default_factory=set)
@@ -105,7 +105,7 @@ class Outside:
     fixed: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def lost(self, database: SqliteDatabase) -> list[str]:
-        """What of it `database` does not know."""
+        """Facts of it that `database` does not know."""
         books = LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0)
         ledger, entries = books.ledger, books.entries()
         studies, found = Studies(database), []

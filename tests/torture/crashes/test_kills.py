@@ -24,7 +24,7 @@ STUDY = "a" * 64
 
 
 def called(name: str) -> Iterator[tuple[Path, str]]:
-    """Where production code calls a function of this name, and with which text."""
+    """Places where production code calls a function of this name, with the text."""
     for path in files("*.py", *PLACES):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if name in text else ():

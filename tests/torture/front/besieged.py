@@ -46,7 +46,7 @@ Attack = Callable[[int, Mapping[str, Credentials], Path, float], Coroutine[objec
 
 @dataclass(slots=True)
 class Seen:
-    """What honest callers saw during an attack: seconds of each call by its kind; and by how many bytes and
+    """Honest callers during an attack: seconds of each call by its kind; and by how many bytes and
     descriptors the coordinator grew at most."""
 
     waits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -98,7 +98,7 @@ class Siege:
 
     @property
     def faults(self) -> list[str]:
-        """What became of the process that was started, if it ended or met a defect."""
+        """Faults of the process that was started: its end, or a defect."""
         if self.process.returncode is not None:
             last = self.errors.read_bytes()[-300:].decode(errors="replace")
             return [f"the coordinator ended with {self.process.returncode}: ...{last}"]

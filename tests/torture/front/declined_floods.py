@@ -1,4 +1,4 @@
-"""What one valid certificate can do to disks: studies without end that a site declines, and lists of them.
+"""Attack of one valid certificate on disks: studies without end that a site declines, and lists of them.
 
 An analyst whom the site `dora` does not allow submits small and wide studies as fast as they are planned, and
 asks for the list of studies sixty times at once, from a process of its own at the lowest priority. `dora` is

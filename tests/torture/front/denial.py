@@ -1,4 +1,4 @@
-"""What one certificate can do to everybody else: idle connections, rapid resets, calls and handshakes without
+"""Attacks of one certificate on everybody else: idle connections, rapid resets, calls and handshakes without
 end, studies that take minutes to plan.
 
 The attacker holds the certificates of one site and of one analyst and sits in a process of its own. Passed:

@@ -59,7 +59,7 @@ async def _open(siege: Siege, tls: ssl.SSLContext | None) -> Pair:
 
 
 async def _received(pair: Pair, seconds: float, until: bytes = b"\n never") -> tuple[bytes, bool]:
-    """What the coordinator says in that time or until it says this, and whether it ended the connection."""
+    """Bytes of the coordinator in that time, or until it sends these, and True if it ended the connection."""
     text = b""
     with suppress(OSError, ssl.SSLError):
         try:

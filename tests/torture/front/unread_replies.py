@@ -53,7 +53,7 @@ CALLED = b"".join(h2.call(number, "GetDictionary", h2.message(b"")) for number i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What each connection begins with, and what it goes on to say each second."""
+    """First bytes of each connection, and the bytes that it repeats each second."""
 
     first: bytes
     more: Callable[[int], bytes] = lambda second: b""

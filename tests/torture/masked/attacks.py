@@ -1,4 +1,4 @@
-"""What a malicious coordinator says to a site of the sets of sites of a masked study."""
+"""Messages of a malicious coordinator to a site about the sets of sites of a masked study."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFUSED = "code=protocol"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What is said between the honest attempts `before` and `after`. `again` are those of which the bytes
+    """Messages between the honest attempts `before` and `after`. `again` are those of which the bytes
     leave once more; `refused` is how many of its messages are declined (all, if None); `seen` is logged."""
 
     name: str
@@ -66,7 +66,7 @@ def cards(**changed: Callable[[Scene], str]) -> Evil:
 
 
 def written(change: Callable[[bytes], bytes]) -> Evil:
-    """What is stated of an honest attempt, changed, and signed with the real key."""
+    """Statement of an honest attempt, changed, and signed with the real key."""
 
     def evil(scene: Scene) -> Responses:
         message = change(scene.attempt(0).signed_json)

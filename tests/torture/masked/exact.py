@@ -41,7 +41,7 @@ Place = tuple[int, set[str]]  # the bytes of some files, and whose answers are i
 
 
 def needles(round_query: RoundQuery, sites: Mapping[str, Site], masked: bool) -> dict[str, list[bytes]]:
-    """What would betray an answer or a sum, by whose it is. The released sum is not among them."""
+    """Bytes that would betray an answer or a sum, by its owner. The released sum is not among them."""
     answers = {name: site.answer(round_query.query) for name, site in sites.items()}
     found = {}
     for count in range(1, len(sites) + 1):

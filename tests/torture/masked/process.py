@@ -28,7 +28,7 @@ MOST = 12  # dumps
 
 
 def memory() -> Iterator[bytes]:
-    """What this process can write to, but for what it never wrote: its heap, its stacks, its arrays."""
+    """Memory that this process wrote: its heap, its stacks, its arrays."""
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as all_of_it:
         for line in maps.readlines():
             place, rights, *_ = line.split()
@@ -43,7 +43,7 @@ def memory() -> Iterator[bytes]:
 
 
 def dumping(folder: Path, round: int) -> Callable[[str], Callable[[], None]]:
-    """What writes one file at a passage of a failpoint, once so many rounds were closed."""
+    """Function that writes one file at a passage of a failpoint, once so many rounds were closed."""
     numbers, closed = count(), [0]
 
     def at(name: str) -> Callable[[], None]:

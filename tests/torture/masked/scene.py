@@ -117,7 +117,7 @@ class Scene:
         return self._site.answer(self.queries[round].query)
 
     def share(self, request: pb.ContributeRequest, attempt: Attempt) -> FloatArray:
-        """What is left of a masked answer without masks and without the exact answer, in standard deviations
+        """Rest of a masked answer without masks and without the exact answer, in standard deviations
         of the share of noise that is due."""
         words, own = np.frombuffer(request.values, dtype="<u8").copy(), self.peers.keys[SITE]
         for other in attempt.sites:

@@ -35,7 +35,7 @@ ATTACK_SECONDS = 20.0  # seconds for one attack
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left,
+    """Outcome of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left,
     in standard deviations of what is due."""
 
     name: str
@@ -128,7 +128,7 @@ def books(
 
 
 def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str]:
-    """What of an exact answer went over the wire, and answers of which nobody was told."""
+    """Parts of an exact answer that went over the wire, and answers that were not reported."""
     calls = Counter(name for name, _ in wire)
     found = [] if calls["Contribute"] + calls["Commit"] == answers else ["more answers left than arrived"]
     exact = [pair for round in range(len(scene.queries)) for pair in telling(scene.exact(round))]

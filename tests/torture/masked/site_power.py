@@ -38,7 +38,7 @@ Place = tuple[str, int, int]  # a study, a round, a number
 
 @dataclass(slots=True)
 class Coordinator:
-    """What it asks, and what came of it. `left` is the set, and the digest of the bytes, of each answer;
+    """Queries and their outcomes. `left` is the set, and the digest of the bytes, of each answer;
     `doing` is asked now; `unsent` counts answers that were stored when a cut kept them from leaving; `wrong`
     must never come."""
 
@@ -101,7 +101,7 @@ class Coordinator:
         worker.work(pb.NextWorkResponse(ended=[ended]))
 
     def lost(self) -> set[str]:
-        """What the site does not know of what left it, or did not pay of what it knows."""
+        """Answers that left the site and are unknown to it, or known and not charged."""
         with open_site_store(self.peers.stage.config) as store:
             entries = [one for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
             paid = Counter((one.study, one.round, one.micro_rho) for one in entries)
@@ -144,7 +144,7 @@ def live(coordinator: Coordinator, kind: type[SqliteDatabase], random: Random) -
 
 
 def losses(coordinator: Coordinator, kind: type[SqliteDatabase], image: dict[str, bytes]) -> set[str]:
-    """What is missing after a cut, in words; the files are then as the cut left them."""
+    """Losses after a cut, in words; the files are then as the cut left them."""
     _write(coordinator, image)
     try:
         with mock.patch.object(site_store, "SqliteDatabase", kind):
@@ -165,7 +165,7 @@ def _write(coordinator: Coordinator, image: dict[str, bytes]) -> None:
 
 @dataclass(slots=True)
 class Found:
-    """What came of all cuts: where they fell, and what each lost."""
+    """Outcome of all cuts: their places, and the losses of each."""
 
     fell: Counter[str] = field(default_factory=Counter)
     unsent: int = 0

@@ -1,5 +1,5 @@
-"""What a malicious coordinator can make of a restart, of an old copy of a site's state, and of what the
-people of a site do in the middle of a masked study."""
+"""Attacks of a malicious coordinator that use a restart, an old copy of a site's state, and decisions of the
+people of a site in the middle of a masked study."""
 
 from __future__ import annotations
 

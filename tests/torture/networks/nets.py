@@ -95,7 +95,7 @@ class Net:
         return hit
 
     def hit(self, site: str) -> int:
-        """How many packets the rules of a site's line have hit."""
+        """Number of packets that the rules of a site's line have hit."""
         result = self._nft(site, "list ruleset")
         return sum(map(int, re.findall(r"counter packets (\d+)", result)))
 
@@ -116,7 +116,7 @@ class Net:
             sh(f"tc -n {space} qdisc add dev {line} root tbf rate {rate} burst 1600 latency 2s")
 
     def queued(self, site: str) -> int:
-        """How often a limited line made a packet wait, both ways."""
+        """Number of packets that a limited line made wait, both ways."""
         result = [sh(f"tc -n {space} -s qdisc show dev {line}") for space, line in self._ends(site)]
         return sum(map(int, re.findall(r"overlimits (\d+)", " ".join(result))))
 

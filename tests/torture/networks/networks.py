@@ -46,7 +46,7 @@ AT_ONCE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the databases say of a study in the end. `wrong` is what is wrong with the books and the sums;
+    """State of a study in the databases at its end. `wrong` is what is wrong with the books and the sums;
     `without` are the rounds of a masked study that were released without the far site."""
 
     state: str
@@ -144,7 +144,7 @@ FEW = ("partition for good", "20 % loss", "300 ms delay", "masked partition for 
 
 
 def faults(outcome: Outcome, honest: Outcome | None, scenario: Scenario) -> list[str]:
-    """What is wrong with how a study ended, compared with the undisturbed run of the same study."""
+    """Faults of the end of a study, compared with the undisturbed run of the same study."""
     found, left = [*outcome.wrong], set(outcome.without)
     if scenario.loses and not scenario.masked:
         if outcome.state != "failed" or FAR not in outcome.failure:

@@ -42,7 +42,7 @@ NEVER = {Code.BUG, Code.STORAGE}
 
 @dataclass(slots=True)
 class Table:
-    """What was seen so far: how many cells, and which are wrong."""
+    """Cells so far: their number, and those that are wrong."""
 
     cells: int = 0
     allowed: int = 0
@@ -157,7 +157,7 @@ async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str,
 
 
 async def strangers(table: Table, callers: dict[str, Client]) -> None:
-    """What belongs to one caller, named by another of the same role."""
+    """Objects of one caller, named by another of the same role."""
     anna, bert, ada, eve = (callers[who] for who in CERTIFIED if who != "operator")
     digest = await ada.submit(study_toml(sites=("anna",)))
     query = await anna.query()

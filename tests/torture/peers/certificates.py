@@ -276,7 +276,7 @@ async def try_servers(authority: Authority, report: Report) -> None:
 
 
 async def old_tls(port: object, cached: Credentials, folder: Path, version: ssl.TLSVersion) -> str:
-    """How a client with a good certificate and this version of TLS fares; empty if it is spoken to."""
+    """Error of a client with a good certificate and this version of TLS; empty if it is answered."""
     context = attackers_tls(cached, folder)
     context.minimum_version = context.maximum_version = version
     try:

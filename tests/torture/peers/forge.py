@@ -25,7 +25,7 @@ def uri(text: str) -> x509.UniformResourceIdentifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a certificate says. `begins` and `ends` in hours from now; `usages` of None is no extension."""
+    """Fields of a certificate. `begins` and `ends` in hours from now; `usages` of None is no extension."""
 
     names: tuple[x509.GeneralName, ...]
     subject: tuple[str, ...]

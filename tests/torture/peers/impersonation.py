@@ -1,4 +1,4 @@
-"""What a coordinator does in the name of an analyst whose key people at the site have confirmed.
+"""Attacks of a coordinator in the name of an analyst whose key people at the site have confirmed.
 
 It holds the federation's release key, so every plan here is signed as honest ones are; the analyst's key it
 does not hold. Each entry says what must be in the site's log. [R31]

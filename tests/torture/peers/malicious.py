@@ -40,7 +40,7 @@ Responses = list[pb.NextWorkResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What an evil coordinator sends once `honest` questions were answered. `before` is what the operator
+    """Messages of a malicious coordinator after `honest` answers. `before` is what the operator
     does then; `seen` must be in the log, and `waits` says that it is not even declined. `pins`: people at the
     site have confirmed the analyst's key; `restarts`: the daemon does, before the attack; `settled` is what a
     person decides after it."""
@@ -173,7 +173,7 @@ IMPERSONATIONS = (
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an attack; `faults` is empty if all is well."""
+    """Outcome of an attack; `faults` is empty if all is well."""
 
     name: str
     faults: list[str] = field(default_factory=list)

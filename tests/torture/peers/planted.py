@@ -61,7 +61,7 @@ def plant(study: Study, values: FloatArray) -> Planted:
 
 
 def _person(index: int) -> tuple[str, str, str]:
-    """Who a record is about: id, name and date of birth; the dates are of a century that no clock shows."""
+    """Person of a record: id, name and date of birth; the dates are of a century that no clock shows."""
     return (
         f"PID-{index * 104729 + 7368787}",
         f"Wilhelmine Q{index:03d} Markerowska",

@@ -85,7 +85,7 @@ def shrink_ledger(plan: Plan, response: pb.NextWorkResponse) -> None:
 
 
 def questions(plan: Plan) -> dict[str, Evil]:
-    """What a coordinator may try in the third round of `plan`, by name."""
+    """Queries that a coordinator may try in the third round of `plan`, by name."""
     honest = rehearse(plan)[ROUND].query
     assert isinstance(honest, ClippedSum)
     narrow, priced = about_person(plan).edges // 2, rehearse(plan)[ROUND].priced

@@ -39,7 +39,7 @@ def lost(text: str) -> grpc.aio.AioRpcError:
 
 @dataclass(slots=True)
 class Caller:
-    """What a handler may ask of a call, as gRPC's context; `defects` gets what should never happen."""
+    """Context of a call for a handler, as gRPC's; `defects` gets what should never happen."""
 
     channel: Channel
     defects: list[str]

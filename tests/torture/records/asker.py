@@ -50,7 +50,7 @@ DEATHS: Mapping[str, tuple[Ends | None, ReaderLimits]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Came:
-    """What came of a file or a death: "read", "refused" or how its reader ended; a `fault` if that is one."""
+    """Outcome of a file or a death: "read", "refused" or how its reader ended; a `fault` if that is one."""
 
     outcome: str
     fault: str = ""
@@ -68,7 +68,7 @@ class Taken:
 
 
 def outcome_of(way: Connection, message: RecordsConfig | None, name: str) -> Came:
-    """What came of a file of a kind, or, without one, of a reader that dies of one of `DEATHS`."""
+    """Outcome of a file of a kind, or, without one, of a reader that dies of one of `DEATHS`."""
     way.send((message, name))
     came: Came = way.recv()
     return came

@@ -37,7 +37,7 @@ FEWEST = 4  # files of a kind
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What came of the files by kind and of the deaths by cause, and what is wrong."""
+    """Outcomes of the files by kind and of the deaths by cause, and the faults."""
 
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     deaths: Counter[str] = field(default_factory=Counter)

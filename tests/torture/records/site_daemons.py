@@ -31,7 +31,7 @@ BEGIN = 10**6 - 1  # other files than an asker reads; from the second on those t
 
 @dataclass(slots=True, kw_only=True)
 class Served:
-    """What came of one daemon's studies, and by how many bytes it and its fork server grew at the most."""
+    """Outcomes of one daemon's studies, and the bytes by which it and its fork server grew at the most."""
 
     kind: str
     outcomes: Counter[str] = field(default_factory=Counter)
