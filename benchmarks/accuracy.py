@@ -7,8 +7,7 @@ the radius rule's clipping does to the component, which no noise mechanism can u
 Then every algorithm that `auto` may mean, side by side on the same records with the same seeds of noise, for
 one component and for three: the refined ones and `auto` should be no further off than 1.05 times the better
 of gauss-cov and dp-pca, and at most 1.1 times what a prototype of refinement gave. For `auto` a study says
-how many records it expects. Small tables are run three times as often: their medians vary more.
-"""
+how many records it expects. Small tables are run three times as often: their medians vary more."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A pass is what a library needs for the question at hand on the same records: num
 products (and its eigh where the mechanism decomposes it), X.T @ (X @ W) for a gradient, row norms for a
 histogram, python-flint's elimination modulo p for the span of a block of records, numpy's SVD of a block for
 its leading directions. Noise is timed where it is drawn. What is left over is the algorithm, the clipping,
-the exact integers, the ledger and the session.
-"""
+the exact integers, the ledger and the session."""
 
 from __future__ import annotations
 

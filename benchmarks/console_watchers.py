@@ -4,8 +4,7 @@ One real federation on loopback, each party in a process of its own: a coordinat
 sites, and one process in which five analysts hold ten live pages each. Studies follow each other, every
 second one watched; rounds are counted by the coordinator's own records.
 
-`python -m benchmarks.console_watchers` prints both speeds and their ratio.
-"""
+`python -m benchmarks.console_watchers` prints both speeds and their ratio."""
 
 from __future__ import annotations
 

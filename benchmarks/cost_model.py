@@ -1,8 +1,7 @@
 """Cost of a study of any size, by the laws of `benchmarks.growth`, and the limits of the code.
 
 `python -m benchmarks.cost_model --records 1e9 --columns 20 --components 4 --sites 1000` prints what each step
-of such a study would take, and how near it comes to each limit; without sizes, the laws.
-"""
+of such a study would take, and how near it comes to each limit; without sizes, the laws."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Wanted:
         """It.
 
         Raises:
-            RequestError: the code allows no such study.
-        """
+            RequestError: the code allows no such study."""
         return Study(
             name="sizes",
             columns=tuple(Column(name=f"x{i}", unit="1", lower=-1, upper=1) for i in range(self.columns)),

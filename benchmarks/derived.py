@@ -6,8 +6,7 @@ it is the privacy errors that are measured. The last rows draw the records anew 
 the errors with sampling hold the slopes that the records were drawn with.
 
 Intervals of one release share its noise, so they are not as many trials as they are numbers: the interval of
-a share (Wilson's) counts as many trials as the spread of the share from release to release says there are.
-"""
+a share (Wilson's) counts as many trials as the spread of the share from release to release says there are."""
 
 from __future__ import annotations
 

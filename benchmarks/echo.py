@@ -2,8 +2,7 @@
 a process of its own. The keys and certificates are a federation's.
 
 `python -m benchmarks.echo serve COORDINATOR DOWN` prints its port; `... call COORDINATOR KEY PORT UP` prints
-the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem.
-"""
+the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The data families on which accuracy is stated: synthetic, scikit-learn's, and real tables where present.
 
-A family is a study's columns and a way to draw or load its records, in the columns' units.
-"""
+A family is a study's columns and a way to draw or load its records, in the columns' units."""
 
 from __future__ import annotations
 

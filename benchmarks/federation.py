@@ -5,8 +5,7 @@ coordinator's own records; a site's arithmetic is the same gradient answered in 
 run, on the same disk, the syncs of one round are probed, and an echo of its bytes over the same TLS.
 
 `python -m benchmarks.federation --profile` prints the largest parts of a round's CPU instead, in the
-coordinator and in one site.
-"""
+coordinator and in one site."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ A run's `sine` is that of the largest angle between the four released directions
 lie nearest to the centre of their own population in those four.
 
     python -m benchmarks.genotypes             # what is not in the JSON yet; begins nothing after 8 minutes
-    python -m benchmarks.genotypes --draw      # the pictures alone
-"""
+    python -m benchmarks.genotypes --draw      # the pictures alone"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Two ratios of `make bench`, each to a reference of the same run, that may not get twice as bad.
 
 Continuous integration runs this. A busy machine disturbs single measurements, so a ratio that is too large
-is measured again, three times in all: a slower program stays slow.
-"""
+is measured again, three times in all: a slower program stays slow."""
 
 from __future__ import annotations
 

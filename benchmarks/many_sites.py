@@ -4,8 +4,7 @@ and that many light sites (`benchmarks.light_sites`) in this process.
 `python -m benchmarks.many_sites [--columns D] [--trust TRUST] [--database URL] [SITES ...]` prints, for each
 number of sites, a round's time by the coordinator's own records, CPU a round of either process, the
 coordinator's peak memory, and how often its event loop was late; with `--restart`, how long it takes to come
-back from a kill. All of it runs on one machine, so the sites' CPU is part of the time.
-"""
+back from a kill. All of it runs on one machine, so the sites' CPU is part of the time."""
 
 from __future__ import annotations
 

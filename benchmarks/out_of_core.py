@@ -5,8 +5,7 @@
 The file is made of random rows if it is not there, and stays. It is read plainly, then answered about by a
 process of its own, as a site holds it: each once after the system forgot what it had of the file, as far as
 it does, and once more from its memory. Ends with 1 if an answer from the disk comes at less than 60 % of the
-plain read's rate, or takes 512 MiB.
-"""
+plain read's rate, or takes 512 MiB."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Forty studies are drawn at random by a fixed seed: n, d, k, epsilon, a kind of spectrum and of records. The
 planner is given the spectrum, or a public sample of other records of the kind; plain `auto` is given nothing.
 What `auto` chooses from, and every algorithm that could be the best by its prediction, then runs a few times,
-each time on fresh records with fresh noise.
-"""
+each time on fresh records with fresh noise."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def records(axes: np.random.Generator, kind: str, values: FloatArray) -> Draw:
     """Records of that spectrum along random axes; signs of such records where they are binary, whose spectrum
     depends on the axes: these stay.
 
-    Shape: values (d,) -> draws of (n, d).
-    """
+    Shape: values (d,) -> draws of (n, d)."""
     fixed = np.linalg.qr(axes.standard_normal((len(values), len(values))))[0]
 
     def draw(generator: np.random.Generator, n: int) -> FloatArray:

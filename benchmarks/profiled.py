@@ -2,8 +2,7 @@
 
 `python -m benchmarks.profiled OUT PROGRAM ARGUMENT ...` writes into OUT, as JSON, what the rounds from FIRST
 to LAST cost: milliseconds of CPU a round for every part, without the parts that it calls. A profiler slows
-Python down and not what is compiled, so the figures rank parts and do not add up to a round.
-"""
+Python down and not what is compiled, so the figures rank parts and do not add up to a round."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A region checks and adds up the answers of its own sites, and sends one sum and whose it is; the top adds the
 regions' sums, and noise once. Integers associate: the releases are those of a federation without regions, to
-the last bit. No daemon does this.
-"""
+the last bit. No daemon does this."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ class RegionalAnswer:
     """Answer of a region to a round: the names of the sites whose records are in it, rising, and their sum;
     of votes not the sum, but one site's after the other.
 
-    Shape: values (query.length,), or (m query.length,) of m sites' votes.
-    """
+    Shape: values (query.length,), or (m query.length,) of m sites' votes."""
 
     region: str
     present: tuple[str, ...]
@@ -60,8 +58,7 @@ class Region:
         """The answer of those of its sites that are `present`, each checked as a coordinator checks it.
 
         Neighbours: one record more at one of its sites changes the sum as it changes that site's answer.
-        Privacy: none by itself: an exact sum, which is for the top alone.
-        """
+        Privacy: none by itself: an exact sum, which is for the top alone."""
         answers: dict[str, IntArray] = {}
         for name, site in self.sites.items():
             if name in present:
@@ -79,8 +76,7 @@ def check(round_query: RoundQuery, sender: str, values: IntArray, most: int) -> 
     """Insist that `most` records can add up to this.
 
     Raises:
-        PeerError: code `bad-contribution`.
-    """
+        PeerError: code `bad-contribution`."""
     sent = Contribution(
         plan_digest=round_query.plan_digest,
         round=round_query.round,
@@ -103,8 +99,7 @@ def joined(
 
     Raises:
         PeerError: `bad-contribution`, a region answers twice, names one twice or a site that is not its own,
-            or sends what the records of those that it names cannot add up to.
-    """
+            or sends what the records of those that it names cannot add up to."""
     parts: dict[str, IntArray] = {}
     if len({one.region for one in answers}) < len(answers):
         raise PeerError(Code.BAD_CONTRIBUTION, "a region answered twice; nothing was added")

@@ -5,8 +5,7 @@ that release a matrix, which is a second look at the scales, and one that does n
 long both take on 100,000 records of 100 columns.
 
     python -m benchmarks.scaling --repeats 9
-    python -m benchmarks.scaling --times
-"""
+    python -m benchmarks.scaling --times"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Real tables, split evenly over five sites, one of which may collude: the noise of all shares is sqrt(5 / 4) =
 1.118 times what the price asks for. A ratio of means, with its standard error; no more than 1.15 is allowed.
-The two draw different noise, so a ratio is as good as its runs are many.
-"""
+The two draw different noise, so a ratio is as good as its runs are many."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Would dp-pca be better off with a spare direction always (core/decisions/0016)?
 
 The same records and seeds with and without it: the median sine to the records' own components, and the sine
-over the stated one, median and 90 % quantile. The last column is how many runs bore a warning.
-"""
+over the stated one, median and 90 % quantile. The last column is how many runs bore a warning."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Cost of starting: processor time of help, and of daemons until they serve; megabytes of each role.
 
 python -m benchmarks.start                  # a table, and the demonstration once
-python -m benchmarks.start --beside TREE    # the demonstration in turns with that of another tree
-"""
+python -m benchmarks.start --beside TREE    # the demonstration in turns with that of another tree"""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def processor_seconds(command: list[str], cwd: Path = ROOT) -> tuple[float, floa
     """Processor and wall seconds of a command and of all that it waits for.
 
     Raises:
-        SystemExit: the command failed.
-    """
+        SystemExit: the command failed."""
     begin, before = time.monotonic(), getrusage(RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode:

@@ -3,8 +3,7 @@ for `benchmarks.wide`.
 
 `python -m benchmarks.watched OUT PROGRAM ARGUMENT ...` appends a JSON line to OUT at each passage: the place,
 seconds of a clock that all processes share, seconds of processor time, bytes resident, and the most that were
-since the last passage of a place in `ANEW`.
-"""
+since the last passage of a place in `ANEW`."""
 
 from __future__ import annotations
 

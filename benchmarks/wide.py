@@ -4,8 +4,7 @@
 dp-pca-20000` for 20,000 columns' directions round by round; `--trust secure-aggregation` has them masked.
 Printed are transfers, how long an answer takes from its first byte to the coordinator's word, the most memory
 that the coordinator held in each phase beyond what it held when idle, in answers, what sites held, how late
-the event loop ever was, and round times.
-"""
+the event loop ever was, and round times."""
 
 from __future__ import annotations
 

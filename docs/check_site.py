@@ -1,7 +1,6 @@
 """Check of the built site: no page loads anything from outside, and links to it are listed.
 
-An asset from elsewhere is an error; with `--online` every link to elsewhere is asked for as well.
-"""
+An asset from elsewhere is an error; with `--online` every link to elsewhere is asked for as well."""
 
 from __future__ import annotations
 

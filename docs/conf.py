@@ -1,7 +1,6 @@
 """The documentation site, made by `make docs` from the pages where they lie: nothing is copied.
 
-The tree's top is the source folder, so that a page's links work in the repository and on the site alike.
-"""
+The tree's top is the source folder, so that a page's links work in the repository and on the site alike."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The release that the picture shows is stored beside it, docs/report.json. The picture states, in a text
 field of its own, a digest of the page that it was drawn from. `stale` renders that release with today's
-program, so a picture of an older program is found without a browser.
-"""
+program, so a picture of an older program is found without a browser."""
 
 from __future__ import annotations
 

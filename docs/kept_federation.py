@@ -27,8 +27,7 @@ def kept(folder: Path) -> Iterator[Path]:
     """The profile of its analyst, in `folder`; when the block ends the federation is stopped as by Ctrl-C.
 
     Raises:
-        RuntimeError: it did not begin, or did not end well.
-    """
+        RuntimeError: it did not begin, or did not end well."""
     heed_interrupts()
     program = Path(sys.executable).with_name("eigenveil")
     command = [program, "demo", "--keep", "--json", "--out", folder]

@@ -1,7 +1,6 @@
 """`make docs`: draw the packages from their imports, and point the tour's links at today's files.
 
-Text between marks and the paths of links to symbols are written here; all other words stay.
-"""
+Text between marks and the paths of links to symbols are written here; all other words stay."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def house() -> str:
 def picture(package: str) -> str:
     """A package's folders and top modules, with arrows to what they import, as a Mermaid flowchart.
 
-    An arrow that follows from two others is left out: what a box may import is whatever it leads to.
-    """
+    An arrow that follows from two others is left out: what a box may import is whatever it leads to."""
     edges = reduced(imports(package))
     boxes = [
         f"  {name}" + ("([" + name + "/])" if folder(package, name) else f"[{name}]")
@@ -99,8 +97,7 @@ def file_of(symbol: str, path: Path) -> Path:
     """Return `path` if it defines `symbol`, otherwise the only product file that does.
 
     Raises:
-        LookupError: no file, or several.
-    """
+        LookupError: no file, or several."""
     if path.exists() and defines(symbol, path):
         return path
     found = [other for other in _product_files() if defines(symbol, other)]

@@ -5,8 +5,7 @@ those before it, and the block of `text` below it is what it prints; one of `tom
 is a file. Numbers and digests differ from run to run and are not compared; a line `...` stands for any lines.
 `# exit 5` after a command is how it ends; one that ends in ` &` serves until the page ends. What cannot be
 run says why, `<!-- not run: REASON -->`, and is counted. `--write` puts what was said where a page says
-otherwise.
-"""
+otherwise."""
 
 from __future__ import annotations
 

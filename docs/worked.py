@@ -2,8 +2,7 @@
 
 A page keeps its words and its code. A block of code is run with the names of those before it; what it prints
 stands in the block of text below it. The first two pages draw what they named `found`, the last `factors`.
-How often intervals hold stands on the first page, as `python -m benchmarks.derived` found it.
-"""
+How often intervals hold stands on the first page, as `python -m benchmarks.derived` found it."""
 
 from __future__ import annotations
 

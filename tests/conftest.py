@@ -1,8 +1,7 @@
 """For every test: hypothesis tries the same examples on every run, with no deadline on a busy machine.
 
 `make test-full` looks at more of them, and at others each time (`thorough`); `pytest
---hypothesis-profile=explore` looks for long.
-"""
+--hypothesis-profile=explore` looks for long."""
 
 import logging
 import signal

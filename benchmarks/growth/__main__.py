@@ -1,8 +1,7 @@
 """Measure what the files do not hold yet, draw every picture, and write the tables of docs/scale.md.
 
 `python -m benchmarks.growth --only n,d --out docs/figures/growth`. What was measured before is kept
-(`--anew` forgets it), and an interrupt loses the point under way alone.
-"""
+(`--anew` forgets it), and an interrupt loses the point under way alone."""
 
 from __future__ import annotations
 

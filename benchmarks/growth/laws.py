@@ -1,7 +1,6 @@
 """Laws of cost: for each step a sum of terms in n, d, k, sites, ..., fitted to what was measured.
 
-Constants are at least 0 and make the squares of the logarithms of measured / modelled least.
-"""
+Constants are at least 0 and make the squares of the logarithms of measured / modelled least."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One step of a round, at a site or at the coordinator, measured in a process of its own.
 
 `python -m benchmarks.growth.steps SETTING [FILE]` prints what came out as JSON; SETTING is JSON as well, FILE
-holds the records of a site.
-"""
+holds the records of a site."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def query_of(setting: Setting) -> Query:
 def timed(work: Callable[[], object]) -> Measured:
     """Median seconds, by the clock and of all threads' processor time, after a first run if that was short.
 
-    A machine that others use as well takes longer by the clock, and about as much processor time.
-    """
+    A machine that others use as well takes longer by the clock, and about as much processor time."""
     first, times = _once(work), list[tuple[float, float]]()
     while first[0] + sum(clock for clock, _ in times) < ENOUGH and len(times) < MOST_RUNS:
         times.append(_once(work))

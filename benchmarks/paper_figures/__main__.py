@@ -1,8 +1,7 @@
 """Measure what the tables do not hold yet, and draw every figure.
 
 What was measured before is kept (`--anew` forgets it): after a change to an algorithm, name its figures with
-`--only` and `--anew`. A run that was stopped goes on where it was.
-"""
+`--only` and `--anew`. A run that was stopped goes on where it was."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A point is one place on one panel's axis, where several methods work on the same records, repeat after
 repeat. A cell is what one method gave there: quantiles over the repeats. Cells are kept in a CSV file, and
-a run measures only what its file does not hold yet.
-"""
+a run measures only what its file does not hold yet."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ FEWER = 5  # a slow method is repeated this many times less often
 class Point:
     """One place on one panel. `measure(setting, seed, series)` gives each series' error; NaN: no release.
 
-    `slow` names series that are repeated `FEWER` times less often.
-    """
+    `slow` names series that are repeated `FEWER` times less often."""
 
     panel: str
     x: float
@@ -51,8 +49,7 @@ class Point:
 class Cell:
     """Result of one series at one point: quantiles of its error over repeats with seeds 0, 1, ...
 
-    `released` is the share of repeats that released anything; the others count as `worst`.
-    """
+    `released` is the share of repeats that released anything; the others count as `worst`."""
 
     panel: str
     series: str

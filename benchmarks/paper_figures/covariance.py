@@ -1,8 +1,7 @@
 """Covariance Revisited (Dong, Liang, Yi 2022): the error of the matrix in Frobenius norm.
 
 As there: records in the unit ball, not centred, one record replaced, n public, and eigenvalues cut to
-[0, 1] whatever the method, which is post-processing. The records are those of the authors' published code.
-"""
+[0, 1] whatever the method, which is post-processing. The records are those of the authors' published code."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def zipf_rows(n: int, d: int, bins: int, generator: np.random.Generator) -> Floa
     """Normal rows times a random matrix, centred, with lengths 2^-(bins-1), ..., 1/2, 1.
 
     A length 2^-(bins-1-j) has probability proportional to 1 / (j + 1)^3 (Zipf): most records are short. With
-    one bin every record has length 1. Shape: (n, d).
-    """
+    one bin every record has length 1. Shape: (n, d)."""
     rows = generator.standard_normal((n, d)) @ generator.uniform(size=(d, d))
     rows -= rows.mean(axis=0)
     shares = np.arange(1, bins + 1, dtype=np.float64) ** -STEEP

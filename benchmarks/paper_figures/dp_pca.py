@@ -1,8 +1,7 @@
 """DP-PCA (Liu, Kong, Jain, Oh 2022): the error of the first component against sigma, n and d.
 
 Two models of the paper: signal plus noise, x = +-v + sigma z, whose gradients x (x . v) spread less and less
-as sigma falls; and normal records with lambda_1 = 2 lambda_2, for which its lower bound is stated.
-"""
+as sigma falls; and normal records with lambda_1 = 2 lambda_2, for which its lower bound is stated."""
 
 from __future__ import annotations
 

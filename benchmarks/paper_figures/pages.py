@@ -1,8 +1,7 @@
 """One small picture for each algorithm's page: error against n and against epsilon, with a grey reference.
 
 Algorithms that are compared on the same records share a family. Where nothing is released the error counts
-as 1.
-"""
+as 1."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ Measure = Callable[[Setting, int, tuple[str, ...]], Mapping[str, float]]
 def clinical(n: int, seed: int) -> tuple[FloatArray, FloatArray]:
     """Normal records whose variances fall like i^-0.75, in random directions, within +-1; and the directions.
 
-    Shape: (n, D) and (D, D), rows by falling variance.
-    """
+    Shape: (n, D) and (D, D), rows by falling variance."""
     generator = np.random.default_rng(seed)
     turn = np.linalg.qr(generator.standard_normal((D, D)))[0]
     values = np.arange(1, D + 1) ** -DECAY

@@ -1,8 +1,7 @@
 """Refinement: the error of the first component against epsilon, n, d and the gap, with it and without.
 
 Normal records in random directions, of variances 1, then 1 - gap, falling like a square root: a gap of .5 is
-a second direction with half of the first one's variance, and a third with .35 of it.
-"""
+a second direction with half of the first one's variance, and a third with .35 of it."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ FAR = 6  # standard deviations of a column from its middle to its bounds
 def drawn(n: int, d: int, gap: float, seed: int) -> tuple[FloatArray, FloatArray, float]:
     """Records, the direction of the largest variance, and half of what columns' bounds span.
 
-    Shape: (n, d) and (1, d).
-    """
+    Shape: (n, d) and (1, d)."""
     generator = np.random.default_rng(seed)
     turn = np.linalg.qr(generator.standard_normal((d, d)))[0]
     values = np.append(1.0, (1 - gap) * np.arange(1, d) ** -0.5)

@@ -56,8 +56,7 @@ def sines(
 ) -> dict[str, float]:
     """Each method's sine of the largest angle to the true components; NaN where it releases nothing.
 
-    "exact PCA" is numpy's on the same records. Shape: truth (k, d), orthonormal rows.
-    """
+    "exact PCA" is numpy's on the same records. Shape: truth (k, d), orthonormal rows."""
     found = {}
     for name in series:
         if name == "exact PCA":

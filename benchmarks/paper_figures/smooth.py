@@ -1,8 +1,7 @@
 """Smooth sensitivity (Gonen, Gilad-Bachrach 2018): error against the gap, counted in records.
 
 Records of length 1 lie on d axes in random directions, a on each of the first k and b on each other one:
-then the Gram matrix has the eigenvalues a and b, and the gap is a - b exactly.
-"""
+then the Gram matrix has the eigenvalues a and b, and the gap is a - b exactly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Style of the figures: one colour and marker a method everywhere, distinct to the colour-blind.
 
-Medians are lines, the band holds the middle 80 % of the repeats. One legend a figure, below its panels.
-"""
+Medians are lines, the band holds the middle 80 % of the repeats. One legend a figure, below its panels."""
 
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ def draw(
 ) -> None:
     """Draw the panels of a table in rows of `columns`. `also` may add lines that were not measured.
 
-    The picture has a palette of COLOURS, which makes it a third as large.
-    """
+    The picture has a palette of COLOURS, which makes it a third as large."""
     rows = -(-len(panels) // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, height * rows + 0.35), dpi=DPI, layout="constrained")

@@ -1,8 +1,7 @@
 """Privately Learning Subspaces (Singhal, Steinke 2021): when a subspace is found, and what it takes.
 
 Exact case: records are integer combinations of k integer vectors, so that they lie in a k-dimensional space
-to the last bit. Approximate case: the same and normal noise, of a stated lambda_{k+1} / lambda_k.
-"""
+to the last bit. Approximate case: the same and normal noise, of a stated lambda_{k+1} / lambda_k."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ Setting = Mapping[str, Any]
 def lattice(n: int, d: int, k: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """n integer records in the span of k sparse integer vectors, and an orthonormal basis of that span.
 
-    Shape: (n, d) and (k, d).
-    """
+    Shape: (n, d) and (k, d)."""
     basis = generator.integers(-2, 3, (k, d)).astype(np.float64)
     most = S // (2 * k * 2)
     records = np.rint(generator.uniform(-most, most, (n, k))) @ basis
@@ -49,8 +47,7 @@ def near(
     """n records with k equal variances and d - k that are `ratio` of them, in random directions.
 
     Rounding to the grid adds a variance of 1 / 12 in each direction, a ratio of 1e-6 or less.
-    Shape: (n, d) and (k, d).
-    """
+    Shape: (n, d) and (k, d)."""
     turn = np.linalg.qr(generator.standard_normal((d, d)))[0].T
     spread = np.full(d, np.sqrt(ratio))
     spread[:k] = 1.0

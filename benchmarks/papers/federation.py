@@ -22,8 +22,7 @@ def federated(study: Study, regime: Regime, folder: Path) -> Mapping[str, Any]:
     """Return the content of the release that daemons on this machine made of the study.
 
     Raises:
-        EigenveilError: a command or the study failed; the message names its log.
-    """
+        EigenveilError: a command or the study failed; the message names its log."""
     with open_demo_folder(folder) as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)

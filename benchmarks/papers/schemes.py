@@ -2,8 +2,7 @@
 
 A regime is generated records for which the paper states its result, of a size at which the scheme releases
 something. Bounds are evaluated with constant 1 and without logarithms of n and d: they show the order of
-magnitude, not a guarantee.
-"""
+magnitude, not a guarantee."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Scheme:
     """One scheme of a paper. `bound` gives the paper's bound of its error
     (None: the paper bounds another error); `settings` are of the study.
 
-    `sites` is one site where the scheme needs one, or where its federation would be a single record a sum.
-    """
+    `sites` is one site where the scheme needs one, or where its federation would be a single record a sum."""
 
     paper: str
     algorithm: Algorithm

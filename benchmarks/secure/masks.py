@@ -1,7 +1,6 @@
 """Speed of masks, drawn and added on one core, beside the keystream that they are made of, in turns.
 
-`python -m benchmarks.secure.masks`; what all of one site's masking takes is a step of `benchmarks.growth`.
-"""
+`python -m benchmarks.secure.masks`; what all of one site's masking takes is a step of `benchmarks.growth`."""
 
 from __future__ import annotations
 

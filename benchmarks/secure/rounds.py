@@ -2,8 +2,7 @@
 
 A round lasts from its opening to its release, by the coordinator's own records; its processor time, in the
 coordinator and in a site, is what passes between the end of the round before and its own. Both trusts have
-the same machine, disk and records, at nearly the same time.
-"""
+the same machine, disk and records, at nearly the same time."""
 
 from __future__ import annotations
 

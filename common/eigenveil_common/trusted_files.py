@@ -10,8 +10,7 @@ A daemon trusts settings, authorities, peers, keys and its ledger because of the
 - and except a parent folder where only the owner of a file may remove it (sticky bit, like /tmp);
 - none of these files is a link, because a link reads another file.
 
-No file is opened: closing a descriptor of a database would release this process's locks on it.
-"""
+No file is opened: closing a descriptor of a database would release this process's locks on it."""
 
 from __future__ import annotations
 

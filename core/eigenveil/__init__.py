@@ -10,8 +10,7 @@ names in `eigenveil.algorithms.__all__` are public too. Everything else may chan
 - Run it on your own records: `simulate`, or the scikit-learn estimators `PrivatePCA` and `PrivateCovariance`.
 - Run it at the sites of a federation in which you are enrolled: `connect`.
 - Read a release and check its signature: `load_release`, `verify_release`.
-- Use a release: `plot`, `ReleasedResult.to_sklearn`, and `Moments` for derived results.
-"""
+- Use a release: `plot`, `ReleasedResult.to_sklearn`, and `Moments` for derived results."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@
   x PeerError      the other end broke the protocol
   x InternalError  a bug or a storage failure on this machine
 
-A message says what is wrong and what to do. A code never changes its meaning.
-"""
+A message says what is wrong and what to do. A code never changes its meaning."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ class EigenveilError(Exception):
 
     >>> from eigenveil import RequestError
     >>> issubclass(RequestError, EigenveilError)
-    True
-    """
+    True"""
 
     def __init__(self, code: Code, message: str) -> None:
         if not isinstance(self, code.family):
@@ -54,8 +52,7 @@ class RequestError(EigenveilError):
     ...     Column(name="age", unit="year", lower=120, upper=0)
     ... except RequestError as problem:
     ...     print(problem.code.value, problem.exit_code)
-    bad-study 2
-    """
+    bad-study 2"""
 
 
 class PeerError(EigenveilError):
@@ -67,8 +64,7 @@ class PeerError(EigenveilError):
     ...     plan_from_json(b"{}")  # what a federation sent as a plan
     ... except PeerError as problem:
     ...     print(problem.code.value, problem.status)
-    protocol FAILED_PRECONDITION
-    """
+    protocol FAILED_PRECONDITION"""
 
 
 class InternalError(EigenveilError):
@@ -80,8 +76,7 @@ class InternalError(EigenveilError):
     ...     check_exact(2.0**53)  # a product that floats would round
     ... except InternalError as problem:
     ...     print(problem.code.value, problem.exit_code)
-    bug 71
-    """
+    bug 71"""
 
 
 class Code(Enum):

@@ -9,8 +9,7 @@ may explain are hatched, starred or grey.
 
     from eigenveil import load_release, plot
 
-    plot.scree(load_release("release.json")).figure.savefig("scree.png")
-"""
+    plot.scree(load_release("release.json")).figure.savefig("scree.png")"""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def scree(of: Any, *, ax: Axes | None = None) -> Axes:
     >>> from eigenveil import load_release, plot
     >>> axes = plot.scree(load_release("release.json"))
     >>> axes.get_xlabel(), len(axes.patches)
-    ('component', 3)
-    """
+    ('component', 3)"""
     subject = _subject(of)
     return _drawn(ax, lambda axes: _components.scree(axes, subject))
 
@@ -59,8 +57,7 @@ def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
     >>> from eigenveil import load_release, plot
     >>> axes = plot.loadings(load_release("release.json"))
     >>> [tick.get_text() for tick in axes.get_yticklabels()]
-    ['c0', 'c1', 'c2']
-    """
+    ['c0', 'c1', 'c2']"""
     subject = _subject(of)
     tall = 0.9 + 0.205 * len(_components.strongest_columns(subject))
     return _drawn(ax, lambda axes: _components.loadings(axes, subject), height=max(tall, 2.5))
@@ -78,8 +75,7 @@ def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
     >>> from eigenveil import load_release, plot
     >>> axes = plot.biplot(load_release("release.json"))
     >>> axes.get_xlabel(), axes.get_ylabel()
-    ('component 1', 'component 2')
-    """
+    ('component 1', 'component 2')"""
     subject = _subject(of)
     arrows = _pairs.arrows_of(subject)
     return _drawn(ax, lambda axes: _pairs.biplot(axes, arrows, subject.result.columns, None))
@@ -96,8 +92,7 @@ def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Ax
     >>> from eigenveil import load_release, plot
     >>> axes = plot.heatmap(load_release("release.json"), kind="covariance")
     >>> [tick.get_text() for tick in axes.get_yticklabels()]
-    ['c0', 'c1', 'c2']
-    """
+    ['c0', 'c1', 'c2']"""
     subject = _subject(of)
     shown = _pairs.pair_matrix(subject, kind)
     return _drawn(ax, lambda axes: _pairs.heatmap(axes, shown, subject.result.columns), height=5.0)
@@ -122,8 +117,7 @@ def error_vs_epsilon(
     >>> from eigenveil import load_release, plot
     >>> axes = plot.error_vs_epsilon(load_release("release.json"), epsilons=[1, 2, 4])
     >>> axes.get_xlabel()
-    'epsilon (less is more private)'
-    """
+    'epsilon (less is more private)'"""
     if isinstance(of, Study):
         at = epsilons_around(of.epsilon) if epsilons is None else epsilons
         found, study_epsilon = sweep(of, map(float, at), choose(of), spectrum), of.epsilon

@@ -29,8 +29,7 @@ class ReleasedResult(SignedRelease):
     >>> from eigenveil import load_release
     >>> released = load_release("release.json")
     >>> released.components.shape, released.columns, released.sites
-    ((2, 3), ('c0', 'c1', 'c2'), ('north',))
-    """
+    ((2, 3), ('c0', 'c1', 'c2'), ('north',))"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,8 +113,7 @@ def load_release(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> 
     ('NOT PRIVATE: t', (2, 3))
     >>> load_release(b"{}")
     Traceback (most recent call last):
-    eigenveil.errors.RequestError: this is not an intact eigenveil release; ...
-    """
+    eigenveil.errors.RequestError: this is not an intact eigenveil release; ..."""
     signed = load_signed_release(_bytes(source))
     return ReleasedResult(document=signed.document, public_key=signed.public_key)
 

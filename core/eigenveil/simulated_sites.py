@@ -58,8 +58,7 @@ def sum_contributions(
 ) -> IntArray:
     """Return the sum of these sites' contributions, validated as by a coordinator; `most` records per site.
 
-    Cost: memory for SITES_AT_ONCE answers, and one for each SITES_AT_ONCE sites.
-    """
+    Cost: memory for SITES_AT_ONCE answers, and one for each SITES_AT_ONCE sites."""
     attempt = "" if mask is None else mask.attempt
 
     def group_sum(names: Sequence[str]) -> IntArray:

@@ -1,7 +1,6 @@
 """Simulation of a federation in one process: the same session, sites and barrier, without a network.
 
-Start reading at `run_study`, which is the protocol; `simulate` prepares a study for it.
-"""
+Start reading at `run_study`, which is the protocol; `simulate` prepares a study for it."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def run_study(
     A coordinator, its sites and an analyst do the same over a network, each its part. `present` returns the
     sites that answer a round (default: all). `sum_factory` returns the function that sums their answers,
     here or elsewhere. Under secure aggregation both are methods of `MaskedRounds`: the summed answers are
-    masked and include the noise, so the barrier draws none.
-    """
+    masked and include the noise, so the barrier draws none."""
     plan = session.plan
     contribute = sum_factory(sites, plan)
     while (round_query := session.pending) is not None:  # the algorithm yielded a priced query
@@ -126,8 +124,7 @@ class Simulation:
     ...               federation=Federation(sites=("north",)))
     >>> run = simulate(study, {"north": np.random.default_rng(0).normal(size=(500, 2)) * [4, 1]}, seed=0)
     >>> run.result.components.shape, len(run.queries) == len(run.releases), run.bytes_per_site
-    ((1, 2), True, 1040)
-    """
+    ((1, 2), True, 1040)"""
 
     plan: Plan
     estimate: Estimate
@@ -193,8 +190,7 @@ def simulate(
     >>> abs(run.result.components).round(1).tolist()
     [[1.0, 0.0]]
     >>> run.document["private"], run.releases[1].present
-    (False, ('north',))
-    """
+    (False, ('north',))"""
     plan = _plan(study, algorithm, submission)
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     attendance = Attendance(study.federation, _simulated_sites(study, records, seed, apply), drop_outs or {})
@@ -275,8 +271,7 @@ def site_places(rows: GridRows, weights: Mapping[str, float], unit: int = 1) -> 
 
     Records are assigned by their values, as batches are, not by their positions. So one more record joins one
     site and moves no other record [P9]. `rows` times `unit` are on the grid, so the assignment does not
-    depend on the resolution of stored records.
-    """
+    depend on the resolution of stored records."""
     names = list(weights)
     tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
     place = assign_batches(rows, HASH_RANGE, frozen([0, 0, 0, 0]), unit) / HASH_RANGE

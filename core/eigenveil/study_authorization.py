@@ -164,8 +164,7 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     4. It has not expired, and does not expire too late.
     Raises PeerError: code `identity`, an invalid signature; `protocol` or `version`, a statement or key card
     that cannot be read; RequestError: code `authorization`, it is for another plan or key;
-    `authorization-expired`; AuthorizationTooLong: code `authorization`.
-    """
+    `authorization-expired`; AuthorizationTooLong: code `authorization`."""
     card = signed.card.check()
     check_signature(
         card.signing,

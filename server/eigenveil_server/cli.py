@@ -124,8 +124,7 @@ def token(
 def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
     """Deny access to a site, an analyst or an operator from now on, and void its unused join files.
 
-    Only a token made with --lift-denial admits it again.
-    """
+    Only a token made with --lift-denial admits it again."""
     from eigenveil_server.admin.setup import deny_identity
 
     deny_identity(load(config_path, Config), Role(role), name)
@@ -189,8 +188,7 @@ def status(config_path: Path, as_json: bool) -> None:
 def doctor(config_path: Path, as_json: bool) -> int:
     """Check files, database, ledger, certificates and both listeners, one line each.
 
-    Changes nothing. Exit code 1 if a check failed.
-    """
+    Changes nothing. Exit code 1 if a check failed."""
     from eigenveil_common.doctor import show
     from eigenveil_server.admin.doctor import coordinator_checks
 

@@ -2,8 +2,7 @@
 
 A run that was stopped goes on at its first unfinished or failed row; a row is run again when a file changed
 that it depends on. The exit code is 0 if no row failed; a row that this machine cannot run says so and is
-never green.
-"""
+never green."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ def everything(
     """Run those of `rows` that are not green yet, a line each, and write the table of `every` row after each.
 
     Returns:
-        Whether none of them failed and the tree stayed the same.
-    """
+        Whether none of them failed and the tree stayed the same."""
     tree, state = digest(), build / "results.json"
     results = {name: result for name, result in load(state, every).items() if result.outcome == GREEN}
     for row in rows if again else ():

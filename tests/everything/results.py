@@ -29,8 +29,7 @@ change of those leaves them as they are.
 class Result:
     """One row's outcome: green, FAILED or not run; its last line or the reason; seconds of wall time.
 
-    `inputs` is the digest of the files that the row depends on.
-    """
+    `inputs` is the digest of the files that the row depends on."""
 
     outcome: str
     detail: str
@@ -72,8 +71,7 @@ def store(path: Path, results: Results) -> None:
 def page(tree: str, results: Results, rows: tuple[Row, ...] = ROWS) -> str:
     """Return docs/CHECKED.md: a line for each row, also for those that have not run yet.
 
-    A machine stands above the table if it ran all rows, otherwise beside each commit.
-    """
+    A machine stands above the table if it ran all rows, otherwise beside each commit."""
     seconds = sum(result.seconds for result in results.values())
     machines = {result.machine for result in results.values()}
     where = f" on one machine ({machines.pop()})" if len(machines) == 1 else ""

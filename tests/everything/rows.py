@@ -18,8 +18,7 @@ MINUTES = 60  # a row that takes longer has failed
 class Row:
     """A command, and `lacking`: why this machine cannot run it, or an empty string.
 
-    A row with a `package` of tests depends on no other tests: it stays green when one of those changes.
-    """
+    A row with a `package` of tests depends on no other tests: it stays green when one of those changes."""
 
     name: str
     command: tuple[str, ...]

@@ -18,8 +18,7 @@ def digest(root: Path = ROOT, package: str = "") -> str:
 
     Uncommitted changes count: the digest is of the files as they are. Ignored files and the table of
     results do not count. With a `package` of tests, such as `tests.torture`, only the files count that its
-    commands can read: neither pages nor tests that the package does not import.
-    """
+    commands can read: neither pages nor tests that the package does not import."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     out = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout.decode()
     names = {name for name in out.split("\0") if name and name != TABLE and (root / name).is_file()}

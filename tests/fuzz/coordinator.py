@@ -2,8 +2,7 @@
 
 Only the transport and the pace of lists are left out, for speed: the handlers are those that gRPC would be
 given, with the gate around them, certificates that were issued, a store on disk and studies under way. A
-method that is added to the protocol is tried without a word here.
-"""
+method that is added to the protocol is tried without a word here."""
 
 from __future__ import annotations
 

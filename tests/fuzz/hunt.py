@@ -3,8 +3,7 @@
 Every input ends in one of three ways: it is accepted, it is refused by a declared error (a message that
 cannot be decoded, or one of our errors with a code that a peer may see), or it is a find: any other
 exception, a defect that a daemon caught and logged, or an accepted message whose meaning is not kept.
-A find is written to tests/fuzz/found, and tests/fuzz/test_found.py tries it from then on.
-"""
+A find is written to tests/fuzz/found, and tests/fuzz/test_found.py tries it from then on."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Two processes share the time: one hunts in the coordinator, the other in a site and then in the parsers.
 The seed is printed, and drawn if none is given: the same seed gives the same inputs in the same order. What
 is found is kept in tests/fuzz/found. The exit code is 1 on a find, and where none of a thousand inputs
-of a kind was accepted: then none got past the first look.
-"""
+of a kind was accepted: then none got past the first look."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Messages with something wrong: protobuf by its structure, text by its words, anything by its bytes.
 
-Everything follows from the seed of the generator that is handed in.
-"""
+Everything follows from the seed of the generator that is handed in."""
 
 from __future__ import annotations
 

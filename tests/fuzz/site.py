@@ -1,8 +1,7 @@
 """Everything that a site is sent by a coordinator it has no reason to trust.
 
 `NextWorkResponse` and signed plans go through `SiteWorker.work`, with a store on disk and real records;
-queries also through the decoder alone, which is where most of them end; the other answers are decoded.
-"""
+queries also through the decoder alone, which is where most of them end; the other answers are decoded."""
 
 from __future__ import annotations
 

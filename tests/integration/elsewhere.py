@@ -2,8 +2,7 @@
 
 Libraries keep theirs, which they have for every system. Of ours, none may import a module that Windows lacks,
 and the names that its `os` lacks are gone; a folder cannot be opened; `msvcrt` locks one byte, as
-`os.lockf` does here.
-"""
+`os.lockf` does here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """kill -9 of the coordinator and of a site at random moments of the demonstration's study.
 
 Every study completes, is charged for at least what was released, by the coordinator and by every site,
-and has exactly one release. [P6]
-"""
+and has exactly one release. [P6]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Masked studies of three sites as processes: killed, and with a site that is lost for good. [P31] [P33]
 
 The books are held against `tests.torture.model`: each number of a round has one set, each attempt is paid by
-the coordinator and by whoever answered it, and what is released is of the sites of the last attempt.
-"""
+the coordinator and by whoever answered it, and what is released is of the sites of the last attempt."""
 
 from __future__ import annotations
 

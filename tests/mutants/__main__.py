@@ -4,8 +4,7 @@ the test that must catch it.
 A row whose text or test is not there is STALE: it is reported, and all others run. A test that fails without
 any fault catches nothing, so first all of them run on the plain copy, and must pass. A fault counts as caught
 only if its test ran and failed: not if it could not be collected, or hung. The exit code is 0 only if every
-fault was caught and no row of the table is stale.
-"""
+fault was caught and no row of the table is stale."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Faults that the tests must catch: each a small change of the product's text that breaks one claim.
 
 `old` occurs exactly once in its file (`test_table` checks it). `test` is what must fail; named as for pytest,
-or `lint-imports` for what the import contracts forbid. Planted, run and counted by `make mutants`.
-"""
+or `lint-imports` for what the import contracts forbid. Planted, run and counted by `make mutants`."""
 
 from __future__ import annotations
 

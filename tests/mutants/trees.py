@@ -3,8 +3,7 @@
 A copy for a fault is made of hard links, compiled files included, so it costs no bytes; only the file with
 the fault is written, as a new one, and what was compiled from it is removed. Python and pytest replace
 compiled files and never write into them. A test that did write into a file of its tree would change all
-copies: `digest` before and after shows it.
-"""
+copies: `digest` before and after shows it."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def missing(tree: Path, tests: Iterable[str]) -> set[str]:
     All of their files are collected at once: given one name that it does not find, pytest collects none.
 
     Raises:
-        RuntimeError: a file cannot be imported.
-    """
+        RuntimeError: a file cannot be imported."""
     named = set(tests) - {LINT}
     files = sorted({name.partition("::")[0] for name in named})
     here = [file for file in files if (tree / file).is_file()]

@@ -27,8 +27,7 @@ class Middle:
 
     `delay` seconds are added to every piece, each way. After `idle` seconds without a byte a
     connection is dead: both ends keep their sockets and hear nothing any more, as behind a NAT that
-    forgot the mapping.
-    """
+    forgot the mapping."""
 
     target: int = 0
     host: str = "127.0.0.1"
@@ -109,8 +108,7 @@ class Line:
 class ConnectProxy(Middle):
     """A plain CONNECT proxy. `user` is user:password, if it wants one; `answer` replaces its own.
 
-    It dials loopback whatever host is asked for: names of the tests exist nowhere else.
-    """
+    It dials loopback whatever host is asked for: names of the tests exist nowhere else."""
 
     user: str = ""
     answer: bytes = b""

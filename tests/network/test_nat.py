@@ -3,8 +3,7 @@
 The settings are those of the product, divided by 20 so that a test can wait for them. Promised: a mapping
 that lives longer than the time between two pings is kept alive by them; one that was forgotten
 nevertheless is noticed when the poll's own time is over, and the site dials again. (gRPC's ping timeout
-is left at a minute on purpose: on a slow line an answer to a ping waits behind a megabyte of data.)
-"""
+is left at a minute on purpose: on a slow line an answer to a ping waits behind a megabyte of data.)"""
 
 from __future__ import annotations
 

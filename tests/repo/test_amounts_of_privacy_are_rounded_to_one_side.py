@@ -1,8 +1,7 @@
 """No epsilon, delta, mu or rho is shortened for a reader but by `eigenveil.accounting.formatting` [P5].
 
 Found by their names: in Python a format of digits, `round` and `%`, in templates a filter that rounds to
-the nearest. What is shown in full (`{epsilon}`, JSON) is no matter of this test.
-"""
+the nearest. What is shown in full (`{epsilon}`, JSON) is no matter of this test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Each error code opens a table row somewhere in the documentation, for example
 `| `bad-study` | what happened and what to do | INVALID_ARGUMENT | 2 |`, and the gRPC status and
-exit code in that row are the ones of the code.
-"""
+exit code in that row are the ones of the code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The committed protobuf code is what `make proto` writes, no more and no less, and the versions
-it demands at run time are the ones pyproject.toml promises.
-"""
+it demands at run time are the ones pyproject.toml promises."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 claim that is not there.
 
 A claim is defined where its id opens a heading, a list item, a table row or a bold phrase:
-`## [P1] ...`, `- [P1] ...`, `| [P1] | ...`, `**[P1]** ...`. Elsewhere the id is a citation.
-"""
+`## [P1] ...`, `- [P1] ...`, `| [P1] | ...`, `**[P1]** ...`. Elsewhere the id is a citation."""
 
 from __future__ import annotations
 

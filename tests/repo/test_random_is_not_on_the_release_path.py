@@ -1,7 +1,6 @@
 """Noise has one source. `random` and `numpy.random` are seedable, float and guessable, so only the
 two modules that never touch a real release may name them. import-linter sees imports; this also
-sees `np.random`, `scipy.stats` samplers (which draw from numpy) and modules named by a string.
-"""
+sees `np.random`, `scipy.stats` samplers (which draw from numpy) and modules named by a string."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ at most 0.01^3 = 1e-6 for each mechanism, 1e-4 for a hundred of them.
 
 Power: between Gaussians mu = 2 apart, the best event has the rates 0.16 and 0.84, and m = 200,000 releases
 prove mu less 2 x 2.58 x sqrt(2.28 / 100,000) = 0.025 on average, with a standard deviation of 0.007. Noise
-10 % too low makes mu 0.22 larger, 28 standard deviations above the alarm.
-"""
+10 % too low makes mu 0.22 larger, 28 standard deviations above the alarm."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ class Approximate:
     """(epsilon, delta)-DP: likely <= e^epsilon rare + delta.
 
     As a mu it is that of epsilon alone, 2 probit(e^epsilon / (1 + e^epsilon)): the least mu whose trade-off
-    curve lies below the one of epsilon-DP. Whatever is proven is proven after delta was taken off.
-    """
+    curve lies below the one of epsilon-DP. Whatever is proven is proven after delta was taken off."""
 
     epsilon: float
     delta: float = 0.0
@@ -90,8 +88,7 @@ class Mechanism:
     """Audit target: a way to release, the most telling pair of data sets, and the claim about it.
 
     `kind` names the query it answers. An audit must prove at least `tight` times the claim, so that none
-    passes by being blind; below 1 where the claim is a bound that no pair of data sets reaches.
-    """
+    passes by being blind; below 1 where the claim is a bound that no pair of data sets reaches."""
 
     name: str
     kind: str
@@ -145,8 +142,7 @@ def events(without: FloatArray, with_it: FloatArray, thresholds: FloatArray) -> 
     """Count of each event where it is meant to be likely, and where it is meant to be rare.
 
     The events: above a threshold, at or above it, and what is left over; each meant to be likely with the
-    record, or without it. Shape: (m,), (m,), (t,) -> (8 t,), (8 t,).
-    """
+    record, or without it. Shape: (m,), (m,), (t,) -> (8 t,), (8 t,)."""
     n = len(without)
     above = [
         np.concatenate([n - np.searchsorted(np.sort(seen), thresholds, side) for side in ("right", "left")])

@@ -1,8 +1,7 @@
 """Mechanisms that need the exact matrix, and passes over disjoint parts and slots.
 
 [P10] [P13] [P19] [P20] [P21] [P9] [P24]. Where a claim covers the worst of all data sets and the pair here is
-only a bad one, `tight` is small: the audit then rules out gross errors, not a tenth.
-"""
+only a bad one, `tight` is small: the audit then rules out gross errors, not a tenth."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ def direction() -> Mechanism:
 def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
     """The record turns the leading direction as far as the gap lets it: half way between the axes.
 
-    The sign of the release is random, so it is taken off.
-    """
+    The sign of the release is random, so it is taken off."""
     query = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
     before, after = matrix(gap, 0, 0), matrix(gap + 0.5, 0.5, 0.5)
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN

@@ -2,8 +2,7 @@
 
 Each check answers True for a sample that is plausible. Its false-alarm rate is `ALARM` by
 construction; the tests beside it show that it answers False for a scale 2 % too low and 2 % too
-high, so that it cannot pass by being blind.
-"""
+high, so that it cannot pass by being blind."""
 
 from __future__ import annotations
 

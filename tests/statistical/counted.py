@@ -1,8 +1,7 @@
 """Mechanisms that count: stability histograms, votes for fingerprints, the lead of the best, a sparse vector.
 
 Where a claim has a delta of its own, it is 0.01: so large that an event of that probability happens about
-1,000 times in the half that tests it, and twice as much would be seen.
-"""
+1,000 times in the half that tests it, and twice as much would be seen."""
 
 from __future__ import annotations
 
@@ -152,8 +151,7 @@ def rank_votes() -> Mechanism:
     """One vote more among those that propose the only dimension: its majority is tested again and again.
 
     A trial costs a third of the price, which covers the worst of all outcomes; this pair shows about a
-    quarter of the claim. A release is 20 trials on average, so there are twenty times fewer of them.
-    """
+    quarter of the claim. A release is 20 trials on average, so there are twenty times fewer of them."""
     query, study = q.RankVotes(cells=CELLS), study_of(ADD)
     half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]

@@ -1,6 +1,5 @@
 """View of a coordinator on masked rounds together with colluding sites, which tell it their masks and draw no
-noise [P31] [P32] [P33]. Shares and masks are the product's; m releases are one long answer, under one.
-"""
+noise [P31] [P32] [P33]. Shares and masks are the product's; m releases are one long answer, under one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Mechanisms that add noise to a sum, each with the pair of data sets that tells most about it.
 
-Sites compute the sums, `mechanism.apply_mechanism` releases them; only the noise comes in bulk.
-"""
+Sites compute the sums, `mechanism.apply_mechanism` releases them; only the noise comes in bulk."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ def at_once(round_query: RoundQuery, total: IntArray, study: Study, noise: Noise
 def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     """The logarithm of the likelihood ratio, up to a constant: nothing tells more.
 
-    Shape: moved (m, length), what was released less the sum without the record; change (length,).
-    """
+    Shape: moved (m, length), what was released less the sum without the record; change (length,)."""
     total, start = np.zeros(len(moved)), 0
     for block in spec.blocks:
         part = slice(start, start + block.count)

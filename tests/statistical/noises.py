@@ -21,8 +21,7 @@ class Bulk(OsNoise):
     """Draws of `OsNoise`, up to BULK values at a time, each handed out once: a release then costs
     microseconds. A scale that is asked for again is drawn in twice as many; one that never is, once.
 
-    `factor` below 1 is the planted fault: every scale that much smaller than was asked for.
-    """
+    `factor` below 1 is the planted fault: every scale that much smaller than was asked for."""
 
     private = False
 

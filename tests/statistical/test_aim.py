@@ -3,8 +3,7 @@
 An audit that compares a data set with itself proves nothing and never alarms. So here both sides of each
 attack get the same noise, and what the attacker sees must differ: where noise is added, in every release and
 by the whole sensitivity; where noise decides, for at least one of many fixed values of it. Nothing is drawn
-at random: no false alarms.
-"""
+at random: no false alarms."""
 
 from __future__ import annotations
 

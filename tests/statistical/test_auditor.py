@@ -3,8 +3,7 @@ often than it says.
 
 False-alarm rates: as stated where something is counted, else that of an alarm, 1e-6 (see `audit`). Power: the
 planted faults here lie more than 6 standard deviations of the bound above the claim, and so are missed less
-than once in 10^8 runs.
-"""
+than once in 10^8 runs."""
 
 from __future__ import annotations
 

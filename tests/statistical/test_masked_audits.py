@@ -1,8 +1,7 @@
 """[P31] [P32] [P33] What a coordinator and t colluding sites hold of masked rounds proves no more than was
 paid.
 
-False-alarm rate: 1e-6 for each audit (see `audit`).
-"""
+False-alarm rate: 1e-6 for each audit (see `audit`)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ audits in a row (see `audit`); for all of them together below 1e-4. Each audit m
 its claim, or where no pair of data sets comes near it, what it is known to show.
 
 The default suite runs most of them with 20,000 releases a side, and `test_aim` sees that every attack looks
-where its data sets differ; `make audit` runs all, in full.
-"""
+where its data sets differ; `make audit` runs all, in full."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 False-alarm rate: at most 1e-6 for each check (see `checks`); all checks of this file together
 alarm without cause less than once in 10,000 runs. Power: a million draws whose scale is 2 % off in either
-direction are caught by every check that is about scale, as the planted faults show.
-"""
+direction are caught by every check that is about scale, as the planted faults show."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Each fault is a small variant of a mechanism, written here, with the claim of the mechanism that it imitates.
 Where it needs data sets of its own, the product's mechanism is audited on them too and raises no alarm
-(false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each, as they are gross.
-"""
+(false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each, as they are gross."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ NO_LEAD = moves(rows([1, 0], [0, 1]), [1, 1])  # three directions, one record ea
 def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
     """[P16] Line 11 as printed: noise on every span that holds records, and the largest wins.
 
-    Shape: (m,) each, whether the span of the record in question is released.
-    """
+    Shape: (m,) each, whether the span of the record in question is released."""
     found = []
     for data in NO_LEAD:
         spans = candidate_spans(data, POOL)

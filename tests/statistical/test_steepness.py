@@ -3,8 +3,7 @@
 With the Gram matrix T R^2 / epsilon along one axis, exp(T u_1^2) has E[u_1^2] = M(3/2, d/2 + 1, T) /
 (d M(1/2, d/2, T)) (Kummer's M). T (1 - u_1^2) is nearly a gamma variable of (d - 1) / 2, so many columns
 tell much: a steepness that is 7 % off moves the mean by 0.07 sqrt(n (d - 1) / 2) standard errors, 10 of them
-here. False-alarm rate 1e-6 a comparison.
-"""
+here. False-alarm rate 1e-6 a comparison."""
 
 from __future__ import annotations
 

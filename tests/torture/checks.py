@@ -1,8 +1,7 @@
 """The checks, in which order they run, which of them side by side, and what they need of a machine.
 
 The module of a check has a function `run(folder, scale)`, which may be asynchronous: in an empty folder, at
-a share of its full size, it returns what is wrong, and figures.
-"""
+a share of its full size, it returns what is wrong, and figures."""
 
 from __future__ import annotations
 

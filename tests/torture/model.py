@@ -1,8 +1,7 @@
 """Invariants of a federation's books at every moment, whatever was killed, lost or repeated.
 
 A `Snapshot` is what the databases say; a `Witness` compares each with the rules and with every snapshot
-before it. It knows nothing of how the daemons work: rows in, faults out.
-"""
+before it. It knows nothing of how the daemons work: rows in, faults out."""
 
 from __future__ import annotations
 

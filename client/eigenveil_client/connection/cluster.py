@@ -3,8 +3,7 @@
 A client of a scheduler can run code on its workers. A false scheduler can run code at its clients, which
 unpickle its messages. Therefore both ends use TLS with certificates of the cluster's own authority. That also
 holds on one machine, where any user may listen at a port. Workers run functions of this package on plain
-values.
-"""
+values."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ class Cluster:
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable_error`.
-    """
+        PeerError: code `unreachable_error`."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self._client = _open_client(address)
@@ -139,8 +137,7 @@ class Cluster:
 
         Raises:
             PeerError: code `unreachable_error`: the scheduler is gone, or no task finishes.
-            RequestError: code `bad-data`: one task ended several workers.
-        """
+            RequestError: code `bad-data`: one task ended several workers."""
         with self._translate_errors():
             return [_result(one, partial(_report_progress, tracked, report)) for one in futures]
 

@@ -13,8 +13,7 @@
 
 Each file is replaced as a whole, so that a crash leaves a usable one. A new list of authorities is accepted
 only if the list before it has signed it; the version never decreases [R19]. A new join file replaces the
-list. Only signatures decide, not the sender. A change is logged with the fingerprints.
-"""
+list. Only signatures decide, not the sender. A change is logged with the fingerprints."""
 
 from __future__ import annotations
 

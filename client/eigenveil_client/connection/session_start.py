@@ -2,8 +2,7 @@
 
 Everything uses the live connection, whose other end has been verified. The certificate in force stays so
 until its successor is on disk. The coordinator accepts it until the successor was used. The dictionary is in
-the identity's folder, signed by the release key; its version never decreases [R22].
-"""
+the identity's folder, signed by the release key; its version never decreases [R22]."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 grpcio checks that a certificate comes from the CA and names the host. It can neither check the URI with the
 peer's identity nor refuse TLS 1.2, and it does not give the peer's certificate to the client. Therefore one
 handshake with the standard library checks all of these first. The channel then trusts exactly that
-certificate: a server with another key cannot complete a call.
-"""
+certificate: a server with another key cannot complete a call."""
 
 from __future__ import annotations
 

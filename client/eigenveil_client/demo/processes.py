@@ -2,8 +2,7 @@
 
 `main` runs commands of one of our programs in one process, one after another, from standard input: starting
 Python and loading modules takes longer than most commands. A command reads, writes and prints the same as in
-a process of its own.
-"""
+a process of its own."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ def analysis_rows(rows: GridRows, study: Study) -> FloatArray:
 def exact_components(rows: GridRows, study: Study) -> FloatArray:
     """Return the components on the study's grid without noise and without clipping.
 
-    Shape: rows (n, d) -> (k, d).
-    """
+    Shape: rows (n, d) -> (k, d)."""
     x = analysis_rows(rows, study)
     _, vectors = eigenpairs(np.asarray(x.T @ x / max(1, len(x))))
     return vectors[:, : study.components].T
@@ -54,8 +53,7 @@ Step = tuple[str, Callable[[], ComparisonRow]]  # a name, and the run of an algo
 class Benchmark:
     """Input of every run: records (analysed and by site), the exact answer, repeats and seed.
 
-    Shape: centred (n, d) in analysis units, truth (k, d), covariance (d, d).
-    """
+    Shape: centred (n, d) in analysis units, truth (k, d), covariance (d, d)."""
 
     study: Study
     parts: dict[str, FloatArray]

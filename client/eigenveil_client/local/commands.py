@@ -45,8 +45,7 @@ def plan(
     """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
 
     No site is contacted and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
-    --plot draws the error against epsilon, for those of --epsilon or a few around the study's own.
-    """
+    --plot draws the error against epsilon, for those of --epsilon or a few around the study's own."""
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.local.plan import plan_values, predict_sweep, print_plan, read_assumed_spectrum
@@ -128,8 +127,7 @@ def simulate(
 
     A result without --seed and without --truth has the study's guarantee, once for every repeat. The
     simulated site of a record depends on that record alone. Under secure aggregation sites draw the noise
-    and mask their answers as in a federation, but their keys are not secret.
-    """
+    and mask their answers as in a federation, but their keys are not secret."""
     from eigenveil.simulation import simulate as simulate_study
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
@@ -224,8 +222,7 @@ def compare(
 
     With --data the runs are simulations on the records in that file, compared with the exact answer: not
     private, do not share. With --federation each algorithm is a separate study at your coordinator.
-    A custom algorithm (--with) runs in simulations only, because sites run no foreign code.
-    """
+    A custom algorithm (--with) runs in simulations only, because sites run no foreign code."""
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.local import comparison

@@ -229,8 +229,7 @@ def on_cluster(address: ClusterAddress | None) -> Iterator[SumFactory | None]:
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone.
-    """
+        PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone."""
     if address is None:
         yield None
         return

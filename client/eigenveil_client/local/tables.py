@@ -66,8 +66,7 @@ class ComparisonRow:
     `sin_angle` is the median sine to the records' exact components over the repeats that released components,
     from `sin_least` to `sin_most`. `frobenius` is the median of ||C' - C|| / ||C|| if there is a covariance
     C'. `predicted` is the error that the release states. `distance` is the sine to that of `reference`.
-    `custom` marks a custom algorithm. `outcome` is the reason for no run or no release.
-    """
+    `custom` marks a custom algorithm. `outcome` is the reason for no run or no release."""
 
     algorithm: str
     custom: bool = False

@@ -9,8 +9,7 @@ VCF-Zarr (bio2zarr, sgkit) is a Zarr group:
     call_genotype (variants, samples, 2)   two alleles by their number, negative where one is not known
 
 A column counts an allele among the two; their order (phase) is ignored. A call is missing if one of its
-alleles is unknown or not in the list.
-"""
+alleles is unknown or not in the list."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Any columns can be encoded by way of floats. Columns of one-byte integers without a rule, such as genotypes,
 have 256 possible values each. These values are encoded once, and cells are looked up in a table. The integers
-are the same, and a hundred thousand columns need no float for every cell.
-"""
+are the same, and a hundred thousand columns need no float for every cell."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ rule, the first row in the file is the person's, also when it has a missing valu
 record depends on that person's rows alone, so a person more or less changes one record [P30].
 
 Persons and the quality of columns are counted before a study's rules drop any person. Of an analyst's choices
-only the bounds of a column affect its counts.
-"""
+only the bounds of a column affect its counts."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Such a file ends when it is closed or its process ends, so no later start has to delete one. Blocks that
 remain on the disk belong to no file. With `encrypt` they are AES-256 in counter mode, under a new key for
 each file, which is in the memory of this process alone. Every byte is written once, so no part of the key
-stream is used twice.
-"""
+stream is used twice."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ class InferenceRisk:
 
     `membership`: questions about who is among the records are covered. `sites`: number of sites with records
     of the person at most. `persons`: a person's rows count as one. `colluders`: number of other sites that
-    may help the coordinator; None if the coordinator is not covered.
-    """
+    may help the coordinator; None if the coordinator is not covered."""
 
     right: int
     membership: bool

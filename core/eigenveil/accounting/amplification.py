@@ -5,8 +5,7 @@ Source: Feldman, McMillan, Talwar, Hiding Among the Clones (FOCS 2021), Theorems
 Together they are (epsilon, delta + (e^epsilon + 1)(1 + e^-epsilon0 / 2) n delta0)-DP under replace-one, where
 epsilon0 <= log(n / (16 log(2 / delta))) and
 
-    epsilon = log(1 + (g - 1) / (g + 1) (8 sqrt(g log(4 / delta) / n) + 8 g / n)),  g = e^epsilon0.
-"""
+    epsilon = log(1 + (g - 1) / (g + 1) (8 sqrt(g log(4 / delta) / n) + 8 g / n)),  g = e^epsilon0."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
     Each record with Gaussian noise is exactly the (epsilon0, delta0) randomiser of the theorem.
 
     Cost: (epsilon, delta) under replace-one, for the whole pass [P24].
-    Raises RequestError: n is too small for the theorem, or for a gain by shuffling.
-    """
+    Raises RequestError: n is too small for the theorem, or for a gain by shuffling."""
     order_delta = ORDER_SHARE * delta
     low, high = 0.0, max_local_epsilon(order_delta, n)
     if high > 0 and amplified_epsilon(high, order_delta, n) <= epsilon * TIGHT:

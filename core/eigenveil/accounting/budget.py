@@ -10,8 +10,7 @@ sees all releases. With distributions P and Q of the releases, the best guess is
 TV(P, Q)) / 2, with TV the total variation: the hockey-stick divergence at epsilon 0. Another prior p gains
 less: the risk R is concave in p and 0 at its ends, so R(p) >= 2 min(p, 1-p) R(1/2), and the gain, min(p, 1-p)
 - R(p), is at most that at 1/2. Mixtures of values are no farther apart than the farthest two values in them.
-Results are rounded up by ball arithmetic, which encloses the true value, never by floats.
-"""
+Results are rounded up by ball arithmetic, which encloses the true value, never by floats."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class Conversion:
     """Conversion of amounts of a budget to epsilons at `delta`; `exact` if the budget is counted in mu.
 
     Neighbours: a budget covers one record added or removed, for add-remove studies. For all studies it covers
-    one record replaced, which is one removed and one added: 2 mu, or 4 rho [P4].
-    """
+    one record replaced, which is one removed and one added: 2 mu, or 4 rho [P4]."""
 
     delta: float
     exact: bool

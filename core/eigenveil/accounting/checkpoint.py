@@ -36,8 +36,7 @@ class Checkpoint:
     `committed` is spent or reserved for running studies. Reservations count, because a site may see no
     checkpoint after a round that it answers. `gaussian`: only Gaussian noise was ever admitted. `trail` has
     the first characters of the digests at `trail_sizes(size)`. Raises PeerError: code `protocol`, a field is
-    invalid.
-    """
+    invalid."""
 
     federation: str
     size: int

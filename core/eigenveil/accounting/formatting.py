@@ -2,8 +2,7 @@
 
 Amounts spent or guaranteed are rounded up in the last digit shown. Amounts left or allowed are rounded down.
 Stated amounts are shown unchanged [P5]. The arithmetic is decimal, on the shortest decimal that reads back
-as the same float. So 0.1 stays 0.1, and a text read back is never a float on the wrong side.
-"""
+as the same float. So 0.1 stays 0.1, and a text read back is never a float on the wrong side."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def shown_up(value: Amount, digits: int = 4) -> str:
     All digits before the point are shown: 12345.6 is 12346 at any smaller number of digits.
 
     >>> shown_up(1.2344833), shown_up(0.1), shown_up(1e-6, 3), shown_up(0.9999999)
-    ('1.235', '0.1', '1e-06', '1')
-    """
+    ('1.235', '0.1', '1e-06', '1')"""
     return _text(_rounded(value, digits, ROUND_CEILING))
 
 
@@ -35,8 +33,7 @@ def shown_down(value: Amount, digits: int = 4) -> str:
     """Return `value` rounded down to this number of significant digits, as text.
 
     >>> shown_down(9.9999), shown_down(10.0), shown_down(0.1)
-    ('9.999', '10', '0.1')
-    """
+    ('9.999', '10', '0.1')"""
     return _text(_rounded(value, digits, ROUND_FLOOR))
 
 
@@ -44,8 +41,7 @@ def shown(value: float | int | Decimal) -> str:
     """Return a stated number with all its digits, as text.
 
     >>> shown(1.0), shown(0.1), shown(1e-6), shown(1.2344833)
-    ('1', '0.1', '1e-06', '1.2344833')
-    """
+    ('1', '0.1', '1e-06', '1.2344833')"""
     return _text(_decimal(value))
 
 
@@ -58,8 +54,7 @@ def fixed_up(value: Amount, places: int) -> str:
     """Return `value` rounded up, with exactly this number of decimals; used in signed documents.
 
     >>> fixed_up(0.2367, 6), fixed_up(1.0000001, 6)
-    ('0.236700', '1.000001')
-    """
+    ('0.236700', '1.000001')"""
     return _places(math.ceil(_exact(value) * 10**places), places)
 
 
@@ -69,8 +64,7 @@ def percent_up(part: Amount, whole: Amount, places: int = 0) -> str:
     >>> percent_up(1, 3), percent_up(1, 3, 1), percent_up(0, 3)
     ('34', '33.4', '0')
     >>> percent_up(0.07, 1)
-    '7'
-    """
+    '7'"""
     return _places(math.ceil(_parts(part, whole, places)), places)
 
 

@@ -2,8 +2,7 @@
 
 delta = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), which is exact. Comparisons use ball
 arithmetic, which encloses the true value, never floats [P5].
-Source: Balle & Wang 2018, Theorem 8; Smith & Thakurta 2022 (squares of adaptively chosen mu add up).
-"""
+Source: Balle & Wang 2018, Theorem 8; Smith & Thakurta 2022 (squares of adaptively chosen mu add up)."""
 
 from __future__ import annotations
 

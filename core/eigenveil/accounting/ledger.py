@@ -2,8 +2,7 @@
 
 The coordinator has one for the federation's data set, and every site one for its own records. So a
 coordinator restored from an old backup gets no refund [P8]. The caller stores the entries durably. Replaying
-them gives the same state, or an error.
-"""
+them gives the same state, or an error."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class Ledger:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
             reserved twice.
         PeerError: a round already charged for another query.
-        InternalError: a stored row does not continue the chain.
-    """
+        InternalError: a stored row does not continue the chain."""
 
     budget: PrivacyBudget
     gaussian: bool = True

@@ -2,8 +2,7 @@
 
 Valid for any noise; for Gaussian noise only, `gaussian` gives a smaller epsilon for the same integers. Every
 order gives a valid conversion, so an imperfect minimum is on the safe side [P5]. Source: Bun & Steinke 2016
-(composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion).
-"""
+(composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion)."""
 
 from __future__ import annotations
 
@@ -162,8 +161,7 @@ class Neighbours(Enum):
     record is replaced by any other, so the number is public.
 
     >>> Neighbours("replace-one") is Neighbours.REPLACE_ONE
-    True
-    """
+    True"""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
@@ -175,6 +173,5 @@ class Neighbours(Enum):
         If one record changes a sum by at most D in any norm, neighbours differ by `records` D. The squared
         distance grows by the factor `records` only, not its square, in two cases: the two records change
         different entries, or any two contributions have at most twice the squared distance that one has from
-        zero (as positive semidefinite matrices).
-        """
+        zero (as positive semidefinite matrices)."""
         return 1 if self is Neighbours.ADD_REMOVE else 2

@@ -3,8 +3,7 @@
 A study names an algorithm of the closed set `ALGORITHMS`. A simulation can also run a custom generator
 function (docs/own-algorithm.md), with the names exported here. Imports no records, no noise and nothing
 behind the barrier. Neighbours are the study's, unless a docstring says otherwise; each has a page in
-docs/algorithms.
-"""
+docs/algorithms."""
 
 from __future__ import annotations
 

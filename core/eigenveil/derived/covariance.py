@@ -31,8 +31,7 @@ class IntervalEstimate(PlainResult):
     Intervals are limited to `least` and `most`, the range of possible answers.
 
     Shape: values and errors have the same shape.
-    Raises RequestError: code `bad-argument`, the level is not between 0 and 1.
-    """
+    Raises RequestError: code `bad-argument`, the level is not between 0 and 1."""
 
     values: FloatArray
     errors: FloatArray
@@ -97,8 +96,7 @@ class NoisedCovariance:
     in the units of `values`. `repaired` is the increase of the least variance by `positive_definite`.
 
     Shape: values (m, m), the noised covariance of `columns` divided by `scale`; scale and mean (m,) in the
-    columns' own units; divided (m,), the additional divisors of the release.
-    """
+    columns' own units; divided (m,), the additional divisors of the release."""
 
     columns: tuple[str, ...]
     values: FloatArray

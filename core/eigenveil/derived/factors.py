@@ -55,8 +55,7 @@ def factor_analysis(matrix: NoisedCovariance, k: int, rotation: Rotation, level:
 
     All entries of a noised matrix have about the same error, so least squares weights them equally. The
     errors are the spread over matrices drawn about this one with its noise. Raises RequestError: fewer than 3
-    columns, or too many factors for them.
-    """
+    columns, or too many factors for them."""
     m = len(matrix.columns)
     if m < 3 or not 1 <= k <= (m - 1) // 2:
         raise RequestError(

@@ -61,8 +61,7 @@ class Moments:
     >>> moments = Moments.of(simulate(study, {"north": rows}, seed=0).result)
     >>> found = moments.regress("b", on=["a"])
     >>> found.privacy.values.round(2).tolist(), bool(found.both.low[0] < 1 < found.both.high[0])
-    ([0.99], True)
-    """
+    ([0.99], True)"""
 
     matrix: NoisedCovariance
 
@@ -157,8 +156,7 @@ class Moments:
         Shape: rows (n, m), in the columns' own units and order; a table's columns are found by their names.
 
         Raises:
-            RequestError: code `bad-argument`: a column is missing or repeated, or rows are not finite.
-        """
+            RequestError: code `bad-argument`: a column is missing or repeated, or rows are not finite."""
         matrix = self._of(columns)
         try:
             result_object = select_columns(matrix.columns, rows)

@@ -25,8 +25,7 @@ class Regression(PlainResult):
     error, by the classical formula from the residual variance and the noised count. `both` combines them,
     about the population. `ridge` was added to the variance of each column, relative to it.
 
-    Shape: each of the three (p,); intercept and r_squared (), with privacy errors.
-    """
+    Shape: each of the three (p,); intercept and r_squared (), with privacy errors."""
 
     target: str
     on: tuple[str, ...]

@@ -3,8 +3,7 @@
     dictionary = "clinical"
     columns = ["age", {name = "bmi", lower = 10, upper = 80}]
 
-Sites and coordinator never use a dictionary for this: a submitted study has every unit and bound itself.
-"""
+Sites and coordinator never use a dictionary for this: a submitted study has every unit and bound itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Shared steps of the estimators, from parameters and records to a simulated study and its released model.
 
 The steps: public bounds in each accepted form, warnings, the study of one site, and the number of components
-(a count, or a share of the released variance).
-"""
+(a count, or a share of the released variance)."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def lower_upper(bounds: Any, names: Sequence[str], *, named: bool) -> tuple[list
     """Return the lower and upper bounds of the columns `names`; `named`: the names come from the records.
 
     Raises:
-        ValueError: bounds are missing, or are not of these columns. The study checks that lower < upper.
-    """
+        ValueError: bounds are missing, or are not of these columns. The study checks that lower < upper."""
     if bounds is None:
         raise ValueError(
             "bounds=(lower, upper) is required: state public bounds from knowledge of the measurements; "
@@ -112,8 +110,7 @@ def call_warnings(estimator: Any) -> list[str]:
     """Return warnings about the callers of the running `fit` of `estimator`.
 
     A search repeats `fit`, or an earlier pipeline step read records. The warnings depend on the call stack,
-    never on the records: a warning that depended on records would disclose them.
-    """
+    never on the records: a warning that depended on records would disclose them."""
     frames = [frame for frame, _ in walk_stack(sys._getframe(1))]
     searched = any(frame.f_globals.get("__name__", "").startswith(SEARCHES) for frame in frames)
     sentences = [REPEATED_FIT.format(epsilon=shown(estimator.epsilon))] if searched else []
@@ -125,8 +122,7 @@ def call_warnings(estimator: Any) -> list[str]:
 def _fitted_steps(pipeline: Pipeline, estimator: Any) -> Iterator[str]:
     """Yield the classes of the steps before `estimator` that were fitted to records, except our own.
 
-    scikit-learn's tag `requires_fit` decides; a step without tags counts as fitted.
-    """
+    scikit-learn's tag `requires_fit` decides; a step without tags counts as fitted."""
     for _, step in pipeline.steps:
         if step is estimator or (
             type(step) is type(estimator) and _parameter_text(step) == _parameter_text(estimator)
@@ -153,8 +149,7 @@ def study_for_components(wanted: Any, study: Study) -> Study:
 
     Raises:
         ValueError: `wanted` is neither a number of components nor a share, or the study's algorithm does not
-            release every variance; nothing was spent.
-    """
+            release every variance; nothing was spent."""
     if not _is_share(wanted):
         return _replaced(study, components=_checked_count(wanted, study.dimension))
     algorithm = Algorithm.GAUSS_COV if study.algorithm is Algorithm.AUTO else study.algorithm
@@ -174,8 +169,7 @@ def component_count(wanted: Any, result: Result) -> int:
     Source: the release alone [P7].
 
     Raises:
-        ValueError: more components are requested than were released.
-    """
+        ValueError: more components are requested than were released."""
     k = len(result.components)
     if not _is_share(wanted):
         return k if result.declined is not None else _checked_count(wanted, k, "the released components")
@@ -235,8 +229,7 @@ def records_of(estimator: Any, X: ArrayLike) -> FloatArray:
     No message states their number: under add-remove it is private.
 
     Raises:
-        ValueError: no records, more than MAX_RECORDS, or values that are not finite.
-    """
+        ValueError: no records, more than MAX_RECORDS, or values that are not finite."""
     records: FloatArray = validate_data(estimator, X, dtype=np.float64)
     if len(records) > MAX_RECORDS:
         raise ValueError(f"one fit takes at most {MAX_RECORDS} records; X has more")
@@ -247,8 +240,7 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
     """Return the study of an estimator's parameters, with one component unless `changes` set another number.
 
     Raises:
-        ValueError: a parameter is invalid.
-    """
+        ValueError: a parameter is invalid."""
     names = [str(name) for name in getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(d)])]
     lower, upper = lower_upper(estimator.bounds, names, named=hasattr(estimator, "feature_names_in_"))
     radius = estimator.radius
@@ -280,8 +272,7 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     Under replace-one the number of records is public, and the study states it.
 
     Raises:
-        ValueError: the study is invalid; nothing was spent.
-    """
+        ValueError: the study is invalid; nothing was spent."""
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
     call_notes = call_warnings(estimator)  # before anything is spent

@@ -78,8 +78,7 @@ default="auto"
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * [3.0, 1.0]
     >>> found = PrivateCovariance(epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
     >>> found.covariance_.shape, bool(abs(found.covariance_[0, 0] - 9) < 1)
-    ((2, 2), True)
-    """
+    ((2, 2), True)"""
 
     # Attributes that scikit-learn's methods read; not parameters here.
     store_precision = True
@@ -92,8 +91,7 @@ default="auto"
 
         Raises:
             ValueError: bounds are missing or reversed, X holds anything but finite numbers, or a
-                parameter is invalid; nothing was spent.
-        """
+                parameter is invalid; nothing was spent."""
         records = records_of(self, X)
         study = self._study(records.shape[1])
         found = run(self, study, records)

@@ -104,8 +104,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
     >>> abs(pca.components_).round(1).tolist(), pca.transform(X).shape
     ([[1.0, 0.0, 0.0]], (2000, 1))
     >>> pca.release_["private"]  # random_state makes it a simulation
-    False
-    """
+    False"""
 
     n_components: int | float = field(default=2, kw_only=False)
     choose: str = "before"
@@ -116,8 +115,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
 
         Raises:
             ValueError: bounds are missing or reversed, X holds anything but finite numbers, or a
-                parameter is invalid; nothing was spent.
-        """
+                parameter is invalid; nothing was spent."""
         records = records_of(self, X)
         study = study_of(self, records.shape[1], choose=self.choose)
         simulation = run(self, study_for_components(self.n_components, study), records)
@@ -136,8 +134,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         so that a clone can be fitted to other records.
 
         Raises:
-            ValueError: the study released no components, or fewer than requested.
-        """
+            ValueError: the study released no components, or fewer than requested."""
         result, study = Result.from_dict(document["result"]), document["plan"]["study"]
         if result.declined is not None:
             raise ValueError(f"this study released no components: {result.declined}")
@@ -177,8 +174,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         """Return records in the component space. Shape: (n, n_features) -> (n, n_components).
 
         Raises:
-            ValueError: a column is missing, or a value is not a finite number.
-        """
+            ValueError: a column is missing, or a value is not a finite number."""
         off = (self._records(X) - self.mean_) / self.scale_
         return np.asarray(off @ self.components_.T / self._whitening_scales())
 
@@ -192,16 +188,14 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         """Return the covariance of the probabilistic PCA model, in the columns' own units.
 
         The other directions share one variance, and no variance is below its privacy noise.
-        Shape: (n_features, n_features).
-        """
+        Shape: (n_features, n_features)."""
         return self._matrix(*self._variances()) * np.outer(self.scale_, self.scale_)
 
     def get_precision(self) -> FloatArray:
         """Return the inverse of `get_covariance`. Shape: (n_features, n_features).
 
         Raises:
-            ValueError: the release holds no variance.
-        """
+            ValueError: the release holds no variance."""
         return self._inverse() / np.outer(self.scale_, self.scale_)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
@@ -212,8 +206,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         as they are.
 
         Raises:
-            ValueError: as `transform`, or the release holds no variance.
-        """
+            ValueError: as `transform`, or the release holds no variance."""
         off = (self._records(X) - self.mean_) / self.scale_
         inverse, (along, other) = self._inverse(), self._variances()
         k, d = self.components_.shape
@@ -244,8 +237,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
     def _variances(self) -> tuple[FloatArray, float]:
         """Return the variances along components and along every other direction, for columns over `scale_`.
 
-        None is below the privacy noise of a variance, from which it could not be distinguished.
-        """
+        None is below the privacy noise of a variance, from which it could not be distinguished."""
         check_is_fitted(self)
         other = max(self.noise_variance_, self.release_["result"]["noise_scale"])
         return np.maximum(self.explained_variance_, other), other

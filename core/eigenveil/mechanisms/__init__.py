@@ -1,7 +1,6 @@
 """Mechanisms: from an exact sum to the values of a release. Only the barrier calls them.
 
-Neighbours are the study's, unless a docstring says otherwise.
-"""
+Neighbours are the study's, unless a docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def apply_mechanism(
     Shape: total as the answers add up to; values (released_length(priced.query),).
     Privacy: [P2] for added noise, [P32] for noise inside masked answers; otherwise the claim of the
     mechanism.
-    Cost: priced.cost.
-    """
+    Cost: priced.cost."""
     match priced.query:
         case Spectrum() as query:
             return covariance.release_eigenvalues(priced, query, total, study, noise)

@@ -1,8 +1,7 @@
 """Exact or proven samplers of three distributions: Haar matrices, Bingham directions, discrete Cauchy noise.
 
 Random orthogonal matrices have a proven distance from the exact Haar distribution. Discrete Cauchy noise is
-exact: integers z with probability proportional to 1 / (s^2 + z^2).
-"""
+exact: integers z with probability proportional to 1 / (s^2 + z^2)."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def haar(k: int, noise: NoiseSource) -> FloatArray:
     probability 2^-50, it lies within `eigenspace_sensitivity.off(k)` of a matrix that has exactly the Haar
     distribution [P20].
 
-    Shape: (k, k).
-    """
+    Shape: (k, k)."""
     q = np.where(noise.uniform(1) < 0.5, -1.0, 1.0).reshape(1, 1)
     for m in range(2, k + 1):
         u = direction(m, noise)
@@ -48,8 +46,7 @@ def fine_normals(count: int, noise: NoiseSource) -> FloatArray:
     """Return standard normals by inversion, each within 2^-49 (1 + |z|) of an exact one. Shape: (count,).
 
     One uniform number has a grid that is coarse in the tails: from 5 standard deviations on, the error is
-    2^-33. So the distance to the nearer end of (0, 1) has 52 more bits.
-    """
+    2^-33. So the distance to the nearer end of (0, 1) has 52 more bits."""
     coarse, fine = noise.uniform(2 * count).reshape(2, count)
     tail = np.minimum(coarse, 1 - coarse) + (fine - 0.5) * 2.0**-52
     return np.where(coarse < 0.5, 1.0, -1.0) * normal_quantiles(tail)
@@ -67,8 +64,7 @@ def bingham(exponents: FloatArray, noise: NoiseSource) -> FloatArray:
     accepted with probability exp(-x) (1 + 2 x / b)^(+m/2) / M. The power is *plus* m/2: minus gives another
     distribution, and from m = 12 on no proposal is accepted.
 
-    Terminates with probability 1, after few proposals (measured: at most 15 on average at m = 200).
-    """
+    Terminates with probability 1, after few proposals (measured: at most 15 on average at m = 200)."""
     m = exponents.size
     if m == 1:
         return np.ones(1)
@@ -109,8 +105,7 @@ def cauchy(count: int, scale: int, noise: NoiseSource) -> list[int]:
     The draws are not truncated, because noise truncated before it is added would reveal the value behind it.
 
     Rejection, in integers: |z| below s evenly, or from s on with probability s / (z (z + 1)), one half each;
-    accepted with probability s^2 / (2 (s^2 + z^2)) below s and z (z + 1) / (2 (s^2 + z^2)) above.
-    """
+    accepted with probability s^2 / (2 (s^2 + z^2)) below s and z (z + 1) / (2 (s^2 + z^2)) above."""
     whole = _wholes(noise)
     return [_one(scale, whole) for _ in range(count)]
 

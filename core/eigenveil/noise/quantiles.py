@@ -2,8 +2,7 @@
 
 A magnitude is floor(scale * q(v) + shift) with v uniform in (0, 1/2), a one-sided tail probability [P26].
 Each q decreases from infinity to q(1/2) = 0, and so does the magnitude of each of its derivatives. Shifts lie
-in [0, 1/2]. Ball arithmetic encloses the true value.
-"""
+in [0, 1/2]. Ball arithmetic encloses the true value."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class QuantileTable:
 
     The first and last column are for values outside all pieces: no polynomial, and an infinite bound.
 
-    Shape: coefficients (DEGREE + 1, PIECES + 2), errors (PIECES + 2,).
-    """
+    Shape: coefficients (DEGREE + 1, PIECES + 2), errors (PIECES + 2,)."""
 
     coefficients: FloatArray
     errors: FloatArray
@@ -100,8 +98,7 @@ def table(quantile: Quantile) -> QuantileTable:
     """Return the table of a noise distribution.
 
     The precision is a setting of the process, which another thread may lower meanwhile. The bounds remain
-    valid, but too wide to accept any draw, so the table is built again.
-    """
+    valid, but too wide to accept any draw, so the table is built again."""
     while True:
         built = _build(quantile)
         if built.errors[-2] < SHARP:

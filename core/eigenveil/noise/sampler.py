@@ -3,8 +3,7 @@
 The first word of a value has its sign (the lowest bit) and the first 63 bits of its tail probability v in
 (0, 1/2). Floats propose an integer, which is accepted if their proven error bound allows no other. All other
 values are computed in ball arithmetic. A block of values first reads one word each. Then, in order, the
-values that are still ambiguous read more words.
-"""
+values that are still ambiguous read more words."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def integers(
     Privacy: [P26]. An integer beyond 64 bits becomes the largest or the least: at scales up to 2^56, with
     probability below 2^-11000 for Gaussian and below e^-127 for Laplace noise.
     Cost: about 50 ns a value by floats. Ball arithmetic computes a share of 10^-15 scale + 10^-6 (.08 % at a
-    scale of 2^40, 21 % at 2^48, all from 2^53), in about 50 us each.
-    """
+    scale of 2^40, 21 % at 2^48, all from 2^53), in about 50 us each."""
     drawn = np.empty(count, dtype=np.int64) if out is None else out
     fast = table(quantile)
     moved, off = float_shift(quantile, scale)
@@ -75,8 +73,7 @@ def margins(fast: QuantileTable, scale: float, off: float) -> FloatArray:
     """Return the largest distance from an integer at which a float rounds as the true value does.
 
     Shape: (PIECES + 2,). The shift, at most 1/2, adds ULP / 2 to the rounding of the sum; the final step
-    down exceeds the rounding errors of this computation.
-    """
+    down exceeds the rounding errors of this computation."""
     return np.nextafter(0.5 - (scale * fast.errors + off + ULP / 2), -np.inf)
 
 
@@ -86,8 +83,7 @@ def propose_integers(
     """Write the integers that floats propose to `out`, and return the positions of ambiguous ones.
 
     The difference to the nearest integer is exact below 2^52. From there on it is 0, but then the bound, more
-    than two rounding errors, exceeds 1/2.
-    """
+    than two rounding errors, exceeds 1/2."""
     value, piece = evaluate_quantiles(words, coefficients)
     value *= scale
     value += moved
@@ -121,8 +117,7 @@ def draw_exactly(quantile: Quantile, scale: float, word: int, words: Callable[[i
     """Return the integer of a value's bits, and read more words until it is unique.
 
     Each further word leaves two integers possible with 2^-64 times the previous probability. All threads
-    share the precision, which does not affect the result: if it is too low, one more word is read.
-    """
+    share the precision, which does not affect the result: if it is too low, one more word is read."""
     tail, length = word >> 1, TAIL_BITS + 1
     while True:
         with ctx.workprec(length + SPARE):

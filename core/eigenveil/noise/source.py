@@ -1,8 +1,7 @@
 """Noise source and a site's noise share: the only module that draws noise, and that imports the sampler.
 
 Noise is exact integers (rounded Gaussian, discrete Laplace) from the operating system's CSPRNG. Its standard
-deviation is computed from the query's sensitivity and cost.
-"""
+deviation is computed from the query's sensitivity and cost."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ class Block:
     exp(-|x| / b).
 
     Raises:
-        RequestError: code `plan-overflow`: a draw could exceed 64 bits.
-    """
+        RequestError: code `plan-overflow`: a draw could exceed 64 bits."""
 
     count: int
     scale: float
@@ -133,8 +131,7 @@ def noise_spec(
     Frobenius norm [P3]. Laplace noise of scale b = l1 / epsilon is epsilon-DP, and epsilon = sqrt(2 rho)
     makes b^2 = l1^2 / (2 rho): the same formula with the other norm. A person at `multiplicity` sites
     changes the sum by that many vectors.
-    Cost: `micro_rho`.
-    """
+    Cost: `micro_rho`."""
     gaussian = noise_distribution is NoiseDistribution.GAUSSIAN
     sensitivity2 = query.l2_squared(neighbours) if gaussian else query.l1(neighbours) ** 2
     square = scale_squared(sensitivity2 * multiplicity**2, micro_rho) / shares
@@ -157,8 +154,7 @@ def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:
     Cost: priced.cost, for all shares together.
 
     Raises:
-        InternalError: the query is not masked, its noise is not Gaussian, or no site would be honest.
-    """
+        InternalError: the query is not masked, its noise is not Gaussian, or no site would be honest."""
     honest = sites - study.colluders
     if not (
         study.masked

@@ -1,7 +1,6 @@
 """Encoding of numbers: integer vectors as bytes, canonical JSON, digests, exact sums and named columns.
 
-Sites send only such vectors. Sums of float64 products of integers are exact for any number of records.
-"""
+Sites send only such vectors. Sums of float64 products of integers are exact for any number of records."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def frozen(values: ArrayLike) -> IntArray:
 
     Raises:
         TypeError: `values` are not integers.
-        OverflowError: a value needs more than 64 bits.
-    """
+        OverflowError: a value needs more than 64 bits."""
     array = np.asarray(values)
     if array.dtype == np.int64 and array.flags.c_contiguous and _is_immutable(array):
         return array
@@ -73,8 +71,7 @@ def add_noise(total: IntArray, drawn: IntArray) -> IntArray:
 
     Raises:
         InternalError: noise and sum differ in shape or type; or a noised value needs more than 64 bits, which
-            `protocol.noise_ratio` excludes for every plan.
-    """
+            `protocol.noise_ratio` excludes for every plan."""
     if drawn.shape != total.shape or drawn.dtype.kind != "i":
         raise InternalError(Code.BUG, "the noise differs in shape or type from the sum that it is added to")
     out = drawn if drawn.flags.writeable else drawn.copy()
@@ -169,8 +166,7 @@ class ExactSum:
     `bound` is the largest absolute sum, in any entry, of the products of one record. A product may cover at
     most `most` records.
 
-    Shape: products and total are of one shape.
-    """
+    Shape: products and total are of one shape."""
 
     def __init__(self, shape: tuple[int, ...], bound: int) -> None:
         check_exact(float(bound))
@@ -208,8 +204,7 @@ def select_columns(wanted: Sequence[str] | None, X: Any) -> Any:
     Data without column names, such as an array, is returned unchanged: its columns count by position.
 
     Raises:
-        ValueError: a column is missing or occurs twice.
-    """
+        ValueError: a column is missing or occurs twice."""
     kind = type(X)  # read from the type: a column of a DataFrame may be called "select"
     available = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(kind, name)), None)
     if wanted is None or available is None or not all(isinstance(name, str) for name in available):

@@ -1,8 +1,7 @@
 """Dense linear algebra on one BLAS thread, normal quantiles and public pseudo-random normal numbers.
 
 One thread gives the same bits in a replay, and leaves the threads to row blocks. Quantiles are from the
-standard library; the public numbers follow from a label, for estimates and examples.
-"""
+standard library; the public numbers follow from a label, for estimates and examples."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ def is_semidefinite(triangle: IntArray, d: int) -> bool:
 
     Cholesky's method in floats succeeds if the least eigenvalue is above about (d + 2) 2**-53 trace [Rump
     2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. With ten times that on the
-    diagonal every honest matrix passes, and so do eigenvalues down to minus as much.
-    """
+    diagonal every honest matrix passes, and so do eigenvalues down to minus as much."""
     shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
     blocks = [_lazy_memory(first, min(PANEL, d - first)) for first in range(0, d, PANEL)]
     above, scratch = upper_triangle_rows(d), np.empty((PANEL, min(PANEL, d)))
@@ -199,8 +197,7 @@ def normal_quantiles(probabilities: FloatArray) -> FloatArray:
     Each within 2^-50 (1 + |z|) of the exact one, also at probabilities of 2^-105 (Wichura 1988; a test
     compares with ball arithmetic). A quarter of a microsecond each.
 
-    Shape: any; the same.
-    """
+    Shape: any; the same."""
     flat = map(_QUANTILE, probabilities.ravel().tolist())
     return np.fromiter(flat, dtype=np.float64, count=probabilities.size).reshape(probabilities.shape)
 

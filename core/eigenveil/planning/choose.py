@@ -250,6 +250,5 @@ def make_plan(
     ...               federation=Federation(sites=("north", "south")))
     >>> plan = make_plan(study)
     >>> plan.algorithm.value, plan.micro_rho, len(plan.digest)
-    ('refined-cov', 100502, 64)
-    """
+    ('refined-cov', 100502, 64)"""
     return plan_for(study, choose(study), federation=federation, submission=submission, analyst=analyst)

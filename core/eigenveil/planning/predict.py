@@ -85,8 +85,7 @@ def predict(
     ...               federation=Federation(sites=("north", "south")))
     >>> found = predict(study, Algorithm.GAUSS_COV, spectrum=[5, 1, 1])
     >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
-    (7, 1064, True)
-    """
+    (7, 1064, True)"""
     refuse = partial(RequestError, Code.BAD_ARGUMENT)
     algorithm = choose(study) if algorithm is None else member(Algorithm, "algorithm", algorithm, refuse)
     if spectrum is None:

@@ -6,8 +6,7 @@ Replaced as the root role of The Update Framework. A new list is accepted if
 - a threshold of the signers of the pinned list have signed it, and
 - a threshold of its own signers have signed it.
 
-So a stolen coordinator key or connection cannot add an authority, and an old list cannot be restored.
-"""
+So a stolen coordinator key or connection cannot add an authority, and an old list cannot be restored."""
 
 from __future__ import annotations
 

@@ -69,8 +69,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
     ...               federation=Federation(sites=("north", "south")))
     >>> found = explain(make_plan(study))
     >>> found["guarantee"]["text"][:10], len(found["rounds"]), found["rounds"][0]["kind"]
-    ('(2, 1e-06)', 15, 'count')
-    """
+    ('(2, 1e-06)', 15, 'count')"""
     query_sequences = possible_rehearsals(plan) if query_sequences is None else query_sequences
     study, longest = plan.study, max(map(len, query_sequences))
     return {

@@ -267,8 +267,7 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
     >>> verify_release(release, key)
     >>> verify_release(release, bytes(32))
     Traceback (most recent call last):
-    eigenveil.errors.RequestError: this release is intact but signed by another key ...
-    """
+    eigenveil.errors.RequestError: this release is intact but signed by another key ..."""
     if key != release.public_key:
         by = f"{release.public_key.hex()[:16]}..."
         raise _bad_release(f"this release is intact but signed by another key ({by}); do not use it")

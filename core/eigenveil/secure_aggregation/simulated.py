@@ -36,8 +36,7 @@ class CoalitionView:
 
     `values` is the sum of the messages of the `honest` sites, without the masks known to the coalition. With
     all honest members, it is the sum of their exact answers and noise shares. If one is missing, its masks
-    remain in the sum, which is then pseudorandom [P31].
-    """
+    remain in the sum, which is then pseudorandom [P31]."""
 
     round: int
     attempt: int
@@ -73,8 +72,7 @@ class MaskedRounds:
     Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
     that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method
     `sum_factory` gives the sum of the last attempt. `coalition_views` are the views of the coordinator and
-    the `colluding` sites.
-    """
+    the `colluding` sites."""
 
     def __init__(
         self,

@@ -32,8 +32,7 @@ class AlgorithmProperties:
       so that a study runs under one revision.
 
     Raises:
-        RequestError: two rules of composition.
-    """
+        RequestError: two rules of composition."""
 
     gaussian: bool = False
     basic: bool = False
@@ -77,8 +76,7 @@ class Algorithm(Enum):
     >>> Algorithm("gauss-cov") is Algorithm.GAUSS_COV
     True
     >>> Algorithm.GAUSS_COV.properties.pure  # it can run at delta = 0
-    True
-    """
+    True"""
 
     properties: AlgorithmProperties
 

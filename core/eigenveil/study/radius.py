@@ -24,8 +24,7 @@ class PublicNorm:
 
     >>> from eigenveil import PublicNorm
     >>> PublicNorm(norm=1)
-    PublicNorm(norm=1.0)
-    """
+    PublicNorm(norm=1.0)"""
 
     norm: float
 

@@ -97,8 +97,7 @@ class Column:
 
     >>> age = Column(name="age", unit="year", lower=0, upper=120)
     >>> age.middle, age.half_range
-    (60.0, 60.0)
-    """
+    (60.0, 60.0)"""
 
     name: str
     unit: str
@@ -139,8 +138,7 @@ class Federation:
         RequestError: code `bad-study`: a name is invalid or repeated, or a number is out of range.
 
     >>> Federation(sites=("north", "south", "west"), required=("north",), quorum=2).least
-    2
-    """
+    2"""
 
     sites: tuple[str, ...]
     required: tuple[str, ...] = ()
@@ -228,8 +226,7 @@ class Study:
     ...     scaling="bounds",
     ... )
     >>> study.dimension, study.algorithm.value, study.warnings()
-    (2, 'auto', ())
-    """
+    (2, 'auto', ())"""
 
     name: str
     columns: tuple[Column, ...]

@@ -147,8 +147,7 @@ def parse_study(text: str) -> Study:
     ... federation = {sites = ["north", "south"]}
     ... columns = [{name = "age", unit = "year", lower = 0, upper = 120}]
     ... ''').columns[0].upper
-    120.0
-    """
+    120.0"""
     return draft_from_toml(text).study()
 
 

@@ -36,8 +36,7 @@ def ca() -> None:
     nor a new join file; join files not used before `switch` must be made again.
 
     The trusted authorities are a list, signed by those trusted before. If their keys are on another machine,
-    the next list waits in authorities.draft: sign it there (sign) and bring the signatures back (accept).
-    """
+    the next list waits in authorities.draft: sign it there (sign) and bring the signatures back (accept)."""
 
 
 @ca.command()
@@ -115,8 +114,7 @@ def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
     """Sign a draft on the machine with the root's key, without network and coordinator.
 
     Shows the fingerprints first. --json needs --yes, since it cannot ask. `openssl dgst -sha256 -sign KEY
-    -out SIGNATURE authorities.draft` does the same, also with a passphrase.
-    """
+    -out SIGNATURE authorities.draft` does the same, also with a passphrase."""
     from eigenveil_server.pki import rotation
     from eigenveil_server.pki.authority_lists import parse_draft
 

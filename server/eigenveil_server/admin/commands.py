@@ -49,8 +49,7 @@ def _progress_printer(as_json: bool) -> Callable[[str], None]:
 def backup(config_path: Path, out: Path, as_json: bool) -> None:
     """Copy database, keys and configuration into a new folder, also while serving.
 
-    The copied ledger is checked. Protect the folder like the coordinator: it contains all its keys.
-    """
+    The copied ledger is checked. Protect the folder like the coordinator: it contains all its keys."""
     from eigenveil_server.recovery.backup import back_up
 
     made = back_up(config_path, load(config_path, Config), out, _progress_printer(as_json))
@@ -69,8 +68,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     """Restore a coordinator from a backup into a new folder.
 
     It opens no round before every enrolled site has shown its last checkpoint of the ledger.
-    Never serve it while the original is serving.
-    """
+    Never serve it while the original is serving."""
     from eigenveil_server.recovery.backup import restore
 
     manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
@@ -89,8 +87,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     """Declare that the database was restored by other tools (pg_restore, a disk snapshot).
 
     As after `restore`, no round is opened before every enrolled site has shown its last checkpoint of the
-    ledger. The coordinator must not be serving.
-    """
+    ledger. The coordinator must not be serving."""
     from eigenveil_server.recovery.backup import restored
 
     ledger, waiting = restored(load(config_path, Config), gone)
@@ -106,8 +103,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
 def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Show the sites whose checkpoints are awaited after a restore; --without stops waiting for a site.
 
-    Works also while the coordinator is not serving.
-    """
+    Works also while the coordinator is not serving."""
     from eigenveil_server.process import unix_ms
     from eigenveil_server.recovery.checkpoints import awaited_sites, stop_awaiting
     from eigenveil_server.storage.database import existing_store
@@ -130,8 +126,7 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
 def accept_loss_command(config_path: Path, as_json: bool) -> None:
     """Continue although a site has seen a newer ledger: charge its spending, and end running studies.
 
-    Use it only without a newer backup. Each site's operator must then accept it, too.
-    """
+    Use it only without a newer backup. Each site's operator must then accept it, too."""
     from eigenveil.accounting.budget import Conversion
     from eigenveil_server.recovery.accept_loss import accept_loss
 
@@ -173,8 +168,7 @@ def dictionary() -> None:
 def publish(file: Path, config_path: Path, as_json: bool) -> None:
     """Sign DICTIONARY.toml with the release key and put it in force, also while serving.
 
-    Its version must be above that of the last one. Submitted studies keep their bounds.
-    """
+    Its version must be above that of the last one. Submitted studies keep their bounds."""
     from eigenveil.dictionary.formats import parse_dictionary, sign_dictionary
     from eigenveil_common.files import read_text
     from eigenveil_server.pki.keys import load_keys

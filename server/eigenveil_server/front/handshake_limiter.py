@@ -11,8 +11,7 @@ connections wait here once their first record has come:
   in progress; then the one that began least recently. So known callers do not wait for addresses whose
   handshakes all fail, and every address gets its turn.
 - `MOST_HANDSHAKES` are in progress at a time. Beyond that the oldest of the busiest address is ended, once
-  it has taken `SLOW_SECONDS`.
-"""
+  it has taken `SLOW_SECONDS`."""
 
 from __future__ import annotations
 

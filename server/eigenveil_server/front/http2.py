@@ -127,8 +127,7 @@ class Http2Streams:
 
     Such a stream must move `LEAST_BYTES` in every `STUCK_SECONDS`; a window of one byte now and then is not
     progress. TCP's back pressure does not show this: a client without a window may still read all that is
-    sent.
-    """
+    sent."""
 
     def __init__(self) -> None:
         self._open: dict[int, Http2Stream] = {}

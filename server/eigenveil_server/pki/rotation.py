@@ -5,8 +5,7 @@
     retire                       the new one alone; refused while a certificate of the old one is in use
 
 Each but `switch` makes a signed list, which waits for `accept` if the signers are elsewhere. The coordinator
-may be serving: it reads the files again and notifies each caller that greets or renews.
-"""
+may be serving: it reads the files again and notifies each caller that greets or renews."""
 
 from __future__ import annotations
 

@@ -234,8 +234,7 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
     """Return the cost of attempt `number`: that of its query. A pass is charged once an attempt number, as
     often as its most attempted earlier batch was.
 
-    Privacy: [P33] whatever members send of an attempt counts as released.
-    """
+    Privacy: [P33] whatever members send of an attempt counts as released."""
     batch, study = batch_of(round_query.query), round_query.plan_digest
     if batch is None or batch.index == 0:
         return attempt_cost(round_query.priced.cost, number)

@@ -34,8 +34,7 @@ class Analysts(rpc.CoordinatorServicer):
 class Coordinator(Analysts):
     """Hands out scripted work in order and keeps what it is sent.
 
-    `lose` names calls whose answers are lost; `forget` calls before which uploads are forgotten.
-    """
+    `lose` names calls whose answers are lost; `forget` calls before which uploads are forgotten."""
 
     work: list[pb.NextWorkResponse] = field(default_factory=list)
     requests: list[pb.NextWorkRequest] = field(default_factory=list)

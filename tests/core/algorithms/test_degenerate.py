@@ -1,7 +1,6 @@
 """Data that leave an algorithm nothing to find: each ends with a defined result, charged as declared.
 
-Data-driven over `ALGORITHMS`: a new algorithm is tried on all of them without a word here.
-"""
+Data-driven over `ALGORITHMS`: a new algorithm is tried on all of them without a word here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The algorithms of [DPPCA] beside `dp-pca`, in the simulator: [P7] [P9] right, defined, and within budget.
 
-False alarms: noise is seeded; nothing here is random from run to run.
-"""
+False alarms: noise is seeded; nothing here is random from run to run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """[P7] [P28] Leading directions turned by their cross covariance: exact without noise, honest with it.
 
-Statistical tests are two-sided chi-squared tests at a false-alarm rate of 1e-6, on seeded draws.
-"""
+Statistical tests are two-sided chi-squared tests at a false-alarm rate of 1e-6, on seeded draws."""
 
 from __future__ import annotations
 

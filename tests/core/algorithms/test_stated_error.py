@@ -3,8 +3,7 @@
 The tables have few records far from the middle of their bounds, so that the private mean's own noise is
 longer than anything that the records do. Runs are seeded: nothing fails by chance as long as no algorithm
 changes. A right algorithm that has changed draws anew: with 2 % of its runs wrong, the most that is allowed,
-it fails a case less than once in 5,000 times (binomial).
-"""
+it fails a case less than once in 5,000 times (binomial)."""
 
 from __future__ import annotations
 

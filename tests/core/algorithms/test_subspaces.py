@@ -1,6 +1,5 @@
 """[P7] [P18] The subspace algorithms in the simulator: right on easy data, silent on hopeless ones, within
-budget.
-"""
+budget."""
 
 from __future__ import annotations
 

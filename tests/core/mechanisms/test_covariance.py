@@ -2,8 +2,7 @@
 
 Record and replay over `records.hostile_rows`: at least 10,000 neighbour pairs for each statistic and
 relation, none beyond the declared bound, one within 3 % of it, and a planted fault that the same check
-catches. The sparse vector's probabilities are computed exactly, from the discrete Laplace law.
-"""
+catches. The sparse vector's probabilities are computed exactly, from the discrete Laplace law."""
 
 from __future__ import annotations
 
@@ -216,8 +215,7 @@ class OneSided(OsNoise):
 def score_ratio(neighbours: Neighbours, claim: Callable[[Eigenvectors], float]) -> tuple[int, float]:
     """Pairs tried, and the largest range of a score's change over its claim.
 
-    The range of u' D u over the sphere is l_max(D) - l_min(D) for d > 1.
-    """
+    The range of u' D u over the sphere is l_max(D) - l_min(D) for d > 1."""
     tried, worst = 0, 0.0
     for seed, (d, radius) in enumerate(shape for shape in SHAPES if shape[0] > 1):
         query = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000, count=1)

@@ -3,8 +3,7 @@ really draws, recorded at the gateway and held to `specification`.
 
 Every kind of query goes through the barrier, for both relations, persons at one site and at three, and
 prices from tiny to large. Noise is recorded as it is asked for and answered with zeros, so that what a
-release says gives its thresholds away. Nothing here is random: no false alarms.
-"""
+release says gives its thresholds away. Nothing here is random: no false alarms."""
 
 from __future__ import annotations
 

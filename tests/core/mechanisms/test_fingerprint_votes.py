@@ -4,8 +4,7 @@ their derivations.
 The smallest delta at which two laws are (epsilon, delta)-indistinguishable is sum max(0, p - e^epsilon q). It
 is computed here for every release, over pairs of counts that a person can turn into each other, and must not
 exceed what is charged; and it must come near, so that the release is not needlessly silent. The same
-computation catches each planted fault.
-"""
+computation catches each planted fault."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Losses are computed from the densities of two neighbours, at the code's own scales: no sampling, no bound of
 the proof. Every fault planted here is caught by the same computation. False-alarm rate of what is sampled:
-1e-6 for each check.
-"""
+1e-6 for each check."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def gaussian_delta(size: int, narrower: float, shift: float, epsilon: float) -> 
     """The exact delta of N(0, I) against noise 1 / narrower times as wide whose mean lies `shift` away.
 
     The log ratio of densities is a quadratic form that is the same in all directions, so it exceeds epsilon
-    outside a ball, or inside it: noncentral chi-square.
-    """
+    outside a ball, or inside it: noncentral chi-square."""
     if narrower == 1:
         return float(shifted_delta(shift, epsilon))
     square, a = narrower**2, narrower**2 - 1
@@ -78,8 +76,7 @@ def gaussian_delta(size: int, narrower: float, shift: float, epsilon: float) -> 
 def shifted_delta(shift: ArrayLike, epsilon: ArrayLike) -> FloatArray:
     """The exact delta of Gaussian noise of size 1 and a mean `shift` away (Balle & Wang 2018).
 
-    Shape: alike.
-    """
+    Shape: alike."""
     shift, epsilon = np.asarray(shift, dtype=np.float64), np.asarray(epsilon, dtype=np.float64)
     far = np.maximum(shift, 1e-12)
     outside = ndtr(far / 2 - epsilon / far) - np.exp(epsilon + log_ndtr(-far / 2 - epsilon / far))
@@ -112,8 +109,7 @@ def test_gaussian_noise_of_secret_scale_is_within_its_delta(epsilon: float, delt
 def cauchy_loss(size: int, moved: float, here: float, there: float) -> float:
     """The largest log ratio of densities of `size` Cauchy numbers: scales apart, means `moved` apart in L2.
 
-    Spread evenly over all entries the change is longest in L1, which is what Cauchy noise minds.
-    """
+    Spread evenly over all entries the change is longest in L1, which is what Cauchy noise minds."""
     shift = moved / math.sqrt(size)
     z = np.concatenate([np.linspace(-20, 20, 4001), [-1e6, 1e6]]) * here
     z = np.concatenate([z, z * shift / here])
@@ -218,8 +214,7 @@ def delta_after_a_test(
 ) -> float:
     """The exact delta between two data sets with these gaps whose subspaces lie as far apart as they may.
 
-    For each released bound, Gaussian noise at a likelihood ratio that the bound has already moved.
-    """
+    For each released bound, Gaussian noise at a likelihood ratio that the bound has already moved."""
     bounds = bounds_of(5, 2)
     scale, taken = smooth_sensitivity.gap_noise(bounds, smooth_sensitivity.TEST_SHARE * epsilon, delta / 2)
     taken = taken if margin is None else margin

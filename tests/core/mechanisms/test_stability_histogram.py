@@ -2,8 +2,7 @@
 
 `spend` is the checker: the exact delta at an epsilon of what is published about two neighbouring sets of
 counts, over every outcome. It knows the law of the noise and the rule of `stability.release`, and none of the
-derivation of its threshold. It says so for the planted faults too.
-"""
+derivation of its threshold. It says so for the planted faults too."""
 
 from __future__ import annotations
 

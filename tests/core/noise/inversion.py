@@ -1,7 +1,6 @@
 """The sampler as it is specified [P26], slow and by another road: tail probabilities at the boundaries
 between integers, by bisection, where the product inverts a quantile. It shares no code with it, and knows no
-float.
-"""
+float."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """[P13] [P14] Directions by rejection: the right law, quickly, on a grid, at right angles.
 
-Comparisons with quadrature are at `ALARM`, by the central limit, and seeded: nothing here fails by chance.
-"""
+Comparisons with quadrature are at `ALARM`, by the central limit, and seeded: nothing here fails by chance."""
 
 from __future__ import annotations
 

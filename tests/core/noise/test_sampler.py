@@ -1,7 +1,6 @@
 """[P26] Each integer is the one that its bits stand for, whatever floats make of it.
 
-Nothing here is random but what hypothesis picks, so there are no false alarms.
-"""
+Nothing here is random but what hypothesis picks, so there are no false alarms."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Our commands as processes that end themselves by kill -9 at a failpoint.
 
 Each is forked from a server that has imported everything, so that a restart costs little; from there on
-it is the ordinary command. By hand: `python -m tests.torture.crashes.armed NAME PASSAGE PROGRAM ...`.
-"""
+it is the ordinary command. By hand: `python -m tests.torture.crashes.armed NAME PASSAGE PROGRAM ...`."""
 
 from __future__ import annotations
 

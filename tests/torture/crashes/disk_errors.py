@@ -3,8 +3,7 @@
 A coordinator process serves study after study until its disk fails. It must end by itself with a code that
 is not 0, and whatever it said to a site or an analyst until then must be on the disk: charged and sealed.
 A site's process must end likewise, and whatever the coordinator got of it must be charged and in its egress
-ledger.
-"""
+ledger."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ async def _ended(process: ForkServerProcess, fault: Fault) -> None:
     """Wait for the end of a process, which comes soon after its fault.
 
     Raises:
-        TimeoutError: it met its fault and goes on.
-    """
+        TimeoutError: it met its fault and goes on."""
     while process.is_alive() and not fault.marker.exists():
         await asyncio.sleep(GLANCE)
     async with asyncio.timeout(AFTER_SECONDS):

@@ -3,8 +3,7 @@
 Two federations of real processes run study after study. Whoever is killed is started again, armed for the
 next kill. After each kill, at each published round and in the end the books are held against
 `tests.torture.model`: no release that is not charged in full, no charge that is not sealed, and the
-same bytes for ever. Every study must end, released, with as many rounds as undisturbed.
-"""
+same bytes for ever. Every study must end, released, with as many rounds as undisturbed."""
 
 from __future__ import annotations
 
@@ -108,8 +107,7 @@ def next_kill(due: list[Kill], *, under_way: bool) -> Kill | None:
     """Take the kill for which to arm a process that starts now.
 
     Only a process that starts with a study under way resumes one. Where there is none, a kill in the middle
-    of the next study comes first, beside those that are due.
-    """
+    of the next study comes first, beside those that are due."""
     if due and due[-1].name == RESUMED and not under_way:
         return MIDDLE
     return due.pop() if due else None

@@ -2,8 +2,7 @@
 
 A chain of lives: each begins on what the last cut left, works through the coordinator's own code for a
 random number of writes and syncs, and ends in a cut. What the disk then holds is opened as the product
-opens it and compared with what was said to the outside before the cut.
-"""
+opens it and compared with what was said to the outside before the cut."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The files themselves lie in a real folder and show what the operating system wou
 Beside them the disk keeps, for each file, what is certain to be on the platter and the list of what is
 not: writes and truncations since the last sync of the file, and names that were made or removed since
 the last sync of the folder. At the cut each of these survives or not, in any order; a write may be torn
-at sectors, and what a file grew by without its data is zeros or rubbish.
-"""
+at sectors, and what a file grew by without its data is zeros or rubbish."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Our commands on a disk whose N-th call fails: a sync, a write, or a write because the disk is full.
 
 The command is forked and is the ordinary one from there on; only its databases are opened through the
-failing files, which a test passes in here and nothing else can.
-"""
+failing files, which a test passes in here and nothing else can."""
 
 from __future__ import annotations
 

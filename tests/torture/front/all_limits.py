@@ -3,8 +3,7 @@
 Each attack is one row of `ATTACKS`: a coroutine that reaches its limits and stays there. All of them run at
 once, in a process at the lowest priority, beside honest studies and calls. Passed: the coordinator and the
 processes that it started never had 2 GiB together, no honest call was lost, and 99 of 100 were answered
-within a second.
-"""
+within a second."""
 
 from __future__ import annotations
 

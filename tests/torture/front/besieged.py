@@ -1,8 +1,7 @@
 """A coordinator in a process of its own, honest callers, and what both suffer while others attack.
 
 Honest callers call every 50 ms, now and then over a connection that they open for that one call; the
-coordinator's memory is read each time. Attackers sit in another process at the lowest priority.
-"""
+coordinator's memory is read each time. Attackers sit in another process at the lowest priority."""
 
 from __future__ import annotations
 

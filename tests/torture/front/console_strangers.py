@@ -3,8 +3,7 @@
 They say nothing, or half a ClientHello, or a whole one, and come back as soon as they are let go. Passed:
 under each attack no honest call and no honest page was lost, 99 of 100 of both were there within a second,
 each page over a new connection, the coordinator's memory never stood 96 MiB above where it was, and of its
-descriptors it never used more than that port's own share.
-"""
+descriptors it never used more than that port's own share."""
 
 from __future__ import annotations
 

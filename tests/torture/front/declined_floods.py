@@ -3,8 +3,7 @@
 An analyst whom the site `dora` does not allow submits small and wide studies as fast as they are planned, and
 asks for the list of studies sixty times at once, from a process of its own at the lowest priority. `dora` is
 a real daemon that states no rules, as an older one. Passed: no honest call was lost, 99 of 100 were answered
-within a second; the site's disk holds no plan, and the coordinator's grew by no more than a day's quota.
-"""
+within a second; the site's disk holds no plan, and the coordinator's grew by no more than a day's quota."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ and plans, and a study took at most half as long again as just after it, beside 
 both, the median of all that began and ended meanwhile counts, three at least. The attacker shares the machine
 with everybody, which a distant one would not. So it runs at the lowest priority, and the undisturbed studies
 run beside a process that uses as much processor time at that priority and attacks nobody. An attack that
-slowed studies down, but lost and delayed no call, is tried again, three times in all.
-"""
+slowed studies down, but lost and delayed no call, is tried again, three times in all."""
 
 from __future__ import annotations
 

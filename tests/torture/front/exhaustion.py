@@ -1,8 +1,7 @@
 """One attack on each limit of a real coordinator: bombs, idle sockets, floods, and calls that never end.
 
 Passed: each limit held, memory never stood 32 MiB above where it was before the attack, the honest caller was
-answered within a second all the time, and whoever only sat there was let go.
-"""
+answered within a second all the time, and whoever only sat there was let go."""
 
 from __future__ import annotations
 
@@ -138,8 +137,7 @@ async def _idle(siege: Siege, scale: float, addresses: Sequence[str], text: Sequ
 def sit(port: int, count: int, addresses: Sequence[str], text: Sequence[bytes]) -> int:
     """Open sockets that say this and then nothing more; how many are still open in the end.
 
-    In a process of its own and at the lowest priority, as in `denial`.
-    """
+    In a process of its own and at the lowest priority, as in `denial`."""
     os.nice(19)
     with ExitStack() as opened, selectors.DefaultSelector() as ends:
         for number in range(count):

@@ -1,8 +1,7 @@
 """`python -m tests.torture.front.unlimited LIMIT ...`: eigenveil-coordinator without one of its limits.
 
 For the checks' own sake: a check that passes such a coordinator would pass anything. And of 20,000
-connections of one certificate the front door would let few come near gRPC.
-"""
+connections of one certificate the front door would let few come near gRPC."""
 
 from __future__ import annotations
 

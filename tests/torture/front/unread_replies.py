@@ -3,8 +3,7 @@
 They read all that comes, so that TCP shows nothing of it, and come back as soon as they are let go. Passed:
 under each attack no honest call was lost, 99 of 100 were answered within a second, among them calls for the
 same dictionary, and the coordinator's memory never stood 128 MiB above where it was. The first attack
-lasts for longer than a stream may be stuck, and is ended by the coordinator, which says why.
-"""
+lasts for longer than a stream may be stuck, and is ended by the coordinator, which says why."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Real processes run a study whose answers can be computed here. The coordinator writes its memory down after
 each answer to one of its rounds, and before the release. Then all of it is searched for each site's exact
 answers and for all sums of some sites or of all, with and without their shares of noise, but for what is
-released. The control is the same study whose coordinator may see the numbers: there the search finds them.
-"""
+released. The control is the same study whose coordinator may see the numbers: there the search finds them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A masked study of twelve sites as processes: killed over and over, and with one that is lost for good.
 
 Passed: the study is released; each of its sums is, number by number, the exact answers of the sites that it
-names and a share of noise for each; every attempt has one set, and is paid by all who have a part in it.
-"""
+names and a share of noise for each; every attempt has one set, and is paid by all who have a part in it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`python -m tests.torture.masked.process PROGRAM ...`: one of our commands, which a test can look into.
 
 A site's share of the noise is known. A coordinator writes down all of its memory, if EIGENVEIL_DUMPS names a
-folder: after each of the answers to the round in EIGENVEIL_DUMP_ROUND, and once that is closed.
-"""
+folder: after each of the answers to the round in EIGENVEIL_DUMP_ROUND, and once that is closed."""
 
 from __future__ import annotations
 

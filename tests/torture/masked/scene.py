@@ -1,8 +1,7 @@
 """A masked study as its coordinator sees it, of one site whose peers' keys are all here.
 
 All that reaches the coordinator is kept as bytes, and what a site sends can be opened: without its masks a
-masked answer is the exact one and a share of noise, or it is none.
-"""
+masked answer is the exact one and a share of noise, or it is none."""
 
 from __future__ import annotations
 

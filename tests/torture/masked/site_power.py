@@ -2,8 +2,7 @@
 
 The coordinator outlives each cut and asks anew for the attempt that was cut, for its set of sites or for
 another. What then leaves under that number is what left before, if anything did; what left is stored
-and paid, in the words of the product that opens what the disk still holds.
-"""
+and paid, in the words of the product that opens what the disk still holds."""
 
 from __future__ import annotations
 

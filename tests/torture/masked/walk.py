@@ -2,8 +2,7 @@
 model of it that fits on a page.
 
 There is one set for each number of a round; what is sent was charged, and is sent again with the same bytes;
-a pass over batches has paid as often as its most tried batch was tried.
-"""
+a pass over batches has paid as often as its most tried batch was tried."""
 
 from __future__ import annotations
 

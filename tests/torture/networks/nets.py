@@ -3,8 +3,7 @@
     site 1  wan 10.77.1.2 --- 10.77.1.1  s1  coordinator, which is 10.77.0.1
     site 2  wan 10.77.2.2 --- 10.77.2.1  s2
 
-Lines are spoiled with nftables and tc, in the namespaces only; nothing of the host changes.
-"""
+Lines are spoiled with nftables and tc, in the namespaces only; nothing of the host changes."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def sh(command: str, *more: str) -> str:
     """Run a command; its output.
 
     Raises:
-        NotPermittedError: it is not there or not allowed.
-    """
+        NotPermittedError: it is not there or not allowed."""
     words = (*command.split(), *more)
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
@@ -133,8 +131,7 @@ def probe() -> None:
     """Make and remove a net, so that a machine where that is forbidden says so at once.
 
     Raises:
-        NotPermittedError: nobody may here.
-    """
+        NotPermittedError: nobody may here."""
     net = Net(tag="probe", sites=("a",))
     try:
         net.make()

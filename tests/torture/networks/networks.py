@@ -5,8 +5,7 @@ Passed: every study completes or fails at its deadline; a masked one that loses 
 A completed one has the releases of the undisturbed run, digest by digest (the coordinator's noise is seeded
 for that, and the sites' shares are known), and masked sums are those of the sites that they name. The books
 are as `tests.torture.model` wants them: every release is charged in full, by the coordinator and by every
-site in it, and every attempt has one set. Every disturbance is shown to have happened.
-"""
+site in it, and every attempt has one set. Every disturbance is shown to have happened."""
 
 from __future__ import annotations
 

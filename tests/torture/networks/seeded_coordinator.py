@@ -1,8 +1,7 @@
 """`python -m tests.torture.networks.seeded_coordinator`: the coordinator's command with reproducible noise.
 
 So that an undisturbed and a disturbed run of one study can be compared digest by digest; its releases say
-that they are not private.
-"""
+that they are not private."""
 
 from __future__ import annotations
 

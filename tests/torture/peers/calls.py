@@ -2,8 +2,7 @@
 
 The table is generated from the descriptors: a method or a role that is added to the protocol is tried
 without a word here. A cell is right if the handler is entered exactly when the .proto says so, and is
-undefined if the call ends in any other way than an answer or a declared error.
-"""
+undefined if the call ends in any other way than an answer or a declared error."""
 
 from __future__ import annotations
 

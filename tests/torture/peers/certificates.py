@@ -2,8 +2,7 @@
 
 A forged client certificate is signed by the federation's own authority, unless that is its flaw, and is
 entered in the registry as if it had been issued, so that nothing but the flaw can be why it is refused.
-The same certificate without a flaw gets in: that is the control.
-"""
+The same certificate without a flaw gets in: that is the control."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Attacks of a coordinator in the name of an analyst whose key people at the site have confirmed.
 
 It holds the federation's release key, so every plan here is signed as honest ones are; the analyst's key it
-does not hold. Each entry says what must be in the site's log. [R31]
-"""
+does not hold. Each entry says what must be in the site's log. [R31]"""
 
 from __future__ import annotations
 

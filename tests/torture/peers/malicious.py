@@ -2,8 +2,7 @@
 
 Each attack begins after the site has answered honest questions, and ends with one more honest question.
 Passed: the honest ones are answered, and of the attack nothing but refusals left: no contribution arrived,
-the egress ledger has no row of one, and the site's log names the breach.
-"""
+the egress ledger has no row of one, and the site's log names the breach."""
 
 from __future__ import annotations
 

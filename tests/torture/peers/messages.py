@@ -2,8 +2,7 @@
 
 Passed: every one is accepted or refused by a declared error, what is accepted keeps its meaning, and after
 its first tenth neither process keeps 6 MiB and 4 bytes a message more (8 MiB after 500,000). What fails is
-stored in tests/fuzz/found.
-"""
+stored in tests/fuzz/found."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Honest-looking questions, in sequence, under the federation's real signature: each aims at one person.
 
 All of them come after two honest rounds of a study that was agreed to, priced and stated as the honest third
-question would be, unless the attack is on just that.
-"""
+question would be, unless the attack is on just that."""
 
 from __future__ import annotations
 

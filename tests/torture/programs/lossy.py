@@ -1,7 +1,6 @@
 """A network between daemons in one process, which loses, repeats, delays and cuts as it is told.
 
-It stands where gRPC stands: sites call stubs made of a `Channel`, and the service's own methods answer.
-"""
+It stands where gRPC stands: sites call stubs made of a `Channel`, and the service's own methods answer."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A program is up to 60 operations on a coordinator, three sites and an analyst: r
 requests repeated (some much later), lines cut, clocks that jump, deaths at a moment or at a failpoint,
 certificates renewed, studies submitted and cancelled. Then the faults stop. Nothing is added to the sums, and
 each site's records stand in a column of their own, so a release must be, number by number, the sum of the
-answers of the sites that it names. The books are held against `tests.torture.model` after every death.
-"""
+answers of the sites that it names. The books are held against `tests.torture.model` after every death."""
 
 from __future__ import annotations
 

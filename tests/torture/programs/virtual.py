@@ -1,8 +1,7 @@
 """An event loop whose time passes only when there is nothing to do, so that a minute takes no time.
 
 What is handed to a thread is done on the loop, a drawn moment later:
-a run depends on its seed, and a little on the digests of keys and plans.
-"""
+a run depends on its seed, and a little on the digests of keys and plans."""
 
 from __future__ import annotations
 

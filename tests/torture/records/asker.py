@@ -1,7 +1,6 @@
 """A process that asks readers as a site's daemon does, with its engine, and holds a good study meanwhile.
 
-It makes no file: what it has of memory is what asking takes. It is spoken to through pipes.
-"""
+It makes no file: what it has of memory is what asking takes. It is spoken to through pipes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Good files of every kind that a site reads, and what is done to them.
 
 Bits are flipped, files cut off (also while they are read), put together wrongly, lengthened, or made to bite:
-far cells, bombs, stated sizes, a hostile schema. All follows from a number.
-"""
+far cells, bombs, stated sizes, a hostile schema. All follows from a number."""
 
 from __future__ import annotations
 

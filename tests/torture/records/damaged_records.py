@@ -2,8 +2,7 @@
 
 One file in sixteen is read by a site's whole daemon (`site_daemons`), the others by a process that asks as a
 daemon does (`asker`): it holds a good study meanwhile and answers it. No answer is lost or late, readers die
-of every cause in between, and the memory of askers and fork servers does not grow.
-"""
+of every cause in between, and the memory of askers and fork servers does not grow."""
 
 from __future__ import annotations
 

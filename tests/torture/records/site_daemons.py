@@ -1,8 +1,7 @@
 """Damaged records under a site's whole daemon: a process with its own site.toml, asked over the wire.
 
 Each daemon reads records of one kind. A study is asked of it for every damaged file, then one over a whole
-file: every refusal is one line of its log and one word on the wire, and the last study is answered.
-"""
+file: every refusal is one line of its log and one word on the wire, and the last study is answered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The function `eigenveil.connect`.
 
-Python interface of a federation for its analyst, and its tables.
-"""
+Python interface of a federation for its analyst, and its tables."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederatio
     >>> import eigenveil
     >>> eigenveil.connect("nobody")
     Traceback (most recent call last):
-    eigenveil.errors.RequestError: nobody holds no identity; enrol with a join file from the coordinator
-    """
+    eigenveil.errors.RequestError: nobody holds no identity; enrol with a join file from the coordinator"""
     with require_extra("analyst"):
         pass
     return ConnectedFederation(None if profile is None else Path(profile))

@@ -2,8 +2,7 @@
 
 A frame is a head of 16 bytes (kind, number of rows, number of bytes that follow) and a body: JSON, or the
 stored integers of consecutive rows. Sizes are checked before memory is allocated. A reader's data is never
-unpickled: plain values become typed ones, or `ReaderFailure` is raised.
-"""
+unpickled: plain values become typed ones, or `ReaderFailure` is raised."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Its standard input is a socket to its parent. A message with a descriptor requests a reader that uses that
 descriptor, and is answered by a process id. A message with a process id requests its exit status; a negative
-one abandons the process. The server ends with its parent, or after `LINGER_SECONDS` without a request.
-"""
+one abandons the process. The server ends with its parent, or after `LINGER_SECONDS` without a request."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The number is a function of that person's rows alone, and does not depend on their order, except for the first
 row in the file. Sums are exact: a float is an integer of 53 bits times a power of two, split into digits of
-32 bits at fixed places, and the digits of one place are summed as integers.
-"""
+32 bits at fixed places, and the digits of one place are summed as integers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Source of delimited text, in batches of named columns of text.
 
-Files are read as unpacked bytes of UTF-8, with a limit on their size.
-"""
+Files are read as unpacked bytes of UTF-8, with a limit on their size."""
 
 from __future__ import annotations
 

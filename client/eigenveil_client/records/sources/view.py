@@ -2,8 +2,7 @@
 
 A view is stored while a study's records are loaded. The SELECT runs once, so the result is one state of a
 database. Its rows are sorted by their values, column by column, and stored in an unnamed file, which ends
-with the process. Its digest does not depend on batches.
-"""
+with the process. Its digest does not depend on batches."""
 
 from __future__ import annotations
 

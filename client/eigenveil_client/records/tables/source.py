@@ -1,8 +1,7 @@
 """Sources of records, their digests, and their configuration in site.toml: files, or a SELECT.
 
 A SELECT is over files or a database. Batches are of named columns, found by name and by the unit in brackets.
-UTF-8 is not checked here, as one record's bytes must not affect a whole file.
-"""
+UTF-8 is not checked here, as one record's bytes must not affect a whole file."""
 
 from __future__ import annotations
 

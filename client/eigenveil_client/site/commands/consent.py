@@ -40,8 +40,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
 
     Raises:
         RequestError: a rule, a key card, the records or the budget forbid it, or it was decided before.
-        PeerError: its analyst's signature is invalid.
-    """
+        PeerError: its analyst's signature is invalid."""
     plan = received.read_plan()
     store.confirmed.require(config.identity)
     analysts.require(config.identity, plan, received.signed, store.clock_time())

@@ -126,8 +126,7 @@ def recompute_answer(store: SiteStore, row: EgressRow, engine: RecordEngine) -> 
     Raises:
         RequestError: code `not-found`, the row has no numbers, or masked ones; `conflict`, the records have
             changed; or the records cannot be read.
-        InternalError: the query or the plan of the row is missing.
-    """
+        InternalError: the query or the plan of the row is missing."""
     if not row.answers:
         raise RequestError(Code.NOT_FOUND, f"row {row.index} sent no numbers")
     if row.masked:

@@ -36,8 +36,7 @@ def peers() -> None:
     """The other sites whose masked numbers are added to this site's.
 
     Each site makes a key card and sends it to the others as a file; its people compare digits by telephone.
-    Nothing of this goes through the coordinator. It works beside a running daemon.
-    """
+    Nothing of this goes through the coordinator. It works beside a running daemon."""
 
 
 @peers.command("export")
@@ -47,8 +46,7 @@ def peers() -> None:
 def export_peer_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
     """Write this site's key card for the other sites, and show the digits to read to them.
 
-    The first call makes the keys, which never leave this machine; later calls write the same card.
-    """
+    The first call makes the keys, which never leave this machine; later calls write the same card."""
     from eigenveil.key_cards import cards_to_file
     from eigenveil_client.site.roster.peers import SiteKeys, card_row, export_text, site_identity
 
@@ -64,8 +62,7 @@ def analysts() -> None:
     """The analysts whose signature a study must have.
 
     Each analyst makes a key and sends its key card as a file; you compare digits by telephone. Once a first
-    card is confirmed here, unsigned studies are refused. It works beside a running daemon.
-    """
+    card is confirmed here, unsigned studies are refused. It works beside a running daemon."""
 
 
 def _add_commands(group: click.Group, *, confirm_help: str, list_help: str, remove_help: str) -> None:

@@ -3,8 +3,7 @@
 Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration;
 5 budget exhausted; 6 the site's policy forbids it; 7 too few records; 8 not found; 9 conflict;
 20 identity; 21 protocol; 23 version; 24 coordinator unreachable; 70 storage; 71 a bug;
-130 interrupted.
-"""
+130 interrupted."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ def init(
 ) -> None:
     """Write DIR/site.toml; with a join file, enrol as well.
 
-    Without the name or the records you are prompted for them, and for the analysts, at a terminal.
-    """
+    Without the name or the records you are prompted for them, and for the analysts, at a terminal."""
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import setup
 
@@ -147,8 +145,7 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent.
 
     Without --study each column that studies may use is shown; this table is confidential. With --study the
-    check states instead if that study would be answered.
-    """
+    check states instead if that study would be answered."""
     from eigenveil.errors import EigenveilError
     from eigenveil_client.site.commands.checks import offline_checks
     from eigenveil_client.site.commands.column_profiles import profile_columns, show_profiles
@@ -188,8 +185,7 @@ def serve(config: SiteConfig, as_json: bool) -> None:
 def authorities(config: SiteConfig, as_json: bool) -> None:
     """Show the coordinator's authorities that this site trusts, and who must sign a change.
 
-    The next greeting may bring a later list, if it has these signatures; every change is in the log.
-    """
+    The next greeting may bring a later list, if it has these signatures; every change is in the log."""
     from eigenveil_client.connection.identity_files import stored_authorities
 
     stored = stored_authorities(config.identity)
@@ -201,8 +197,7 @@ def authorities(config: SiteConfig, as_json: bool) -> None:
 def show_dictionary(config: SiteConfig) -> None:
     """Print the federation's dictionary as TOML: the last one received, or else the built-in one.
 
-    Saved as a file and named in site.toml, it states the plausible range of a column.
-    """
+    Saved as a file and named in site.toml, it states the plausible range of a column."""
     from eigenveil.dictionary.formats import dictionary_to_toml
     from eigenveil_client.site.commands.consent import federation_dictionary
     from eigenveil_client.site.config import site_dictionary
@@ -216,8 +211,7 @@ def show_dictionary(config: SiteConfig) -> None:
 def doctor(config_file: Path, as_json: bool) -> int:
     """Check configuration, files, ledgers, records and the connection to the coordinator, one line each.
 
-    Only a greeting is sent. Exit code 1 if a check failed.
-    """
+    Only a greeting is sent. Exit code 1 if a check failed."""
     from eigenveil_client.site.commands.checks import site_checks
     from eigenveil_common.doctor import show as doctor_show
 
@@ -235,8 +229,7 @@ def doctor(config_file: Path, as_json: bool) -> int:
 def console(config_file: Path, port: int, language: str) -> None:
     """Serve the site's console, on this machine only: studies and decisions, messages sent, columns, budget.
 
-    It prints a one-time link, works beside a running daemon, and ends with SIGTERM or SIGINT.
-    """
+    It prints a one-time link, works beside a running daemon, and ends with SIGTERM or SIGINT."""
     from eigenveil_client.site.commands.console import program
 
     program.serve(config_file, port, language)

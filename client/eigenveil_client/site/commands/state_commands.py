@@ -84,8 +84,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     """Approve STUDY, which is pending: exactly the plan that is shown.
 
     If you answer no, it stays pending (exit code 0). With --json or without a terminal add --yes: there is no
-    prompt.
-    """
+    prompt."""
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state.received_plans import ConsentStatus
 
@@ -162,8 +161,7 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
 def accept_checkpoint(config: SiteConfig, as_json: bool) -> None:
     """Accept a coordinator's ledger that is older than the last one this site received.
 
-    Only after its operator has explained why. This site's spent budget stays spent. Stop the daemon first.
-    """
+    Only after its operator has explained why. This site's spent budget stays spent. Stop the daemon first."""
     from eigenveil_client.site.state import store_access
 
     with store_access.exclusive_lock(config.state), opened_store(config) as store:
@@ -178,8 +176,7 @@ def accept_checkpoint(config: SiteConfig, as_json: bool) -> None:
 def accept_loss(config: SiteConfig, as_json: bool) -> None:
     """Continue after this site's ledger was lost or restored from an old copy, and charge the loss.
 
-    Only if there is no newer copy of the state. Budget spent or reserved in the lost rows counts as spent.
-    """
+    Only if there is no newer copy of the state. Budget spent or reserved in the lost rows counts as spent."""
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.roster.peers import has_keys
     from eigenveil_client.site.state import store_access
@@ -229,8 +226,7 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
     """Verify the chain of the ledger, row by row, and print its head.
 
     With --release exit code 13 if the published document contradicts what the coordinator signed to this
-    site, or the queries that this site was charged for: both are then proof against the coordinator.
-    """
+    site, or the queries that this site was charged for: both are then proof against the coordinator."""
     from eigenveil.reporting.verify import load_release, verify_release
     from eigenveil_client.connection.identity import load_identity
     from eigenveil_client.site.commands import evidence
@@ -253,8 +249,7 @@ def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> N
     """Write the coordinator's signed statements about a study's rounds, for `eigenveil verify --log`.
 
     For a masked study it checks and lists every attempt that was signed to this site, with the sites of its
-    set. Refused attempts are proof against the coordinator. --json shows the signed bytes too.
-    """
+    set. Refused attempts are proof against the coordinator. --json shows the signed bytes too."""
     from eigenveil_client.connection.identity import load_identity
     from eigenveil_client.site.commands import evidence
 

@@ -80,8 +80,7 @@ class RecordAnswers:
         """Load the records, and return them with their error; zeros stand in for unreadable records.
 
         The number of persons and the quality of columns are checked on the whole file, by the site's own
-        thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about.
-        """
+        thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about."""
         try:
             records = self._engine.load(plan)
         except RequestError as problem:
@@ -131,8 +130,7 @@ class MaskedReplies:
     A masked round [R29] has first a ready message, without numbers, then one masked answer for each attempt,
     stored before it is sent. The coordinator states the set of sites of an attempt. It is not trusted: a
     person here must have confirmed the key card of each site. Each attempt of a round has one set only [P31],
-    and is charged [P33]. A single masked answer is noise.
-    """
+    and is charged [P33]. A single masked answer is noise."""
 
     def __init__(
         self, member: StoredIdentity, store: SiteStore, outgoing: Outgoing, answers: RecordAnswers
@@ -162,8 +160,7 @@ class MaskedReplies:
         Raises:
             PeerError: an honest coordinator does not send this.
             PeerChanged, RosterUnusable: the process must end and nothing may be sent.
-            EigenveilError: as `RecordAnswers.values` and `Outgoing`.
-        """
+            EigenveilError: as `RecordAnswers.values` and `Outgoing`."""
         keys = SiteKeys.read(self._member.folder)
         if signed is None:
             self._exact_values(plan, round_query)
@@ -221,8 +218,7 @@ class MaskedReplies:
     ) -> MaskedAnswer:
         """Charge an attempt and store its answer, before it may be sent.
 
-        Privacy: [P31] [P32] [P33] a fresh share of the noise, for the number of sites of the attempt.
-        """
+        Privacy: [P31] [P32] [P33] a fresh share of the noise, for the number of sites of the attempt."""
         attempt, name = checked_attempt.attempt, self._member.identity.name
         values = self._exact_values(plan, round_query)
         # Again, also at the commit: a key card may have been removed meanwhile.

@@ -169,8 +169,7 @@ class SiteConnection:
     async def _fetch_missing(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
         """Fetch the releases of rounds that were missed, or that are too large for the query's message [R21].
 
-        No more than fit into memory. The worker stores them, so that the next call continues from there.
-        """
+        No more than fit into memory. The worker stores them, so that the next call continues from there."""
         fetched: list[pb.SealedRound] = []
         plan, get_round = response.query.plan_digest, partial(call, self._stub.GetRound)
         for round in self._worker.missing_rounds(response):
@@ -183,8 +182,7 @@ class SiteConnection:
         """Remember the reply, and back off for work that an honest coordinator does not send.
 
         Such work was answered before, was refused as a breach or a bug, or had no effect. `idle`: there was
-        no work, or the known plans have changed.
-        """
+        no work, or the known plans have changed."""
         if reply is None:
             suspicious = not idle
         else:

@@ -61,8 +61,7 @@ class SessionReplica:
 
         Raises:
             PeerError: code `identity` or `protocol`: not signed, contradictory, or not the next one.
-            EigenveilError: they lead to an invalid query.
-        """
+            EigenveilError: they lead to an invalid query."""
         for message in messages:
             stated = self._verify(message.signed_round)
             with self._save_refused(stated, message.signed_round):
@@ -181,8 +180,7 @@ class PeerSecrets:
 
         Raises:
             PeerError: code `protocol`.
-            PeerChanged: the attempt has another key card of a confirmed peer; it is stored.
-        """
+            PeerChanged: the attempt has another key card of a confirmed peer; it is stored."""
         others = {name: digest for name, digest in attempt.members.items() if name != self._name}
         confirmed = self._roster.confirmed()
         for name, digest in others.items():

@@ -57,8 +57,7 @@ async def send(
     """Deliver a reply, and return when the coordinator has it.
 
     A reply that `fits_with_request` may carry `next_request`. Then return its response, for which each
-    attempt waits up to `poll_seconds`. Raises the coordinator's refusal, or code `unreachable`.
-    """
+    attempt waits up to `poll_seconds`. Raises the coordinator's refusal, or code `unreachable`."""
     seconds = CALL_SECONDS if next_request is None else poll_seconds
     failpoint("reply-sending")
     plan, round = bytes.fromhex(reply.plan_digest), reply.round

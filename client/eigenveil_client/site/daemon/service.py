@@ -80,8 +80,7 @@ class SiteDaemon:
             InternalError: code `storage`; nothing was sent after it.
             RequestError: nothing was sent after it. The configuration is no longer valid (such as a key that
                 others can read), the coordinator's ledger went backwards, or the key cards of peers were
-                changed, or are missing or damaged.
-        """
+                changed, or are missing or damaged."""
         store = self._store
         background = (self._serve(), store.note_periodically(), store.traffic.flush_periodically())
         tasks = [asyncio.create_task(work) for work in background]

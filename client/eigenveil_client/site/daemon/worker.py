@@ -6,8 +6,7 @@ The order of the steps is guaranteed:
 2. Consent is checked before a record is read. So is that the query equals the one that this site computes, in
    its round and at its cost.
 3. Unsuitable records are refused only after the computation of an answer.
-4. The charge and the egress row are durable before the caller gets a reply to send.
-"""
+4. The charge and the egress row are durable before the caller gets a reply to send."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ class SiteWorker:
         """Return the plans that this site accepts now; True if a person decided.
 
         A decision by the rules reads no record. `approve` by a person first checks the number of persons and
-        the quality of the columns, so that decision reveals that the file passes.
-        """
+        the quality of the columns, so that decision reveals that the file passes."""
         found = self.store.studies.statuses(self._decisions.open_plans).items()
         return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
 
@@ -148,8 +146,7 @@ class SiteWorker:
 
         Raises:
             InternalError: code `storage`; the process must end and nothing may be sent.
-            PeerChanged, RosterUnusable: the same.
-        """
+            PeerChanged, RosterUnusable: the same."""
         try:
             for release_count in (self._answers, self._masked):
                 release_count.retain(self.agreed())  # another process may have withdrawn plans

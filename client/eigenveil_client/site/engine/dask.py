@@ -117,8 +117,7 @@ def summary(partition: Partition) -> PartitionSummary:
 def answer(partition: Partition, digest: bytes, framed_query: FramedQuery) -> IntArray:
     """Return the exact sum over a partition, if its digest is equal: another worker may have reloaded it.
 
-    Privacy: none by itself, as `Site.answer`; it is added to the others' and goes nowhere else.
-    """
+    Privacy: none by itself, as `Site.answer`; it is added to the others' and goes nowhere else."""
     if partition.summary.file != digest:
         raise BadRecords(
             "the records have changed since this study began; restore them, or start a new study",
@@ -203,8 +202,7 @@ class DaskRecords:
 
         Raises:
             RequestError: code `site-policy`: the answer is no sum; another engine accepted the study.
-            PeerError: code `unreachable_error`: the scheduler is lost or stuck.
-        """
+            PeerError: code `unreachable_error`: the scheduler is lost or stuck."""
         _check_sums([query])
         framed_query = self._cluster.submit(forward, (query, frame))
         answers = [

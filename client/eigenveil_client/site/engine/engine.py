@@ -40,8 +40,7 @@ class LoadedRecords(Protocol):
 
     `persons` is the number in the whole source, before records with missing values are dropped. `file` is the
     digest of the source with its rules and of the study's rows. `quality` has each column's quality over all
-    persons, in the study's order.
-    """
+    persons, in the study's order."""
 
     persons: int
     file: bytes
@@ -54,8 +53,7 @@ class LoadedRecords(Protocol):
         Privacy: none by itself; it goes to the barrier [P1].
 
         Raises:
-            BadRecords: they are unreadable now; close them and load them again.
-        """
+            BadRecords: they are unreadable now; close them and load them again."""
 
     def close(self) -> None:
         """Release the records and their storage; may be repeated."""
@@ -79,8 +77,7 @@ MIB = 2**20
 class LocalEngine:
     """Engine that stores records in memory, and in `scratch` beyond the memory limit of `settings`.
 
-    `read` reads a study's records; `max_records` is the site's maximum_records.
-    """
+    `read` reads a study's records; `max_records` is the site's maximum_records."""
 
     def __init__(self, read: ReadRecords, settings: EngineConfig, scratch: Scratch, max_records: int) -> None:
         self._read = read
@@ -93,8 +90,7 @@ class LocalEngine:
     def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
         """See `RecordEngine.check`. Queries on all records at once are answered from memory only.
 
-        The check uses the site's maximum number of records, not the actual one.
-        """
+        The check uses the site's maximum number of records, not the actual one."""
         size = self._max_records * record_bytes(plan.study)
         self._needs_all_rows[plan.digest] = needed = _any_needs_all_rows(round_queries)
         if self._kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:

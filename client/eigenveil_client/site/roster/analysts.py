@@ -3,8 +3,7 @@
 1. An invalid signature is refused.
 2. Once any analyst's key was confirmed here, also if it was changed or removed since, two kinds of studies
    are refused: those without a signature, and those signed by a key that is not confirmed for that analyst.
-3. Before that, only the coordinator vouches for the analyst's name, and every view of the name states so.
-"""
+3. Before that, only the coordinator vouches for the analyst's name, and every view of the name states so."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ def require(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: f
 
     Raises:
         RequestError: code `unsigned`; `unconfirmed-analyst`; or as `check_authorization` and `Roster`.
-        PeerError: as `check_authorization`.
-    """
+        PeerError: as `check_authorization`."""
     try:
         _check_signature(folder, plan, signed, now)
     except RequestError as problem:
@@ -163,8 +161,7 @@ class SignatureStatus(Enum):
 
     `none`: the study is not signed. `invalid`: the signature is invalid or has expired. `not-compared`: no
     key of this analyst is confirmed here. `changed`: the coordinator showed another key than the confirmed
-    one. `removed`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here.
-    """
+    one. `removed`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here."""
 
     NONE = "none"
     INVALID = "invalid"

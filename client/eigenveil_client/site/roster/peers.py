@@ -38,8 +38,7 @@ class SiteKeys:
     """Private keys of this site, with which it masks its numbers, and the key card for other sites.
 
     They are stored beside the site's identity and stay the same when a certificate is renewed, because other
-    sites have confirmed them.
-    """
+    sites have confirmed them."""
 
     agreement: X25519PrivateKey
     signing: Ed25519PrivateKey
@@ -86,8 +85,7 @@ class SiteKeys:
     def secret_with(self, card: SiteKeyCard) -> bytes:
         """Return the raw X25519 secret shared with another site: 32 bytes, constant, the same at both ends.
 
-        Hash it together with both cards' digests before use: a site can put another's key on its card.
-        """
+        Hash it together with both cards' digests before use: a site can put another's key on its card."""
         return self.agreement.exchange(X25519PublicKey.from_public_bytes(card.agreement))
 
 

@@ -59,8 +59,7 @@ class Roster(Generic[AnyCard]):
     Raises:
         RosterUnusable: the file is damaged or a link, or others can read it.
         RequestError: code `bad-config`, the folder is another user's.
-        InternalError: code `storage`.
-    """
+        InternalError: code `storage`."""
 
     def __init__(
         self, kind: RosterKind[AnyCard], folder: Path, clock: Callable[[], float] = time.time
@@ -126,8 +125,7 @@ class Roster(Generic[AnyCard]):
         Raises:
             RequestError: code `conflict`, a card is of another federation, claims this site's name, has the
                 keys of another, or would replace a confirmed one; or two cards claim one name.
-            PeerError: a card is invalid (`SignedKeyCard.check`).
-        """
+            PeerError: a card is invalid (`SignedKeyCard.check`)."""
         outcomes: dict[str, ImportOutcome] = {}
         with self._writing() as (content, write):
             for owner, signed in cards_by_owner(cards).items():
@@ -143,8 +141,7 @@ class Roster(Generic[AnyCard]):
 
         Raises:
             RequestError: code `not-found`, no such card; `bad-argument`, an invalid fingerprint or name.
-            PeerError: code `identity`, the fingerprint is of another card.
-        """
+            PeerError: code `identity`, the fingerprint is of another card."""
         by, typed = checked_text(by, MAX_SIGNER_NAME_LENGTH), typed_fingerprint(fingerprint)
         with self._writing() as (content, write):
             pin = content.of(name)

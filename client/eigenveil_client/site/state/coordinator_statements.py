@@ -85,8 +85,7 @@ class Attempts:
 
     Each attempt of a masked round has one set of sites and one answer, for ever [R29]. The charged bytes are
     stored and sent again unchanged: new bytes, or a second set, would reveal the same numbers twice under
-    different noise. They are deleted when a later attempt is answered or the study ends.
-    """
+    different noise. They are deleted when a later attempt is answered or the study ends."""
 
     _database: Database
 
@@ -193,8 +192,7 @@ class Transcript:
     From the releases that it followed, a site computes the next query itself. Queries and releases are
     evidence: the release key signed them, so a document with other ones contradicts its own signature. Of
     refused rounds only the statements are stored, and a limited number for each round: a coordinator may sign
-    any number of them.
-    """
+    any number of them."""
 
     _database: Database
 

@@ -148,8 +148,7 @@ class EgressLedger:
         """Return every row after checking the chain and the charges.
 
         Each charged round or attempt must have a row, as both are written together; an accepted loss
-        (`rollback`) has none. Each query was checked when the state was opened. Raises as `rows`.
-        """
+        (`rollback`) has none. Each query was checked when the state was opened. Raises as `rows`."""
         rows = self.rows()
         answers = {(row.study, row.round, row.attempt) for row in rows if row.answers}
         left = Counter((study, round) for study, round, _ in answers)
@@ -185,8 +184,7 @@ class KeyedDigests:
     """Keyed digests of a site's records and answers, which cannot be found by trial without the key.
 
     HMAC-SHA-256 (hex) with the key at `path`, which is created together with the database. Raises
-    RequestError, code `bad-config`, if the key is missing or readable by others.
-    """
+    RequestError, code `bad-config`, if the key is missing or readable by others."""
 
     def __init__(self, path: Path, database: Path) -> None:
         if not path.exists():

@@ -56,8 +56,7 @@ class AnsweredRounds:
         """Require that a query repeats the last answered one or is later; else raise PeerError.
 
         For an earlier round a restored coordinator would draw new noise, and publish several noisy answers
-        for one charge. `may_miss`: the study can continue without this site, so rounds may be skipped.
-        """
+        for one charge. `may_miss`: the study can continue without this site, so rounds may be skipped."""
         round, due = round_query.round, self._due.get(round_query.plan_digest, 0)
         known = self._store.ledger.charged.get((round_query.plan_digest, round))
         if known == round_query.digest and round == due - 1:
@@ -78,8 +77,7 @@ class AnsweredRounds:
 
         A record is in one batch, so only attempts at that batch concern it. Each batch had at most as many
         attempts as the pass has charges, each at the cost of the first, so no batch costs more. Other queries
-        of the round are charged separately.
-        """
+        of the round are charged separately."""
         batch = batch_of(round_query.query)
         if batch is None:
             return round_query.priced.cost
@@ -98,8 +96,7 @@ class AnsweredRounds:
     def charge_pass(self, plan: Plan, round_query: RoundQuery, cost: Cost, change: Connection) -> None:
         """Require that the study's guarantee covers this answer unless it is charged already, and record the
         pass that it charges. Runs within the transaction `change` that charges `cost`, before the answer
-        counts as given. Raises as `check_composition`.
-        """
+        counts as given. Raises as `check_composition`."""
         ledger = self._store.ledger
         if plan.masked or (round_query.plan_digest, round_query.round) not in ledger.charged:
             check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])

@@ -94,8 +94,7 @@ class ReceivedPlan:
     digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
     the last status that a person set, also after the end (empty: none yet, or the rules decided).
     `decided_by` is that person's name and `decided_at` the time. `reason_code` and `text` are the reason of a
-    decline; `text_disclosed` is true if the text may be sent to the analyst.
-    """
+    decline; `text_disclosed` is true if the text may be sent to the analyst."""
 
     plan: str
     plan_json: bytes
@@ -212,8 +211,7 @@ class ReceivedPlans:
         """Delete a plan without a person's decision, within the transaction `change`; return the deleted.
 
         Its submission id stays used until its signature expires by the `clock`, so that the plan cannot come
-        again. Without a signature the id is free, since ids of unsigned plans are easily invented.
-        """
+        again. Without a signature the id is free, since ids of unsigned plans are easily invented."""
         dropped = "DELETE FROM studies WHERE plan = ? AND person = '' RETURNING *"
         rows = [_plan_from_row(row) for row in change.execute(dropped, (digest,))]
         for received in rows:

@@ -38,8 +38,7 @@ class CheckpointStore:
     """Coordinator's checkpoint stored in `database` (whose schema includes `SCHEMA`).
 
     A site stores the last signed checkpoint, shows it in every greeting, and accepts only later ones. A
-    checkpoint counts when it is accepted, and becomes durable with the next answer, refusal or note.
-    """
+    checkpoint counts when it is accepted, and becomes durable with the next answer, refusal or note."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -82,8 +81,7 @@ class CheckpointStore:
         Raises:
             PeerError: it is not signed by this federation; nothing was accepted.
             RequestError: code `conflict`, it does not follow the stored one. The refusal is recorded; nothing
-                more may be sent before the operator has decided.
-        """
+                more may be sent before the operator has decided."""
         checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, release_key)
         if checkpoint.federation != federation:
             raise PeerError(
@@ -209,8 +207,7 @@ class RollbackGuard:
     site may write it.
 
     The noted position is never ahead of the ledger. No answer leaves before the row that reserved its study's
-    cost is noted; the answer's own row is noted within a second.
-    """
+    cost is noted; the answer's own row is noted within a second."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -275,8 +272,7 @@ class RollbackGuard:
 
         Raises:
             RequestError: code `conflict`, nothing is lost; or the budget is too small for the loss.
-            InternalError: code `storage`.
-        """
+            InternalError: code `storage`."""
         noted = self.lost(store)
         study = loss_id(noted)
         if study not in store.ledger.spent_by_study:

@@ -261,8 +261,7 @@ class SiteStore:
         """Pin the records of a study by their digest, and require the pinned ones; else raise BadRecords.
 
         The digest covers all columns, so that no choice of columns reveals which record was changed. It
-        covers the rows too, in case a file changes while it is read.
-        """
+        covers the rows too, in case a file changes while it is read."""
         digest, received = self.keyed_digests.of_records(plan.digest, file), self.studies.get(plan.digest)
         if received is None or received.records == digest:
             return

@@ -27,8 +27,7 @@ def open_site_store(config: SiteConfig) -> Iterator[SiteStore]:
 
     Raises:
         RequestError: code `bad-config`, root in another user's folder, or a file that others can change.
-        InternalError: code `storage`, also for a ledger that is missing or from an old copy.
-    """
+        InternalError: code `storage`, also for a ledger that is missing or from an old copy."""
     check_owner(config.state.parent)
     check_trusted([config.state.parent, *database_files(config.state)])
     guard = RollbackGuard(config.identity)

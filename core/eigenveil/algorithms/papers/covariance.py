@@ -1,8 +1,7 @@
 """Covariance algorithms of Dong, Liang, Yi 2022, and the published ones that they are compared with.
 
 Count, mean and radius are as in `gauss-cov`. Both searches of `adaptive-cov` use the sparse vector technique
-on a public logarithmic grid with a public floor; only an index on that grid is released.
-"""
+on a public logarithmic grid with a public floor; only an index on that grid is released."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ from eigenveil.study.grid import S
 def separate_cov(plan: Plan) -> Steps:
     """Run separate-cov: count, mean, radius, then half of the rest for the spectrum, half for a Gram matrix.
     Privacy: [P7], [P10]; the spectrum needs a coordinator trusted with exact sums.
-    Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
-    """
+    Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping)."""
     return (yield from separate_estimates((yield from prepared(plan, noise_ratio(plan)))))
 
 
@@ -94,8 +92,7 @@ def adaptive_cov(plan: Plan) -> Steps:
 
     A radius that the study states (a quantile, a norm, or none) replaces both searches.
     Privacy: [P7], [P10], [P12]; searches and spectrum need a coordinator trusted with exact sums.
-    Cost: the whole budget, d (d + 1) / 2 integers from every site or twice that, 10 or 11 rounds.
-    """
+    Cost: the whole budget, d (d + 1) / 2 integers from every site or twice that, 10 or 11 rounds."""
     start = yield from locate(plan)
     find = _search_radius if plan.study.radius is None else _stated_radius
     clip, trace = yield from find(start)
@@ -157,8 +154,7 @@ def _record_limits(plan: Plan, edges: IntArray, top: int, left: float, trace: fl
 
     A threshold t removes at most (u^2 - t^2) more of each record beyond it than a larger u, and u costs
     error(u) - error(t) more, with the error of the better method. All larger edges are compared: where the
-    better method changes, the next edge may not be worth it and a later one is.
-    """
+    better method changes, the next edge may not be worth it and a later one is."""
     radii = np.append(edges, max(top, int(edges[-1]) + 1)) / S
     errors = np.array([min(_errors(plan, left, radius, trace)) for radius in radii.tolist()])
     steps = ((errors[i + 1 :] - errors[i]) / (radii[i + 1 :] ** 2 - radii[i] ** 2) for i in range(edges.size))
@@ -170,8 +166,7 @@ def zero(plan: Plan) -> Steps:
     """Return public directions and no variance; the mean is the middle of the public bounds.
 
     Neighbours: any.
-    Privacy: [P7]; without queries nothing is revealed and nothing charged.
-    """
+    Privacy: [P7]; without queries nothing is revealed and nothing charged."""
     d, k = plan.study.dimension, plan.study.components
     yield from ()
     return Estimate(
@@ -193,8 +188,7 @@ def em_cov(plan: Plan) -> Steps:
     Source: Amin, Dick, Kulesza, Medina, Vassilvitskii 2019, with the full exponent that privacy allows [P13].
     Only `components` directions are sampled; the remaining variance is spread evenly over the others.
     Privacy: [P7], [P10], [P13], [P14]; both need a coordinator trusted with exact sums.
-    Cost: the whole epsilon, d (d + 1) integers from every site, 8 rounds (7 without clipping).
-    """
+    Cost: the whole epsilon, d (d + 1) integers from every site, 8 rounds (7 without clipping)."""
     d, k = plan.study.dimension, plan.study.components
     # A direction loses about d R^2 k / epsilon of u' C u, where a noised matrix loses 8 sqrt(d) R^2 / mu.
     clip = yield from prepared(plan, math.sqrt(d) * k / 4)
@@ -244,8 +238,7 @@ def analyze_gauss(plan: Plan) -> Steps:
     Source: Dwork, Talwar, Thakurta, Zhang 2014: noise of one size on the whole upper triangle, sqrt 2 too
     large off the diagonal [P3].
     Privacy: [P7]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
-    """
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping)."""
     clip = yield from prepared(plan, noise_ratio(plan, flat=True))
     noised = yield from covariance(clip, clip.left, flat=True)
     return matrix_estimate(noised, lambda values, _: np.maximum(values, 0.0))

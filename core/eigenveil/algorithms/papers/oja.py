@@ -2,8 +2,7 @@
 
 [DPPCA] uses steps h / (gap (offset + t)) and searches (h, offset) by the angle to the true component. Neither
 the gap nor that angle is known here. So a schedule is relative to the released strength of a direction, w .
-g, and candidates are scored by a private Rayleigh quotient: the variance along their directions.
-"""
+g, and candidates are scored by a private Rayleigh quotient: the variance along their directions."""
 
 from __future__ import annotations
 
@@ -119,8 +118,7 @@ def spectrum_rates(values: FloatArray, k: int, longest: float) -> StepSchedule:
 
     `longest` is the largest ||x||^2: the first step is then at most 1 / longest. In units of strength = 1.
 
-    Shape: values (d,), falling.
-    """
+    Shape: values (d,), falling."""
     below = float(values[k]) if k < len(values) else 0.0
     gap = max(float(values[k - 1]) - below, 1e-3 * float(values[0]), FLOOR)
     return StepSchedule(gain=2 / gap, offset=max(2 * longest / gap, 1.0))
@@ -144,8 +142,7 @@ def oja(rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK) -> Flo
 
     Algorithm 1 of [DPPCA] at its steps for the data's own spectrum; without privacy, for comparisons only.
 
-    Shape: rows (n, d), centred -> (k, d), orthonormal rows.
-    """
+    Shape: rows (n, d), centred -> (k, d), orthonormal rows."""
     d, longest = rows.shape[1], float((rows**2).sum(axis=1).max(initial=0.0))
     rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
     found, columns = np.zeros((d, 0)), k if rank is Extraction.BLOCK else 1
@@ -174,8 +171,7 @@ def noisy_power(plan: Plan) -> Steps:
 
     Source: Hardt & Price 2014: power iteration whose noise is scaled to a row's largest product.
     Privacy: [P7]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
-    """
+    Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping)."""
     d, k = plan.study.dimension, plan.study.components
     clip = yield from prepared(plan, noise_ratio(plan))
     start = clip.start

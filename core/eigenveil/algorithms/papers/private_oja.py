@@ -51,8 +51,7 @@ def private_oja(plan: Plan) -> Steps:
 
     Batches (equation 7 of [DPPCA]) are disjoint, so every step may have the whole cost of the pass [P9].
     Privacy: [P7], [P9]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, d k integers a round from every site (d k c with c candidate schedules).
-    """
+    Cost: the whole budget, d k integers a round from every site (d k c with c candidate schedules)."""
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
     w = yield from _passes(start, rounds, start.left - VARIANCE_SHARE)
@@ -165,8 +164,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     Neighbours: replace-one.
     Privacy: [P7], [P24]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d k integers a round, a round a record.
-    Raises RequestError: other neighbours, or too few records for amplification.
-    """
+    Raises RequestError: other neighbours, or too few records for amplification."""
     study, rounds, k = plan.study, RoundCounter(), plan.study.components
     if study.neighbours is not Neighbours.REPLACE_ONE:
         raise RequestError(

@@ -6,8 +6,7 @@ one for their sum, limited to a box around that (Algorithm 5). The paper halves 
 
 Differences from the paper: octaves instead of quarter octaves for the eigenvalue, because votes of subsets of
 a dozen records spread over an octave; noise by the integer box [P23] instead of eq. (15), which is 6 times
-too small; keyed batches instead of positional ones.
-"""
+too small; keyed batches instead of positional ones."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ WIDTH, REACH = 4.0, 3.0  # of a bin and of the margin of the box, in units of th
 def single_pass(plan: Plan) -> Steps:
     """Run dp-pca-single-pass: count, mean, a pass for each component, explained variances.
     Privacy: [P7], [P9], [P22], [P23]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, at most 2 * 32 d integers a round from every site.
-    """
+    Cost: the whole budget, at most 2 * 32 d integers a round from every site."""
     study, rounds = plan.study, RoundCounter()
     start = yield from rounds.through(locate(plan))
     left = start.left - VARIANCE_SHARE
@@ -119,8 +117,7 @@ def _pass(
 
     All queries are made whatever the earlier releases, so that rounds and costs are public. A coordinate
     without a released bin counts as 0. Before the first released eigenvalue no step is made; later steps use
-    the last released one.
-    """
+    the last released one."""
     spread, strength, taken = 0.0, RunningStrength(1), 0
     records = start.records / once.size
     # At each site as many subsets as the threshold needs, if the records suffice.

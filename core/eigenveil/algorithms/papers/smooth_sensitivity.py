@@ -39,8 +39,7 @@ LEAST = 2.5  # gap below which the sensitivity of the subspace is unknown
 def smooth_subspace(plan: Plan) -> Steps:
     """Run the family: count, mean, radius, noised eigenvalues, the subspace, variances along its directions.
     Privacy: [P7], [P10], [P19], [P20], [P21]; the coordinator must be trusted with exact sums.
-    Cost: the whole epsilon and delta, d (d + 1) + d k integers from every site, 9 rounds (8 unclipped).
-    """
+    Cost: the whole epsilon and delta, d (d + 1) + d k integers from every site, 9 rounds (8 unclipped)."""
     d, k = plan.study.dimension, plan.study.components
     # The radius affects this noise as that of a noised matrix, so it is balanced alike.
     clip = yield from prepared(plan, 1.0)
@@ -99,8 +98,7 @@ def noise_sine(plan: Plan, spread: float) -> float:
     """Return about the sine of the largest angle by which independent noise `spread` rotates k of d columns.
 
     A Gaussian matrix has norm about sqrt(d - k) + sqrt(k - 1); a Cauchy one about d k, the norm of so many
-    Cauchy numbers.
-    """
+    Cauchy numbers."""
     d, k = plan.study.dimension, plan.study.components
     tangent = spread * (d * k if plan.algorithm.value == CAUCHY else math.sqrt(d - k) + math.sqrt(k - 1))
     return tangent / math.hypot(1.0, tangent)

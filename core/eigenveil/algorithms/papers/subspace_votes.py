@@ -49,8 +49,7 @@ def noised_count(plan: Plan) -> StepsTo[tuple[float, int]]:
     Cost: 5 % of epsilon.
 
     Raises:
-        RequestError: too many components for spans.
-    """
+        RequestError: too many components for spans."""
     if plan.study.components > MOST_RANK:
         raise RequestError(Code.BAD_STUDY, f"subspaces have at most {MOST_RANK} components; use fewer")
     cost = micro_rho_of(mu(plan.micro_rho) * COUNT_SHARE * ROUNDED)
@@ -70,8 +69,7 @@ def fetch_preimage(
 ) -> StepsTo[IntArray | None]:
     """Return the preimage of a released fingerprint; None if a voting site is absent. Shape: (source.size,).
 
-    Privacy: [P18].
-    """
+    Privacy: [P18]."""
     query = Preimage(
         fingerprint=fingerprint,
         voting_sites=holders,
@@ -124,8 +122,7 @@ def real_basis(form: IntArray) -> FloatArray | None:
 
     None if the form does not determine it.
 
-    Shape: (k, d), a reduced row echelon form modulo p -> (k, d).
-    """
+    Shape: (k, d), a reduced row echelon form modulo p -> (k, d)."""
     k, d = form.shape
     leading = (form != 0).argmax(axis=1)
     basis = np.zeros((k, d))

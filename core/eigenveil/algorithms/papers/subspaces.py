@@ -50,8 +50,7 @@ def subspace_exact(plan: Plan) -> Steps:
     Each subsample votes for the span of its records over the integers modulo 2^61 - 1; one with a record
     outside does not vote. The records must lie in the subspace on the grid: whole numbers only.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
-    Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds.
-    """
+    Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds."""
     records, sites = yield from noised_count(plan)
     dealt = subsamples_for(plan, plan.study.components, records, sites, 1.0)
     return (yield from _elected(plan, dealt, records, 1.0))
@@ -62,8 +61,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
 
     `components` is the largest dimension considered.
     Privacy: [P7], [P15], [P17], [P18].
-    Cost: the whole epsilon and delta, as `subspace_exact`, in 4 rounds.
-    """
+    Cost: the whole epsilon and delta, as `subspace_exact`, in 4 rounds."""
     records, sites = yield from noised_count(plan)
     dealt = subsamples_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     release = yield PricedQuery(
@@ -117,8 +115,7 @@ def subsample_size(k: int) -> float:
     """Return the mean size of a subsample that maximises the number with at least k records.
 
     The sizes of a keyed deal are Poisson; the best m for P(at least k of m) / m is fitted (within 5 % of the
-    maximum), and is any small number at k = 1.
-    """
+    maximum), and is any small number at k = 1."""
     return 0.5 if k == 1 else k - 0.5 + math.sqrt(k) * math.log(k) / 2.4
 
 
@@ -154,8 +151,7 @@ def subspace_reference(plan: Plan) -> Steps:
     large. Every span is examined, not a sample, so no data set can raise a failure probability.
     Privacy: [P7], [P16], [P18]; it needs all records together: one site only.
     Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
-    most 256 records at k = 2, 59 at k = 3, 31 at k = 4.
-    """
+    most 256 records at k = 2, 59 at k = 3, 31 at k = 4."""
     records, _ = yield from noised_count(plan)
     pool = pool_for(plan)
     query = SpanGap(pool=pool)
@@ -216,8 +212,7 @@ def subspace_approx(plan: Plan) -> Steps:
 def subspace_approx_rank(plan: Plan) -> Steps:
     """Run subspace-approx-rank: count, votes for each dimension up to `components`, the winner's preimage.
     Privacy: [P7], [P17], [P18]; three times the epsilon of one dimension, for any number of them.
-    Cost: the whole epsilon and delta, 32 bytes a subsample and dimension from every site, 3 rounds.
-    """
+    Cost: the whole epsilon and delta, 32 bytes a subsample and dimension from every site, 3 rounds."""
     records, sites = yield from noised_count(plan)
     largest = max(1, min(plan.study.components, plan.study.dimension - 1))  # dimension d always agrees
     silence = math.log(TRIALS * largest / (plan.atto_delta / ATTO))

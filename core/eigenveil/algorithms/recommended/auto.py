@@ -1,8 +1,7 @@
 """auto, where the first releases choose the first stage: a noised matrix or gradients; then refinement.
 
 Gradients are better if the total variance is many times the wanted variances, which a first part of the
-matrix shows. Two parts together are as exact as one matrix.
-"""
+matrix shows. Two parts together are as exact as one matrix."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     `first_stage` fixes the choice for a dry run, with the most queries.
     Privacy: [P7], [P28]; the next queries depend on releases alone, and each query is charged and answered
     behind the barrier, from the rest of the budget.
-    Cost: the whole budget.
-    """
+    Cost: the whole budget."""
     d, k = plan.study.dimension, plan.study.components
     if k == d:  # no direction is left outside
         return (yield from gauss_cov(plan))

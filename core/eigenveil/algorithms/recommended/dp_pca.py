@@ -1,8 +1,7 @@
 """dp-pca: recentred noisy power iteration on the full data, with averaging of the tail.
 
 From Liu, Kong, Jain, Oh 2022: recentre the gradients and clip to their range instead of their norm. Shares
-and constants were measured on synthetic and clinical tables (benchmarks/accuracy.py).
-"""
+and constants were measured on synthetic and clinical tables (benchmarks/accuracy.py)."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def schedule(start: LocationEstimate) -> Schedule:
 def dp_pca(plan: Plan) -> Steps:
     """Run dp-pca: count, mean, 40 or 100 gradients with three private radii, explained variances.
     Privacy: [P7]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, d k integers a round from every site.
-    """
+    Cost: the whole budget, d k integers a round from every site."""
     study = plan.study
     start = yield from locate(plan)
     tail = yield from iterate(start, schedule(start))
@@ -106,8 +104,7 @@ def gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -
 
     Both halves of the tail start alike and share the directions not yet rotated away. If variances nearly
     coincide, the halves agree on a mixture, and their difference understates the error: at n = 20,000, d = 6,
-    k = 2, epsilon = 1 and a next variance of 0.99 times the last, 0.02 was stated and 0.4 measured.
-    """
+    k = 2, epsilon = 1 and a next variance of 0.99 times the last, 0.02 was stated and 0.4 measured."""
     d, k = len(tail.basis), len(variances)
     left = total - float(variances.sum())  # upper limit of the next direction's variance
     if k == d or left < float(variances[-1]) - 2 * scale:
@@ -217,8 +214,7 @@ def read_variances(
     """Return the variance along each component, the total, and the noise on an entry of the gradient.
 
     Clipping biases the gradients of the tail, so the variances come from one more gradient with a radius that
-    hardly clips. Only k of its d k noised numbers are used.
-    """
+    hardly clips. Only k of its d k noised numbers are used."""
     plan = start.plan
     cost = share_of(plan.micro_rho, 0.2 * VARIANCE_SHARE)
     longest = choose_radius(start.norms, None, 1 / effective_mu(plan, cost), power=2, quadratic=True)

@@ -1,8 +1,7 @@
 """gauss-cov, the noised covariance of clipped rows and its eigenvectors, and its steps for other algorithms.
 
 Source: Analyze Gauss (Dwork, Talwar, Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric noise
-[P3] and a private clip radius; with Laplace noise at delta = 0.
-"""
+[P3] and a private clip radius; with Laplace noise at delta = 0."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class RowClip:
     """Clip radius of located rows in grid units, and its effects.
 
     `retained` is the share of the squared norms left by clipping. `clipping_bias_factor` is as in
-    `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget.
-    """
+    `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget."""
 
     start: LocationEstimate
     radius: int
@@ -77,8 +75,7 @@ class RowClip:
         """Return variances with the clipped part of each restored, where `unit` restored the average.
 
         A record's square grows with x_i^2 as l_i^2 for independent columns, and as l_i if whole records are
-        scaled: DRAG interpolates between the two. Shape: values (d,), falling -> (d,).
-        """
+        scaled: DRAG interpolates between the two. Shape: values (d,), falling -> (d,)."""
         squares = float((values**2).sum())
         ahead = np.maximum(values * (float(values.sum()) / squares) - 1, 0.0) if squares > 0 else values
         left = np.maximum(self.retained - DRAG * self.drag * ahead, self.retained / 2)
@@ -95,8 +92,7 @@ def clip_radius(start: LocationEstimate, ratio: float) -> StepsTo[RowClip]:
     """Return the clip by the study's rule for one Gram matrix of this `noise_ratio` at the whole rest.
 
     Privacy: [P7] post-processing; a public radius needs no query.
-    Cost: 5 % of rho, or 8 % of epsilon.
-    """
+    Cost: 5 % of rho, or 8 % of epsilon."""
     plan = start.plan
     if has_public_radius(plan):
         return public_clip(start)
@@ -147,8 +143,7 @@ class GaussCovariance:
     """Noised covariance matrix of clipped rows; `scale` is sqrt 2 times the sd of an entry off its diagonal.
 
     Symmetric noise has sd `scale` on the diagonal; with `even` the sd is the same everywhere [P3].
-    Shape: matrix (d, d).
-    """
+    Shape: matrix (d, d)."""
 
     clip: RowClip
     matrix: FloatArray
@@ -165,8 +160,7 @@ def covariance(clip: RowClip, share: float, *, flat: bool = False) -> StepsTo[Ga
     """Return one Gram matrix about the centre, divided by the noised count.
 
     Privacy: [P7] post-processing of one `Gram` query.
-    Cost: `share` of the budget, d (d + 1) / 2 integers from every site.
-    """
+    Cost: `share` of the budget, d (d + 1) / 2 integers from every site."""
     plan, unit, centre = clip.plan, clip.unit, clip.start.centre
     release = yield query_at_share(plan, Gram(centre=centre, radius=clip.radius, flat=flat), share)
     even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
@@ -203,8 +197,7 @@ def stated_error(clip: RowClip, values: FloatArray, scale: float) -> float | Non
     """Return the first-order sine by which noise, clipping and the centre's error rotate the top-k subspace.
 
     None for a fixed quantile, whose clipping bias is large and hardly known. A tilt has variance
-    scale^2 / 2 / (l_i - l_j)^2 plus that of clipping. Shape: values (d,), falling.
-    """
+    scale^2 / 2 / (l_i - l_j)^2 plus that of clipping. Shape: values (d,), falling."""
     if not has_known_clipping(clip.plan):
         return None
     gaps = gaps_of(values, clip.plan.study.components)
@@ -226,8 +219,7 @@ def matrix_warnings(clip: RowClip, gaps: FloatArray) -> tuple[str, ...]:
 def gauss_cov(plan: Plan) -> Steps:
     """Run gauss-cov: count, mean, radius, one Gram matrix.
     Privacy: [P7]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
-    """
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping)."""
     clip = yield from prepared(plan, noise_ratio(plan))
     noised = yield from covariance(clip, clip.left)
     return matrix_estimate(noised, debiased_eigenvalues)
@@ -258,8 +250,7 @@ def debiased_eigenvalues(values: FloatArray, scale: float) -> FloatArray:
 
     A direction of variance b + t above a level b appears at b + t + d s^2 / t under symmetric noise of
     off-diagonal sd s = scale / sqrt 2 (Benaych-Georges & Nadakuditi 2011). This solves for t, with the
-    median as b. Inside the noise there is no solution; half of the excess is used.
-    """
+    median as b. Inside the noise there is no solution; half of the excess is used."""
     level = float(np.median(values))
     above = np.maximum(values - level, 0.0)
     hidden = np.sqrt(np.maximum(above**2 - 2 * len(values) * scale**2, 0.0))

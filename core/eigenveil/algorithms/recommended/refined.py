@@ -1,7 +1,6 @@
 """refined-cov and refined-pca: a first stage, whose directions cross covariances then refine.
 
-The first stage is gauss-cov (a noised covariance matrix) or dp-pca (a short noisy power iteration).
-"""
+The first stage is gauss-cov (a noised covariance matrix) or dp-pca (a short noisy power iteration)."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def refined_cov(plan: Plan, steps: int | None = None) -> Steps:
     `steps` fixes the number of refinement steps for a dry run.
     Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 8 or 9 rounds; 15
-    after a weak matrix.
-    """
+    after a weak matrix."""
     if plan.study.components == plan.study.dimension:  # no direction is left outside
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, PREPARED)
@@ -143,8 +141,7 @@ def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
 
     `steps` fixes the number of refinement steps for a dry run.
     Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
-    Cost: the whole budget, at most d (k + 4) integers a round from every site.
-    """
+    Cost: the whole budget, at most d (k + 4) integers a round from every site."""
     if plan.study.components == plan.study.dimension:  # no direction is left outside
         return (yield from dp_pca(plan))
     start = yield from locate(plan)

@@ -1,8 +1,7 @@
 """Clip radius from one noised histogram of norms on a public logarithmic grid.
 
 The balance rule minimises noise plus clipped mass per unit of remaining signal. The quantile rule leaves a
-stated share of the records unclipped. Both are post-processing of a release.
-"""
+stated share of the records unclipped. Both are post-processing of a release."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ def choose_radius(
     """Return the clip radius t by the study's rule: a quantile if one is stated, else balance.
 
     The balance is of `noise` t^power against the clipped mass; `quadratic` adds the two as independent
-    errors, otherwise as biases. If no bin is significant: `fallback`, else the grid's top.
-    """
+    errors, otherwise as biases. If no bin is significant: `fallback`, else the grid's top."""
     if histogram.empty:
         return histogram.grid.top if fallback is None else fallback
     if quantile is not None:

@@ -2,8 +2,7 @@
 
 The first locates the records roughly; the second sums their values and squares in a frame about there. Later
 queries depend on these results to the last bit on every machine. So this module uses only integers and the
-operations that IEEE 754 rounds exactly (+ - * / and the square root).
-"""
+operations that IEEE 754 rounds exactly (+ - * / and the square root)."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class ColumnScales:
     """Columns in a frame that ends SPREADS standard deviations from each one's middle.
 
     Shape: resolved (d,), True if a column's spread exceeds the noise; noise (d,), the noise of its variance
-    relative to the first estimate.
-    """
+    relative to the first estimate."""
 
     frame: Frame
     resolved: NDArray[np.bool_]
@@ -87,8 +85,7 @@ class ColumnScales:
 def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
     """Return the middle and spread of every column.
     Privacy: [P7], [P29]; both queries are charged and answered behind the barrier.
-    Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site.
-    """
+    Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site."""
     d, (histograms, moments) = plan.study.dimension, shares(plan).scales
     look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), histograms)), d)
     query = ColumnMoments(columns=d, radius=moments_radius(plan, look.records))
@@ -111,8 +108,7 @@ def _first_look(release: Release, d: int) -> _FirstLook:
     A shell has all bins at about one distance from the median; a single bin can be significant alone, such as
     the few ones in a column of zeros. The spread is overestimated by one sd: too small a spread would give a
     column too much weight and cut off its far values. If only the median's bin is significant, or none, the
-    frame covers the bounds, and the second query measures the spread.
-    """
+    frame covers the bounds, and the second query measures the spread."""
     counts = release.values.reshape(d, BINS)
     records = max(int(counts.sum()) / d, LEAST_COUNT)
     middle = _medians(counts, records)

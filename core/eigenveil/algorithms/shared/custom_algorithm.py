@@ -2,8 +2,7 @@
 
 A named algorithm is reviewed; of a custom one only its queries are known. So it may only use queries with a
 complete guarantee, and is charged for each one like all algorithms [P4]. Its computations from releases are
-post-processing [P7], as long as it has no other access to the records.
-"""
+post-processing [P7], as long as it has no other access to the records."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Releases are noised, so an algorithm may compute any query; and a coordinator may state false releases to aim
 the next query at one person. The bounds of every query hold whatever the releases: a sum covers every record,
 because even the farthest record counts after clipping; a centre lies within the public bounds; a histogram
-has the bins of the grid.
-"""
+has the bins of the grid."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def check_bounds(query: Query, most: IntArray) -> None:
     In any frame rows lie in the box of the grid, which equals the bounds for scaled columns.
 
     Raises:
-        RequestError: code `plan-overflow`.
-    """
+        RequestError: code `plan-overflow`."""
     centre = centre_of(query)
     require(columns_of(query) in {None, most.size}, "the query and the study differ in the number of columns")
     if centre is not None:
@@ -75,8 +73,7 @@ class PreparationShares:
     `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's; `small_mean`:
     that of a small sample. `norms`: where a study does not centre. `final_norms`: extra share of the last
     norms, if they also give a radius for more than the mean. `radius`: for the norms that give the radius of
-    a Gram matrix. `scales`: for histograms and moments of the columns.
-    """
+    a Gram matrix. `scales`: for histograms and moments of the columns."""
 
     count: float = 0.01
     mean: float = 0.05
@@ -148,8 +145,7 @@ class LocationEstimate:
 
     `squared_centre_error`: expected squared distance from the centre to the records' mean, in analysis units;
     0 if the study does not centre. `relative_count_noise`: the noise sd of the count relative to it. `left`:
-    the share of the budget that is left.
-    """
+    the share of the budget that is left."""
 
     plan: Plan
     records: float
@@ -170,8 +166,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
 
     Privacy: [P7] post-processing of the releases.
     Cost: `cost`, by default 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; under basic
-    composition 2 % and 15 % (25 %) of epsilon. Without centring and clipping only the count is queried.
-    """
+    composition 2 % and 15 % (25 %) of epsilon. Without centring and clipping only the count is queried."""
     cost = cost or shares(plan)
     release = yield query_at_share(plan, Count(), cost.count)
     records = max(float(release.values[0]), LEAST_COUNT)
@@ -245,8 +240,7 @@ def _step(found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
     A step of square L, with noise of square B = d sigma^2, is shrunk by a = 1 - (B / L)^2, at least 0. The
     factor 1 - B / L of James & Stein 1961 has a smaller error, but more in one direction, which rotates
     components further (measured). The error is a^2 B + (1 - a)^2 (L - B), where L determines B up to
-    sqrt(2 / d) of it, plus the part of the step that the count and clipping remove.
-    """
+    sqrt(2 / d) of it, plus the part of the step that the count and clipping remove."""
     plan, centre, norms, d = found.plan, found.centre, found.norms, found.centre.size
     noise = 4 * math.sqrt(d) / effective_mu(plan, micro_rho)
     noise *= noise_scale_ratio(plan, ClippedSum(centre=centre, radius=S))

@@ -1,7 +1,6 @@
 """Gradient queries in integers: scales for real directions, and decoding of the releases.
 
-Cross covariance queries in integers: public weights and scales, and decoding of the releases.
-"""
+Cross covariance queries in integers: public weights and scales, and decoding of the releases."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ def weights(
     the minimum for the other (Cauchy-Schwarz). Gaps below `gap_noise` count as `gap_noise`. Weights are in
     units of 1 / WEIGHT, the weight of the directions outside.
 
-    Shape: variances (k + q,), the leading ones first -> (k,), (q,).
-    """
+    Shape: variances (k + q,), the leading ones first -> (k,), (q,)."""
     lead = variances[:k]
     others, times = np.append(variances[k:], level), np.append(np.ones(variances.size - k), float(count))
     turned = 1 / np.maximum(lead[:, None] - others, gap_noise) ** 2
@@ -112,8 +110,7 @@ class CrossQueryBuilder:
     """Builder of queries for the cross covariance of k leading directions and the rest.
 
     Shape: centre (d,) integers, basis (d, k + q) orthonormal, the leading directions first; leading (k,) and
-    spare (q,), the `weights` of those directions.
-    """
+    spare (q,), the `weights` of those directions."""
 
     centre: IntArray
     basis: FloatArray
@@ -154,8 +151,7 @@ class CrossQueryBuilder:
         """Return a release without its weights: entries along the spare directions (k, q) and outside (d, k).
 
         The third result is the sd of an entry, (k, q + 1), with the last column for those outside. `unit` is
-        the integers per cross covariance of 1.
-        """
+        the integers per cross covariance of 1."""
         inside = self.leading / WEIGHT
         part = release.values.reshape(self.centre.size, self.k) / unit / inside
         spare = self.spare / WEIGHT

@@ -2,8 +2,7 @@
 
 To first order nothing else rotates the components. It has k (d - k) numbers at the sensitivity of |a| |b|,
 a record's leading part times its rest, and a mean of about 0 for nearly right directions, so clipping affects
-the tails and hardly the signal. After a weak first stage it is queried several times, in small steps.
-"""
+the tails and hardly the signal. After a weak first stage it is queried several times, in small steps."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class AlignedCovariance:
     below `gap_noise` is noise, and `variance_sd` is the sd of a variance. `clipping_bias` is its square as a
     share of the variances (`stated_error.clipping_bias_factor`).
 
-    Shape: basis (d, m), variances (m,), sd (k, m - k + 1).
-    """
+    Shape: basis (d, m), variances (m,), sd (k, m - k + 1)."""
 
     basis: FloatArray
     variances: FloatArray
@@ -93,8 +91,7 @@ class AlignedCovariance:
 
         Each entry is a weighted mean of the prior, 0 with `sd`, and the release; it then rotates the axes.
 
-        Shape: along (k, m - k), outside (d, k), noise as `sd`.
-        """
+        Shape: along (k, m - k), outside (d, k), noise as `sd`."""
         prior, new = self.sd**2, noise**2
         trust = prior / (prior + new)
         # A change beyond both sds: the directions have not converged, and the true sd is larger.
@@ -143,8 +140,7 @@ def refine_directions(
 
     Weights and radius are those of the first step: they follow from variances, which hardly change.
     Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` queries [P28].
-    Cost: `share` of rho, d k integers a step from every site.
-    """
+    Cost: `share` of rho, d k integers a step from every site."""
     norms = SMALL_NORMS_SHARE if start.records < SMALL_SAMPLE else NORMS_SHARE
     cross, left = cross_query_builder(start, first), share - norms
     radius, retained, bias_factor = yield from _clip(start, cross, norms, left)

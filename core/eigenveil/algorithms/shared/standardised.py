@@ -2,8 +2,7 @@
 
 A part of the budget gives the columns' middles and standard deviations (`column_scales`), which are then
 public. The algorithm runs with the rest on rows in a frame of these units. Queries, sensitivities and proofs
-are unchanged [P29]. Its result is converted to the study's units.
-"""
+are unchanged [P29]. Its result is converted to the study's units."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ LEAST = 0.05  # least variance of a column, relative to its first estimate
 def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
     """Run the queries for the column scales, then `algorithm` with the rest of the budget.
     Privacy: [P7], [P29]; each query is charged and answered behind the barrier.
-    Cost: the whole budget; the algorithm's rounds and two more.
-    """
+    Cost: the whole budget; the algorithm's rounds and two more."""
     scales = yield from column_scales(plan)
 
     def in_frame(priced_query: PricedQuery) -> PricedQuery:

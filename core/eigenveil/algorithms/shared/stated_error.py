@@ -56,8 +56,7 @@ def typical_sine(variances: FloatArray) -> float:
 
     By the largest row and column, sqrt(m) + sqrt(k) for equal entries, at most the norm of all entries; times
     the median of chi^2 with the effective number of entries as degrees of freedom (Wilson & Hilferty).
-    Shape: (k, d - k).
-    """
+    Shape: (k, d - k)."""
     most = float(variances.max(initial=0.0))
     if most == 0:
         return 0.0
@@ -77,8 +76,7 @@ def centre_sine(start: LocationEstimate, gaps: FloatArray) -> float:
     (1 - v sum_j 1 / g_ij): first order in the tilt, all orders in e by Sherman & Morrison. If e e^T exceeds
     the wanted variances, it is found instead.
 
-    Shape: gaps (k, d - k), of variances along the found directions and all others, minus their noise.
-    """
+    Shape: gaps (k, d - k), of variances along the found directions and all others, minus their noise."""
     if start.squared_centre_error == 0 or not gaps.size:
         return 0.0
     inverse = start.squared_centre_error / sum(gaps.shape) / np.maximum(gaps, 1e-12)
@@ -92,8 +90,7 @@ def clipping_bias_factor(norms: NormHistogram, radius: float, records: float, po
     """Return the variance of mean(x_i x_j) by clipping, as a share of the product of both variances.
 
     Records of large norm count less than in the records' own components: by chance, of order 1 / n, and for
-    skewed records also on average. The norms give only an upper limit of the latter.
-    """
+    skewed records also on average. The norms give only an upper limit of the latter."""
     lost = 1 - norms.retained(radius, power)
     return TAILS * norms.unevenness(radius, power) / records + (SKEWNESS * lost) ** 2
 
@@ -121,8 +118,7 @@ def scale_sine(values: FloatArray, mixed: FloatArray) -> float:
     With independent relative errors e_m of the squared scales, direction i tilts towards j by
     (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm e_m / 2.
 
-    Shape: values (d,), falling; mixed (k, d - k), the means of (sum_m v_im v_jm e_m)^2.
-    """
+    Shape: values (d,), falling; mixed (k, d - k), the means of (sum_m v_im v_jm e_m)^2."""
     k = len(mixed)
     sums = np.maximum(values[:k, None] + values[None, k:], 0.0)
     return typical_sine((sums / gaps_of(values, k)) ** 2 * mixed / 4)
@@ -166,8 +162,7 @@ def eigenvector_error(plan: Plan, micro_rho: int, radius: float, trace: float) -
 
     Source: Dong, Liang, Yi 2022. With A + N = V M V^T and L the eigenvalues of A,
     ||V L V^T - A||_F^2 = 2 ||L||^2 - 2 <V L V^T, A + N> + 2 <V L V^T, N> <= 4 ||N|| trace, where
-    ||N|| = 2 s sqrt d; V L V^T is no further from A than 2 ||N||_F, and than sqrt 2 ||L|| <= sqrt 2 trace.
-    """
+    ||N|| = 2 s sqrt d; V L V^T is no further from A than 2 ||N||_F, and than sqrt 2 ||L|| <= sqrt 2 trace."""
     norm = 2 * entry_noise(plan, micro_rho) * radius**2 * math.sqrt(plan.study.dimension)
     even = gauss_error(plan, micro_rho, radius)
     return min(even, ROTATED * math.sqrt(norm * max(trace, 0.0)), ZERO_ERROR * max(trace, 0.0))
@@ -183,8 +178,7 @@ def predicted_frobenius_error(plan: Plan, *, shrink: bool) -> float:
     """Return the predicted Frobenius error of a plan's covariance relative to the total variance.
 
     From public numbers alone: `expected_records` records with variances 1 / i, a clip radius of 1.2 root mean
-    square norms (3 if the public bounds are the radius), and gauss-cov, separate-cov or zero.
-    """
+    square norms (3 if the public bounds are the radius), and gauss-cov, separate-cov or zero."""
     d, n = plan.study.dimension, plan.study.expected_records
     if plan.algorithm is Algorithm.ZERO:
         variances = 1 / np.arange(1, d + 1)
@@ -205,8 +199,7 @@ def shrunk_eigenvalues(values: FloatArray, scale: float) -> FloatArray:
     smoothed over a width of s: the limit of v_i^T A v_i for a random rotation of A (Bun, Allez,
     Bouchaud, Potters 2016); for one large eigenvalue, sqrt(y^2 - 4 d s^2). In order, from 0 on.
 
-    Shape: values (d,), falling -> (d,), falling.
-    """
+    Shape: values (d,), falling -> (d,), falling."""
     s, d = scale / math.sqrt(2), len(values)
     if s <= 0:
         return np.maximum(values, 0.0)

@@ -25,8 +25,7 @@ def l2_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     """Return the L2 sensitivity of the rounded eigenvalues, rounded up.
 
     Sensitivity: sum_i (l_i(A) - l_i(B))^2 <= ||A - B||_F^2 (Hoffman & Wielandt), as for `Gram`; plus the
-    error of floats and rounding on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
-    """
+    error of floats and rounding on both sides, sqrt(d) (1 + 2 d 2^-48 max trace)."""
     moved = ceil_sqrt(query.radius**4 * neighbours.records)
     return multiplicity * moved + int(np.ceil(np.sqrt(query.centre.size) * _rounding_error(query))) + 1
 
@@ -35,8 +34,7 @@ def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     """Return the L1 sensitivity of the rounded eigenvalues, rounded up.
 
     Sensitivity: a record raises each eigenvalue, by ||z||^2 <= R^2 in total (Weyl). A replacement is one
-    removal and one addition.
-    """
+    removal and one addition."""
     moved = query.radius**2 * neighbours.records
     return multiplicity * moved + int(np.ceil(query.centre.size * _rounding_error(query))) + 1
 
@@ -59,8 +57,7 @@ def release_eigenvalues(
     """Release eigenvalues plus independent noise.
     Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
     Privacy: [P10].
-    Cost: priced.micro_rho.
-    """
+    Cost: priced.micro_rho."""
     return noised(rounded_eigenvalues(query, total), eigenvalue_noise_spec(priced, query, study), noise)
 
 
@@ -69,8 +66,7 @@ def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) 
 
     Sensitivity: a record adds (z.u)^2, which lies in [0, R^2]; a replacement changes
     it by (x.u)^2 - (y.u)^2, in [-R^2, R^2]. Floats change the decomposed matrix by at most 2 d 2^-48 trace on
-    either side, hence four times that.
-    """
+    either side, hence four times that."""
     square = float(query.radius) ** 2
     moved = multiplicity * square * neighbours.records
     return moved + 8 * query.centre.size * SLACK * query.records * square
@@ -110,8 +106,7 @@ def counts_beyond(total: IntArray) -> IntArray:
     """Return the number of records at or beyond each edge. Shape: total (b + 1,) -> (b,).
 
     One person changes each entry by at most the number of their sites. With one site all entries change in
-    the same direction, also under replacement: the record of larger norm counts at more edges.
-    """
+    the same direction, also under replacement: the record of larger norm counts at more edges."""
     return frozen(np.cumsum(total[::-1])[::-1][1:])
 
 
@@ -136,8 +131,7 @@ def release_radius(
     The first radius with few records beyond it, by the sparse vector technique (AboveThreshold).
     Sensitivity: see `statistic`.
     Privacy: [P12].
-    Cost: epsilon = sqrt(2 rho), whatever the number of edges.
-    """
+    Cost: epsilon = sqrt(2 rho), whatever the number of edges."""
     drawn = noise.draw(radius_noise_spec(query, priced.micro_rho, study))
     limits = add_noise(query.limits, np.repeat(drawn[:1], query.limits.size))
     few = add_noise(counts_beyond(total), drawn[1:]) <= limits

@@ -1,7 +1,6 @@
 """Stability histograms: noise on the bins that are not empty, small ones suppressed.
 
-Noise of one local randomiser in the shuffle model.
-"""
+Noise of one local randomiser in the shuffle model."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     convex in m, the worst is l1 bins of 1 or one bin of l1; t is enough for both [P11].
 
     The same change spread evenly over several `histograms` costs each epsilon_j^2 / 2 with
-    epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23].
-    """
+    epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23]."""
     scale = scale_of(l1**2, micro_rho * histograms)
     # Delta is at most 1 / (2 b): then the suppression of a bin costs less than the epsilon that the new count
     # did not use.
@@ -45,8 +43,7 @@ def stability_noise_spec(priced: PricedQuery, study: Study) -> tuple[NoiseSpec, 
 
     Raises:
         InternalError: the query does not count.
-        RequestError: the query has no delta.
-    """
+        RequestError: the query has no delta."""
     if not isinstance(priced.query, AdditiveQuery) or priced.query.bound != 1:
         raise InternalError(Code.BUG, "a stability histogram needs a query of counts")
     required_delta(priced, "a stability histogram")
@@ -64,8 +61,7 @@ def release_stability_histogram(
     Shape: total (bins,).
     Sensitivity: query.l1, at each of a person's sites.
     Privacy: [P11]; [P23] for many histograms at once.
-    Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
-    """
+    Cost: epsilon = sqrt(2 rho), and priced.atto_delta."""
     spec, threshold = stability_noise_spec(priced, study)
     counts, sigma = noised(total, spec, noise)
     return MechanismResult(frozen(np.where((total > 0) & (counts >= threshold), counts, 0)), sigma)
@@ -91,6 +87,5 @@ def release_shuffled_record(
     Neighbours: replace-one.
     Sensitivity: `ShuffledRecord.diameter_squared`.
     Privacy: [P24].
-    Cost: epsilon = sqrt(2 rho) and priced.atto_delta, charged once for all records of the pass.
-    """
+    Cost: epsilon = sqrt(2 rho) and priced.atto_delta, charged once for all records of the pass."""
     return noised(total, shuffled_noise_spec(priced, query, study), noise)

@@ -41,8 +41,7 @@ def release_subspace(
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta unless Cauchy.
 
     Raises:
-        RequestError: the query has no delta.
-    """
+        RequestError: the query has no delta."""
     d, k = query.centre.size, query.count
     epsilon = mu(priced.micro_rho)
     delta = 0.0 if query.mechanism == CAUCHY else required_delta(priced, query.mechanism)
@@ -102,8 +101,7 @@ def gap_noise(bounds: EigenspaceSensitivity, epsilon: float, delta: float) -> tu
     """Return the scale of the gap's noise in steps, and the margin below the gap that fails with delta.
 
     Sensitivity: one person changes the gap by `step`, and its floor in steps by one step more. With
-    r = exp(-1 / scale), noise exceeds x >= 0 with probability r^(x + 1) / (1 + r).
-    """
+    r = exp(-1 / scale), noise exceeds x >= 0 with probability r^(x + 1) / (1 + r)."""
     scale = (bounds.step * GAP_STEPS + 1) / epsilon
     noise_tail = scale * -math.log(delta * (1 + math.exp(-1 / scale)))
     return scale, max(math.ceil(noise_tail * (1 + 2.0**-40)), 0)

@@ -2,8 +2,7 @@
 
 - `release_most_voted`: a stability histogram that releases only the winner.
 - `release_leading_span`: truncated Laplace noise on the distance to a data set with another best candidate.
-- `release_rank`: a dimension and its cell from many candidates, at three times the cost of one.
-"""
+- `release_rank`: a dimension and its cell from many candidates, at three times the cost of one."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def vote_threshold(scale: float, appearing: int, delta: float) -> int:
     votes fill empty bins with m_1, m_2, ... votes, `appearing` in total. One of these bins reaches t with
     probability at most sum_i r^(t - m_i) / (1 + r). As r^-m / m is log-convex in m, the maximum is at bins of
     1 or at one bin of all. Delta is at most 1 / (2 b), so that the suppression of a bin costs less than the
-    epsilon that its votes did not use [P15].
-    """
+    epsilon that its votes did not use [P15]."""
     small = min(delta, 1 / (2 * scale)) * (1 + math.exp(-1 / scale))
     suppression_margin = -scale * math.log(small)
     suppression_margin *= SLACK if suppression_margin > 0 else 1 / SLACK
@@ -62,8 +60,7 @@ def release_most_voted(
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
 
     Raises:
-        RequestError: the query has no delta.
-    """
+        RequestError: the query has no delta."""
     delta = required_delta(priced, "a count of votes")
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
     scale = scale_of(l1**2, priced.micro_rho)
@@ -86,8 +83,7 @@ def truncation_bound(scale: float, changed: int, delta: float) -> int:
     D = changed, the D outermost points are uncovered: r^(A+1) (r^-D - 1) / (1 + r - 2 r^(A+1)), which is at
     most delta from r^(A+1) = delta (1 + r) / (r^-D - 1 + 2 delta) down. In the limit r -> 1 that is
     A = (D / epsilon) ln(1 + (e^epsilon - 1) / (2 delta)), as in [SUB]. Elsewhere the ratio is at most r^-D
-    [P16].
-    """
+    [P16]."""
     # Beyond e^700 floats overflow, and one point on either side suffices already.
     moved = math.expm1(min(changed / scale, 700.0))
     ratio = delta * (1 + math.exp(-1 / scale)) / (moved + 2 * delta)
@@ -98,8 +94,7 @@ def exceeds_noise(margin: int, scale: float, bound: int, noise: NoiseSource) -> 
     """Return True if the noised margin exceeds all noise alone; never for a margin of 0 or less.
 
     Noise is from r^|x| / Z on {-bound, ..., bound}, by rejection. Whether all draws miss does not depend on
-    data, so the answer may then be False.
-    """
+    data, so the answer may then be False."""
     drawn = noise.draw(NoiseSpec.of(DRAWS, scale, NoiseDistribution.LAPLACE))
     within = drawn[np.abs(drawn) <= bound]
     return bool(within.size) and max(0, margin) + int(within[0]) > bound
@@ -119,8 +114,7 @@ def release_leading_span(
     Cost: epsilon = sqrt(2 rho), and priced.atto_delta.
 
     Raises:
-        RequestError: the query has no delta.
-    """
+        RequestError: the query has no delta."""
     delta = required_delta(priced, "the test of a lead")
     if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead of a span needs the answer of exactly one site")
@@ -172,8 +166,7 @@ def release_rank(
     Cost: epsilon = sqrt(2 rho), a third of it a trial; priced.atto_delta, a share of it each trial.
 
     Raises:
-        RequestError: the query has no delta.
-    """
+        RequestError: the query has no delta."""
     stop = 1 / (TRIALS * query.cells.rank)
     delta = required_delta(priced, "a count of votes") * stop
     changed = study.changed_records
@@ -206,8 +199,7 @@ def release_preimage(
     Sensitivity: none. The fingerprint was released and determines its values (SHA-256 has no known
     collision), and a voting site has them; presence is public. Without the check, a round with only some
     of these sites would reveal whether they have a subsample with that vote.
-    Privacy: [P18].
-    """
+    Privacy: [P18]."""
     rows = total.reshape(-1, query.length)
     known = rows[rows[:, 0] == 1]
     holders = {study.federation.sites[place] for place in query.voting_sites}

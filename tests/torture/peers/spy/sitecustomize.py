@@ -1,8 +1,7 @@
 """Put in front of every process of the check of patient markers: all that a process could let slip, it does.
 
 Every logger speaks at DEBUG, every message is written down before it is encrypted, and while the file
-`raise` is there, opening the records fails with an error that quotes them.
-"""
+`raise` is there, opening the records fails with an error that quotes them."""
 
 from __future__ import annotations
 
