@@ -11,6 +11,7 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.queries import NAMES, Eigenvectors, Gram, Spectrum, SquaredNormSum, Subspace
 from eigenveil.queries.limits import least_row_radius
+from eigenveil.reporting.explain import explain
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.radius import PublicNorm
@@ -71,3 +72,11 @@ def test_the_least_norm_that_may_be_stated_can_be_queried(algorithm: Algorithm, 
     for d in (1, 4):
         for norm in (least_row_radius(d) / S, 0.01, 0.1):
             assert rehearse(make_plan(a_normed(d, algorithm, norm, centring=centring, epsilon=8.0)))
+
+
+@pytest.mark.parametrize("centring", [False, True])
+def test_an_explanation_states_the_norm_and_its_origin(centring: bool) -> None:
+    message = explain(make_plan(a_normed(3, A.GAUSS_COV, centring=centring)))["clip"]
+    assert "0.8 in scaled units" in message
+    assert "stated by the analyst, not from data" in message
+    assert ("private mean" in message) == centring

@@ -63,3 +63,9 @@ def test_json_is_read_to_a_depth_that_does_not_depend_on_the_caller(dispatch: st
     for depth in (MAX_NESTING, 100_000):
         with pytest.raises(ValueError, match="nests too deep"):
             parse_json(dispatch * depth + "[1]" + closing * depth)
+
+
+@pytest.mark.parametrize("bad", [[0.5], [1.0], [float("nan")], ["1"], [True]])
+def test_numbers_of_an_answer_are_integers_by_type(bad: list[Any]) -> None:
+    with pytest.raises(TypeError, match="integers are required"):
+        frozen(bad)
