@@ -24,7 +24,6 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries.papers.trusted import CAUCHY
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
@@ -149,47 +148,6 @@ def a_cross(d: int, k: int) -> q.CrossSpec:
         retained=np.array([300]),
         shift=20,
     )
-
-
-def every_query(d: int = 4, k: int = 2) -> dict[str, q.AdditiveQuery]:
-    """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
-    stored vectors count them."""
-    centre = (np.arange(d) * 211) % 997 - 400
-    edges = [1, S // 2, S, 2 * S]
-    many, one = a_field(d, k), a_field(d, 1, pulls=False)
-    return {
-        "count": q.Count(),
-        "row-norms": q.RowNorms(centre=centre, edges=np.array(edges)),
-        "clipped-sum": q.ClippedSum(centre=centre, radius=S),
-        "squared-norm-sum": q.SquaredNormSum(centre=centre, radius=S),
-        "gram": q.Gram(centre=centre, radius=S),
-        "gradient-norms": q.GradientNorms(spec=many, edges=np.array([10**6, 10**8, 10**10])),
-        "gradient-norms, k = 1": q.GradientNorms(spec=one, edges=np.array([10**6, 10**9])),
-        "gradient": q.Gradient(spec=many, radius=2**27),
-        "gradient, k = 1, no pull": q.Gradient(spec=one, radius=2**26),
-        "gradient, k, no pull": q.Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
-        "gradient, k = 1": q.Gradient(spec=a_field(d, 1), radius=2**27),
-        "coordinates": q.CoordinateHistograms(spec=one, width=2**12, half=6),
-        "coordinate-clipped-sum": q.CoordinateClippedSum(
-            spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
-        ),
-        "cross-norms": q.CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
-        "cross-covariance": q.CrossCovariance(spec=a_cross(d, k), radius=2**24),
-        "column-histograms": q.ColumnHistograms(columns=d),
-        "column-moments": q.ColumnMoments(columns=d, radius=2**12),
-    }
-
-
-def covariance_queries(d: int = 4) -> dict[str, q.Spectrum | q.Eigenvectors | q.Subspace | q.RadiusSearch]:
-    """One query of every kind that a mechanism of the covariance family answers, about `d` columns."""
-    centre = (np.arange(d) * 211) % 997 - 400
-    edges = np.array([1, S // 2, S, 2 * S])
-    return {
-        "spectrum": q.Spectrum(centre=centre, radius=S, records=1000),
-        "subspace": q.Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
-        "eigenvectors": q.Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
-        "radius-search": q.RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
-    }
 
 
 def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.int16]]:

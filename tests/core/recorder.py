@@ -1,4 +1,4 @@
-"""One query of every kind, and a noise source that records what a release draws."""
+"""A noise source that records what a release draws, and the settings that every release is tried in."""
 
 from __future__ import annotations
 
@@ -13,49 +13,16 @@ from eigenveil import barrier
 from eigenveil import queries as q
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries.gradients import pass_key
-from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples
+from tests.core.queries.kinds import SLOTS, a_batch
 from tests.core.specification import Noise, Setting
-from tests.support import MemoryStore, a_field, a_plan, covariance_queries, every_query
+from tests.support import MemoryStore, a_plan
 
-KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
-BLOCKS = Subsamples(centre=ZERO, rank=2, count=6, key=KEY)
-CELLS = Cells(centre=ZERO, rank=2, count=6, key=KEY, points=2, width=2**30)
-POOL = Pool(centre=ZERO, rank=1, max_records=1000, truncated=False, key=KEY)
 COSTS = (1, 1000, 500_000, 8_000_000)
 DELTAS = (10**9, 10**12, 10**17)
-SLOTS = 8192
-
-
-def every_kind() -> dict[str, q.Query]:
-    """One query of every kind, and variants that are priced alike."""
-    one = a_field(4, 1, pulls=False)
-    more: dict[str, q.Query] = {
-        "gram, flat": q.Gram(centre=ZERO, radius=1000, flat=True),
-        "eigenvalue-votes": q.EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
-        "block-ranks": q.BlockRanks(subsamples=BLOCKS),
-        "span-votes": q.SpanVotes(subsamples=BLOCKS),
-        "cell-votes": q.CellVotes(cells=CELLS, min_votes=1),
-        "rank-votes": q.RankVotes(cells=CELLS),
-        "span-gap": q.SpanGap(pool=POOL),
-        "preimage": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), subsamples=BLOCKS),
-        "preimage, cell": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), cells=CELLS),
-        "preimage, pool": q.Preimage(fingerprint=KEY, voting_sites=frozen([0]), pool=POOL),
-        "shuffled-record": q.ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
-    }
-    return {**every_query(), **covariance_queries(), **more}
-
-
-def a_batch(digest: str, batches: int, index: int = 0) -> q.Batch:
-    return q.Batch(first_round=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
-
-
-QUERIES = every_kind()
-SUMS = {name: query for name, query in QUERIES.items() if isinstance(query, q.AdditiveQuery)}
 
 
 class Recorder:

@@ -24,16 +24,9 @@ from eigenveil.queries.limits import is_gram
 from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
+from tests.core.queries.kinds import covariance_queries, every_query
 from tests.core.specification import COUNTS
-from tests.support import (
-    DIGEST,
-    a_field,
-    a_query,
-    covariance_queries,
-    every_query,
-    random_rows,
-    refused,
-)
+from tests.support import DIGEST, a_field, a_query, random_rows, refused
 
 MOST = 500
 PART = q.Batch(first_round=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))

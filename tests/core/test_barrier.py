@@ -18,7 +18,8 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import ClippedSum
 from eigenveil.study.grid import S
-from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_query, refused
+from tests.core.queries.kinds import every_query
+from tests.support import FixedNoise, MemoryStore, a_plan, a_query, refused
 
 PLAN = a_plan(d=3)
 SUM = ClippedSum(centre=frozen([0, 0, 0]), radius=S)

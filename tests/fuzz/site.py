@@ -42,11 +42,12 @@ from tests.client.site.masking import PLAN as MASKED
 from tests.client.site.masking import QUESTIONS, Peers, assignment, confirm
 from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, work
+from tests.core.queries.kinds import covariance_queries, every_query
 from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_QUERIES
 from tests.fuzz.coordinator import check_round_trip
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
-from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query
+from tests.support import DIGEST, a_field, a_query
 from tests.vectors.test_vectors import stored
 
 FIRST = QUESTIONS[0]

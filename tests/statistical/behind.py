@@ -25,25 +25,10 @@ from eigenveil.queries.papers.trusted import CAUCHY, GAUSSIAN, PROPOSE_TEST_RELE
 from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
+from tests.core.queries.kinds import ADD, FINE, REPLACE, ZERO, field_of, moves, rows
 from tests.statistical.audit import Approximate, Claim, Gaussian, Mechanism
 from tests.statistical.counted import WITH_DELTA, watched
-from tests.statistical.mechanisms import (
-    ADD,
-    DELTA,
-    FINE,
-    LEVEL,
-    OF_ITS_OWN,
-    REPLACE,
-    ZERO,
-    Stacked,
-    at_cost,
-    at_once,
-    field_of,
-    moves,
-    rows,
-    score,
-    study_of,
-)
+from tests.statistical.mechanisms import DELTA, LEVEL, OF_ITS_OWN, Stacked, at_cost, at_once, score, study_of
 from tests.support import DIGEST
 
 R = 4000

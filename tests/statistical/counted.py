@@ -20,19 +20,16 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
+from tests.core.queries.kinds import ADD, REPLACE, ZERO, field_of
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
-    ADD,
     COST,
     DELTA,
     LEVEL,
     OF_ITS_OWN,
-    REPLACE,
-    ZERO,
     added,
     at_cost,
     at_once,
-    field_of,
     released,
     study_of,
 )

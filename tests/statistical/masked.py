@@ -17,8 +17,9 @@ from eigenveil.secure_aggregation.simulated import attempt_of, secret
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study, Trust
+from tests.core.queries.kinds import ADD, FEW, GRAM, SUM, moves
 from tests.statistical.audit import Gaussian, Mechanism
-from tests.statistical.mechanisms import ADD, FEW, GRAM, LEVEL, SUM, Stacked, at_cost, moves, score
+from tests.statistical.mechanisms import LEVEL, Stacked, at_cost, score
 from tests.support import a_study
 
 PAIR = moves(FEW, [4096, 0])  # a site's records without one, and with it

@@ -21,11 +21,12 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import KINDS, Count
+from tests.core.queries.kinds import SUM
 from tests.statistical.audit import Gaussian, Mechanism, audit
 from tests.statistical.behind import BEHIND
 from tests.statistical.checks import discrete_normal, rounded_normal
 from tests.statistical.counted import COUNTED
-from tests.statistical.mechanisms import ADDITIVE, COST, LEVEL, SUM
+from tests.statistical.mechanisms import ADDITIVE, COST, LEVEL
 from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}

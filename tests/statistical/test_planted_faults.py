@@ -20,10 +20,11 @@ from eigenveil.queries.papers.fingerprints import Pool
 from eigenveil.site.site import Site
 from eigenveil.site.subspaces import candidate_spans
 from eigenveil.study.grid import GridRows
+from tests.core.queries.kinds import ADD, moves, rows
 from tests.statistical.audit import Mechanism, audit
 from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
 from tests.statistical.counted import KEY, WITH_DELTA, is_released, watched
-from tests.statistical.mechanisms import ADD, COST, OF_ITS_OWN, at_cost, moves, rows, study_of
+from tests.statistical.mechanisms import COST, OF_ITS_OWN, at_cost, study_of
 from tests.statistical.noises import Bulk
 
 FEW = 20_000  # releases a side

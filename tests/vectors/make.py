@@ -33,7 +33,8 @@ from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import DIGEST, a_column, a_field, every_query
+from tests.core.queries.kinds import every_query
+from tests.support import DIGEST, a_column, a_field
 from tests.vectors.authorizations import authorization_vectors, signed_vector
 from tests.vectors.masked import masked_vectors
 

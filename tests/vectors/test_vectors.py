@@ -26,6 +26,7 @@ from eigenveil.protocol.wire import query_from_proto
 from eigenveil.study_authorization import SignedAuthorization, check_authorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
+from tests.core.queries import kinds
 from tests.support import refused
 from tests.vectors.make import FOLDER, VECTORS, text
 
@@ -73,7 +74,7 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
     assert round_query.digest == vector["digest"]
     rows, frame = stored("query")["rows"], round_query.priced.frame
     shown = rows if frame is None else [reference.seen(row, frame) for row in rows]
-    assert reference.answer(shown, round_query.query) == vector["answer"]
+    assert kinds.answer(shown, round_query.query) == vector["answer"]
 
 
 @pytest.mark.parametrize("name", stored("deal")["passes"])

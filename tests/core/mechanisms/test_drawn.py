@@ -38,21 +38,8 @@ from eigenveil.queries import (
 from eigenveil.queries.papers.trusted import CAUCHY, ENTRY_STEPS, GAUSSIAN, PROPOSE_TEST_RELEASE
 from eigenveil.study.algorithm import Algorithm
 from tests.core import specification as spec
-from tests.core.recorder import (
-    BLOCKS,
-    CELLS,
-    DELTAS,
-    POOL,
-    QUERIES,
-    SUMS,
-    Recorder,
-    drew,
-    in_a_pass,
-    plan_of,
-    query_of,
-    released,
-    settings,
-)
+from tests.core.queries.kinds import BLOCKS, CELLS, POOL, QUERIES, SUMS
+from tests.core.recorder import DELTAS, Recorder, drew, in_a_pass, plan_of, query_of, released, settings
 from tests.core.specification import COUNTS, Noise, Setting, Turn, real
 from tests.support import a_plan
 

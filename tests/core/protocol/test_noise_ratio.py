@@ -19,7 +19,8 @@ from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, check_noise_scale
 from eigenveil.queries import AdditiveQuery, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
 from eigenveil.study.study import MAX_MULTIPLICITY, Study
-from tests.support import a_plan, a_query, a_study, every_query, refused
+from tests.core.queries.kinds import every_query
+from tests.support import a_plan, a_query, a_study, refused
 
 WIDE = frozen(np.zeros(256, dtype=np.int64))
 LARGEST: dict[str, Query] = {

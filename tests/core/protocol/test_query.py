@@ -18,8 +18,9 @@ from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.fingerprints import Subsamples
+from tests.core.queries.kinds import every_query
 from tests.core.queries.test_conformance import changed
-from tests.support import DIGEST, a_field, a_query, changed_query, every_query, refused
+from tests.support import DIGEST, a_field, a_query, changed_query, refused
 
 RELEASE = Release(
     round=3,

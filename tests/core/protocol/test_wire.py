@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import a_query, every_query, refused
+from tests.core.queries.kinds import every_query
+from tests.support import a_query, refused
 
 
 def message(name: str) -> pb.Query:

@@ -18,7 +18,7 @@ from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.single_pass import VOTE_LIMIT
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.core.queries.cases import one_direction
+from tests.core.queries.kinds import one_direction
 from tests.core.records import hostile_rows
 from tests.support import DIGEST, a_field, random_rows, refused
 

@@ -18,7 +18,8 @@ from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
 from eigenveil.queries import NAMES
 from eigenveil.study.study import Federation, Trust
 from tests.core import specification as spec
-from tests.core.recorder import COSTS, QUERIES, SUMS, query_of
+from tests.core.queries.kinds import QUERIES, SUMS
+from tests.core.recorder import COSTS, query_of
 from tests.core.specification import Noise, Setting
 from tests.support import a_plan
 

@@ -18,7 +18,7 @@ from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.site.kernels import clipping
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from tests.core.queries.cases import cross_cases, gradient_cases
+from tests.core.queries.kinds import cross_cases, gradient_cases
 from tests.core.records import verdict
 
 

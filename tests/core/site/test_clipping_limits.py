@@ -28,7 +28,7 @@ from eigenveil.queries.limits import (
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import MAX_COLUMNS
-from tests.core import reference
+from tests.core.queries import kinds
 from tests.support import a_query, random_rows, refused
 
 MOST_PULL = GRADIENT_LIMIT // OFFSET_STEPS
@@ -103,7 +103,7 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
     for pull, row in product(pulls, rows) if d < MAX_COLUMNS else zip(pulls[1:4:2], rows[::2], strict=True):
         query = q.Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
         message = Site(row[None, :]).answer(query).tolist()
-        assert message == reference.contribution(row.tolist(), query)
+        assert message == kinds.contribution(row.tolist(), query)
         assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
@@ -121,7 +121,7 @@ def test_cross_covariances_at_every_limit_equal_the_reference(
     rows = np.concatenate([corner_rows(d), random_rows(1, d)])
     for row in rows if d < MAX_COLUMNS else rows[2:]:
         message = Site(row[None, :]).answer(query).tolist()
-        assert message == reference.contribution(row.tolist(), query)
+        assert message == kinds.contribution(row.tolist(), query)
         assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
@@ -129,7 +129,7 @@ def test_cross_covariances_at_every_limit_equal_the_reference(
 def test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact() -> None:
     query = q.CrossCovariance(spec=extreme_cross(MOST_COLUMNS, 1, 1, 30), radius=2**28)
     row = S - (random_rows(1, MOST_COLUMNS) & 1)  # hardly any is longer, and its sums are odd
-    assert Site(row).answer(query).tolist() == reference.contribution(row[0].tolist(), query)
+    assert Site(row).answer(query).tolist() == kinds.contribution(row[0].tolist(), query)
     with refused(Code.OVERFLOW, "columns"):
         extreme_cross(2 * MOST_COLUMNS, 1, 1)
 
@@ -141,7 +141,7 @@ def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, pa
     centre = frozen(np.full(d, -S))
     for query in (q.ClippedSum(centre=centre, radius=radius), q.SquaredNormSum(centre=centre, radius=radius)):
         rows = corner_rows(d)
-        assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
+        assert Site(rows).answer(query).tolist() == kinds.answer(rows.tolist(), query)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from eigenveil.site.record_view import apply_frame
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
+from tests.core.queries import kinds
 from tests.core.records import Case, contributions, hostile_rows, judged
 from tests.support import DIGEST, a_field, random_rows
 
@@ -46,7 +47,7 @@ def test_python_integers_see_the_same(view: tuple[GridRows, q.Frame]) -> None:
         q.ColumnMoments(columns=d, radius=5000),
         q.Gram(centre=frozen([0] * d), radius=S),
     ):
-        assert Site(rows).answer(query, frame=frame).tolist() == reference.answer(shown, query)
+        assert Site(rows).answer(query, frame=frame).tolist() == kinds.answer(shown, query)
 
 
 def a_frame(d: int, seed: int = 2) -> q.Frame:

@@ -15,9 +15,10 @@ from eigenveil.queries import (
 )
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from tests.core import reference
+from tests.core.queries import kinds
+from tests.core.queries.kinds import every_query
 from tests.core.records import hostile_rows
-from tests.support import a_query, every_query, random_rows, refused
+from tests.support import a_query, random_rows, refused
 
 KINDS = list(every_query())
 ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])
@@ -68,7 +69,7 @@ def test_the_split_over_sites_does_not_matter(answered: tuple[Query, IntArray]) 
 def test_the_reference_in_python_integers_agrees(answered: tuple[Query, IntArray]) -> None:
     query, _ = answered
     some = ROWS[-400:]
-    assert Site(some).answer(query).tolist() == reference.answer(some.tolist(), query)
+    assert Site(some).answer(query).tolist() == kinds.answer(some.tolist(), query)
 
 
 def test_a_query_about_another_number_of_columns_is_refused() -> None:

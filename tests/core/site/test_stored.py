@@ -17,7 +17,8 @@ from eigenveil.numerics.encoding import ExactSum, frozen
 from eigenveil.site import sums as row_sums
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.support import every_query, random_rows
+from tests.core.queries.kinds import every_query
+from tests.support import random_rows
 
 UNITS = [64, 512, S]
 KINDS = every_query()

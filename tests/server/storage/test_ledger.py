@@ -14,7 +14,8 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.storage.database import open_store
-from tests.core.recorder import QUERIES, Recorder, in_a_pass, plan_of, query_of
+from tests.core.queries.kinds import QUERIES
+from tests.core.recorder import Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import MemoryStore
 

@@ -19,9 +19,10 @@ from eigenveil.site.kernels.record_chunks import (
 )
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.core import reference
+from tests.core.queries import kinds
+from tests.core.queries.kinds import every_query
 from tests.core.records import hostile_rows
-from tests.support import every_query, random_rows
+from tests.support import random_rows
 
 KERNELS = record_chunks.load_kernels()
 needs_kernels = pytest.mark.skipif(KERNELS is None, reason="installed without a compiler")
@@ -165,4 +166,4 @@ def test_inconsistent_shapes_are_refused_before_memory_is_read() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_numpy_alone_agrees_with_python_integers(name: str) -> None:
     rows = np.concatenate([random_rows(200, 4), hostile_rows(200, np.zeros(4, dtype=np.int64), S, 2)])
-    assert Site(rows).answer(KINDS[name]).tolist() == reference.answer(rows.tolist(), KINDS[name])
+    assert Site(rows).answer(KINDS[name]).tolist() == kinds.answer(rows.tolist(), KINDS[name])
