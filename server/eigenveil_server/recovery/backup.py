@@ -52,7 +52,7 @@ class Manifest:
     created_at: str
     ledger: dict[str, Any]
     files: dict[str, str]
-    format: int = FORMAT
+    format: int
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
@@ -74,6 +74,7 @@ def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress
             federation=config.federation,
             created_at=time_text(unix_ms()),
             ledger=ledger,
+            format=FORMAT,
             files={path.name: _digest(path) for path in sorted(here.iterdir())},
         )
         for name in manifest.files:

@@ -141,9 +141,10 @@ def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
         lambda folder: replaced(folder, '"ca.key"', '"../ca.key"'),
         lambda folder: (folder / "manifest.json").write_text("[]"),
         lambda folder: replaced(folder, '"rows": 0', '"rows": 1'),
+        lambda folder: replaced(folder, '"format": 1,', ""),
         shutil.rmtree,
     ],
-    ids=["short key", "no key", "path outside", "no manifest", "other ledger", "nothing"],
+    ids=["short key", "no key", "path outside", "no manifest", "other ledger", "no format", "nothing"],
 )
 def test_what_is_no_whole_backup_is_refused(tmp_path: Path, backup: Path, spoil: Spoil) -> None:
     spoil(backup)
