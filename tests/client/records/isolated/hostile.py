@@ -200,3 +200,9 @@ GOOD: dict[str, Callable[[Path], RecordsConfig]] = {
     **dict.fromkeys(("records.zarr", "records.vcz"), zarr), "records": folder, "selected.csv": selected(csv),
     "selected.parquet": selected(parquet_file), "selected.db": selected(sqlite),
 }  # fmt: skip
+# Of these, what opens the file; an error of it passes through our code.
+OPENED_BY_ARROW = {
+    "records.csv": "delimited.arrow_csv.open_csv",
+    "records.parquet": "columnar.parquet.ParquetFile",
+    "records.arrow": "columnar.pa.ipc.open_file",
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import resource
 import signal
 import socket
@@ -94,6 +95,23 @@ def test_a_relative_path_follows_the_working_folder(tmp_path: Path, monkeypatch:
 
 
 # ------------------------------------------------------------------ what was measured
+
+
+@pytest.mark.parametrize("name", hostile.OPENED_BY_ARROW)
+def test_a_damaged_file_is_a_refusal_of_a_line_or_records_whatever_bit_is_wrong(
+    tmp_path: Path, name: str
+) -> None:
+    message, rng, refused = GOOD[name](tmp_path / name), random.Random(1), list[int]()
+    good = (tmp_path / name).read_bytes()
+    for _ in range(40):
+        data = bytearray(good)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        (tmp_path / name).write_bytes(data)
+        try:
+            reader.Reader(message).read(STUDY)
+        except BadRecords as problem:
+            refused.append(len(str(problem).splitlines()))
+    assert set(refused) == {1}
 
 
 def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:
@@ -221,11 +239,7 @@ def test_a_reader_over_its_memory_limit_is_reported(tmp_path: Path) -> None:
     assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
 
 
-@pytest.mark.parametrize(("name", "opens"), [
-    ("records.csv", "delimited.arrow_csv.open_csv"),
-    ("records.parquet", "columnar.parquet.ParquetFile"),
-    ("records.arrow", "columnar.pa.ipc.open_file"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "opens"), hostile.OPENED_BY_ARROW.items())
 def test_a_lack_of_memory_is_no_unreadable_file(
     tmp_path: Path, name: str, opens: str, monkeypatch: Patch
 ) -> None:
