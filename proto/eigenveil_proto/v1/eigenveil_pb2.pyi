@@ -374,7 +374,7 @@ class Query(_message.Message):
     """---------------------------------------------------------------- queries
 
     The closed vocabulary of core/eigenveil/queries. Integer arrays are little-endian int64. A message has
-    the fields of the question's value, under their names.
+    the fields of the query's class, under their names.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1634,7 +1634,7 @@ Global___SignedAttempt: _TypeAlias = SignedAttempt  # noqa: Y015
 
 @_typing.final
 class SealedRound(_message.Message):
-    """The release of a round: all that went into the next question."""
+    """The release of a round: all that goes into the next query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -235,3 +235,5 @@ _add_commands(
     again, import and confirm it again.
     """,
 )
+
+COMMANDS = (peers, analysts)

@@ -235,7 +235,7 @@ def console(config_file: Path, port: int, language: str) -> None:
     program.serve(config_file, port, language)
 
 
-for command in (*state_commands.COMMANDS, key_card_commands.peers, key_card_commands.analysts):
+for command in (*state_commands.COMMANDS, *key_card_commands.COMMANDS):
     group.add_command(command)
 
 
