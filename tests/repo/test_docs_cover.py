@@ -24,9 +24,11 @@ from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.metrics import SITE
+from eigenveil_client.site.state import store
 from eigenveil_common.config import keys
 from eigenveil_common.notify.config import Notify, NotifyAnalysts
 from eigenveil_server.config import Config, ConsoleConfig
+from eigenveil_server.storage import database
 from tests.repo.scripts import script
 from tests.repo.test_deploy import GROUPS, unknown
 from tests.repo.tree import ROOT, files
@@ -202,3 +204,9 @@ def test_a_page_that_differs_from_its_output_is_found(tmp_path: Path) -> None:
     )
     _, found = run(page)
     assert (len(found.problems), found.not_run) == (1, ["page.md: no printer"])
+
+
+@pytest.mark.parametrize("page", ["CHANGELOG.md", "deploy/OPERATIONS.md"])
+def test_pages_state_the_schema_versions_of_the_code(page: str) -> None:
+    stated = re.findall(r"schemas? (\d+) \(coordinator\) and (\d+) \(site\)", (ROOT / page).read_text())
+    assert stated == [(str(database.VERSION), str(store.VERSION))]
