@@ -3,7 +3,8 @@
 An analyst whom the site `dora` does not allow submits small and wide studies as fast as they are planned, and
 asks for the list of studies sixty times at once, from a process of its own at the lowest priority. `dora` is
 a real daemon that states no rules, as an older one. Passed: no honest call was lost, 99 of 100 were answered
-within a second; the site's disk holds no plan, and the coordinator's grew by no more than a day's quota."""
+within a second; the site's disk holds no plan, and the coordinator's grew by no more than a day's quota and
+the honest studies that ran meanwhile."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import asyncio
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +57,7 @@ BURN = (0.5, denial.CALM_SECONDS)  # share of a processor, seconds
 WIDE = 1900  # columns, of names as long as may be: a plan of 840 KiB
 SITE_GROWTH = 2**20  # digests, counts and a row of the egress ledger for each refusal; no plan
 LOG_GROWTH = 4 * 2**20  # at the coordinator beyond the quota: ledger, events, consents, indexes
+HONEST = 5  # studies whose bytes are measured before; the faster the machine, the more run meanwhile
 
 
 class Disks(NamedTuple):
@@ -188,6 +191,14 @@ async def prepared(rig: Rig, folder: Path) -> None:
     await enrolled(rig, folder / SITE, SITE)
 
 
+async def bytes_of_a_study(here: denial.Federation, look: Callable[[], Disks]) -> float:
+    """Return the mean of what an honest study adds to the coordinator's disk."""
+    before = look()
+    for _ in range(HONEST):
+        await here.study()
+    return (look().coordinator - before.coordinator) / HONEST
+
+
 async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """One flood, at its full length or shorter."""
     seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
@@ -195,17 +206,21 @@ async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     async with besieged(folder, MEMBERS, prepared) as siege, denial.beside(siege) as here:
         with declining(folder, siege.port):
             await here.study()  # what is loaded once is loaded by then
-            before = disks(siege, folder)
+            honest_bytes = await bytes_of_a_study(here, partial(disks, siege, folder))
+            before, submitted = disks(siege, folder), here.submitted
             with other_process() as begin:
                 attacking = begin(flood, siege.port, siege.credentials["eve"], seconds)
                 honest = await here.under(attacking)
                 calm = await here.under(begin(denial.burn, *BURN))
             after = disks(siege, folder)
+            of_honest = round(honest_bytes * (here.submitted - submitted))
+            after = after._replace(coordinator=after.coordinator - of_honest)
             found = [*faults(before, after, quota), *honest.faults("declined floods"), *siege.faults]
             declined = counts(folder)
     return found, (
         f"submissions {attacking.result()}; declined {declined}; site "
         f"+{(after.site - before.site) / 2**20:.2f} MiB, coordinator "
-        f"+{(after.coordinator - before.coordinator) / 2**20:.1f} MiB, honest {honest} (beside a busy "
+        f"+{(after.coordinator - before.coordinator) / 2**20:.1f} MiB and {of_honest / 2**20:.1f} of honest "
+        f"studies; honest {honest} (beside a busy "
         f"process {calm})"
     )

@@ -215,12 +215,13 @@ async def run(folder: Path, scale: float) -> tuple[list[str], str]:
                     attacking = begin(attack, partial(act, name), *siege.attacked, seconds)
                     seen = await here.under(attacking)
                     calm = await here.under(begin(burn, attacking.result(), CALM_SECONDS))
-                    undisturbed = statistics.median(calm.studies)
+                    undisturbed = statistics.median(calm.studies or [0.0])  # of none: nothing to compare
                     wrong = faults(name, seen, undisturbed)
                     if not wrong or seen.lost or seen.p99() >= P99:
                         break
                 found += wrong
-                ratio = statistics.median(seen.studies) / undisturbed if seen.studies else float("inf")
+                compared = seen.studies and undisturbed
+                ratio = statistics.median(seen.studies) / undisturbed if compared else float("inf")
                 response.append(f"{name} p99 {1000 * seen.p99():.0f} ms, study x {ratio:.2f}")
         found += siege.faults
     return found, ", ".join(response)
