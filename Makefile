@@ -104,7 +104,7 @@ test-full: openssl lint ## The gates, then every test, then a part of the tortur
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) --scale 0.1
 
 .PHONY: everything
-everything: $(STAMP) ## Run all that is promised and write docs/CHECKED.md (nearly three hours; ARGS="--only tests", "--again")
+everything: $(STAMP) ## Run all that is promised and write docs/CHECKED.md (two hours; ARGS="--only tests", "--again")
 	$(BIN)/python -m tests.everything $(ARGS)
 
 .PHONY: browser

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.verdict import judge
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import CrossCovariance, CrossSpec, Gradient, GradientSpec, Gram, Query
 from eigenveil.site.kernels import record_chunks
@@ -167,21 +168,22 @@ def missed(case: Case) -> bool:
         plain, _ = ratio(partial(case.site.answer, case.query), case.reference)
     peak = peak_mib(partial(case.site.answer, case.query))
     stored, cores = case.site.rows.dtype.itemsize, all_cores_ms(case.site, case.query)
-    wanted = "" if case.target is None else f", at most {case.target}"
+    word, failed = ("", False) if case.target is None else judge(case.name, value, case.target)
+    wanted = "" if case.target is None else f", at most {case.target} {word}"
     print(
         f"{case.name}: {value:.2f}{wanted}, numpy alone {plain:.2f} "
         f"({ms:.0f} ms on one core, {cores:.0f} on {WORKERS}); "
         f"{stored} bytes a value and {peak:.1f} MiB"
     )
-    return peak > WORKING or (case.target is not None and value > case.target)
+    return failed or peak > WORKING
 
 
 def main() -> int:
-    """Print every figure of this page; 1 if a target is missed."""
+    """Print every figure of this page; 1 if a target is missed, and the miss is not on record."""
     print("kernels: numpy's" if record_chunks.load_kernels() is None else "kernels: compiled")
     print(f"kernels: records {RECORDS:,} x {COLUMNS}, genotypes {WIDE_RECORDS:,} x {WIDE_COLUMNS:,}")
     names = [case.name for case in cases() if missed(case)]
-    print(f"kernels: {'missed by ' + ', '.join(names) if names else 'every target is met'}")
+    print(f"kernels: missed and not on record, or worse: {', '.join(names) or 'none'}")
     return int(bool(names))
 
 

@@ -1,13 +1,16 @@
-"""The pages on scale show measured points, and the limits of their model are those of the code."""
+"""The pages on scale show measured points, and the limits of their model are those of the code.
+A benchmark fails only on a miss that is new or became worse."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from benchmarks import verdict
 from benchmarks.cost_model import Wanted, limits
 from benchmarks.growth.page import PAGES, written
 from eigenveil.errors import RequestError
@@ -52,4 +55,12 @@ def test_limits_of_the_cost_model_are_those_of_a_plan(
         make_plan(wanted.study())
 
 
-# Verdicts of benchmarks.
+@pytest.mark.parametrize(
+    ("name", "value", "fails"),
+    [("new", 3.0, False), ("new", 3.01, True), ("known", 4.6, False), ("known", 4.7, True)],
+)
+def test_a_benchmark_fails_if_a_miss_is_not_on_record_or_became_worse(
+    name: str, value: float, fails: bool
+) -> None:
+    with patch.dict(verdict.KNOWN, {"known": 4.05}):
+        assert verdict.judge(name, value, 3.0)[1] is fails

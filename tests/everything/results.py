@@ -19,8 +19,8 @@ HEAD = """# Checked as a whole
 `make everything` writes this page. It is about one tree, named by a digest over all other files:
 `.venv/bin/python -m tests.everything --status` compares it with the files here. *Not run* is never
 green: the reason stands beside it. A row was run at the commit that it names, on files that are the same
-in this tree; `torture` and `fuzz` read neither the pages nor the tests that they do not import, so a
-change of those leaves them as they are.
+in this tree; `torture` and `fuzz` read neither the pages nor the tests and benchmarks that they do not
+import, so a change of those leaves them as they are.
 
 """
 
@@ -95,15 +95,12 @@ def _line(row: Row, result: Result | None, *, one_machine: bool) -> str:
 
 
 def summary(results: Results, rows: tuple[Row, ...] = ROWS) -> str:
-    """Return one sentence: green, failed or incomplete, and which rows are not green."""
+    """Return `green`, or which rows failed, are still to run or cannot be run here."""
     by_outcome = {
         outcome: [row.name for row in rows if row.name in results and results[row.name].outcome == outcome]
         for outcome in (FAILED, NOT_RUN)
     }
     waiting = [row.name for row in rows if row.name not in results]
-    if by_outcome[FAILED]:
-        return f"FAILED: {', '.join(by_outcome[FAILED])}"
-    if waiting:
-        return f"incomplete: {', '.join(waiting)} still to run"
-    absent = by_outcome[NOT_RUN]
-    return f"green, but for what was not run: {', '.join(absent)}" if absent else "green"
+    parts = ((FAILED, by_outcome[FAILED]), ("still to run", waiting), (NOT_RUN, by_outcome[NOT_RUN]))
+    not_green = [f"{word}: {', '.join(names)}" for word, names in parts if names]
+    return "; ".join(not_green) or "green"

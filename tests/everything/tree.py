@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ("tests/", "benchmarks/")
 TABLE = "docs/CHECKED.md"  # written from the results, so it is no part of what was checked
 
 
@@ -18,12 +19,12 @@ def digest(root: Path = ROOT, package: str = "") -> str:
 
     Uncommitted changes count: the digest is of the files as they are. Ignored files and the table of
     results do not count. With a `package` of tests, such as `tests.torture`, only the files count that its
-    commands can read: neither pages nor tests that the package does not import."""
+    commands can read: neither pages, nor tests and benchmarks that the package does not import."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     out = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout.decode()
     names = {name for name in out.split("\0") if name and name != TABLE and (root / name).is_file()}
     if package:
-        tests = {name for name in names if name.startswith("tests/") and name.endswith(".py")}
+        tests = {name for name in names if name.startswith(TESTS) and name.endswith(".py")}
         pages = {name for name in names if name.startswith("docs/") or name.endswith(".md")}
         names -= pages | (tests - _imported(root, tests, package))
     whole = hashlib.sha256()
@@ -35,7 +36,7 @@ def digest(root: Path = ROOT, package: str = "") -> str:
 
 
 def _imported(root: Path, tests: set[str], package: str) -> set[str]:
-    """Return the files of a package, but for its own tests, and all tests' files that they import."""
+    """Return the files of a package, but for its own tests, and all files of TESTS that they import."""
     modules = {name.removesuffix(".py").replace("/", "."): name for name in tests}
     waiting = [module for module in modules if module.startswith(f"{package}.") and ".test_" not in module]
     found = set[str]()
@@ -48,8 +49,8 @@ def _imported(root: Path, tests: set[str], package: str) -> set[str]:
 
 
 def _names(code: str) -> Iterator[str]:
-    """Yield each dotted name of a tests' module in some code: imported, or in a string such as a command."""
-    yield from re.findall(r"\btests(?:\.\w+)+", code)
+    """Yield each dotted name of a module of TESTS in some code: imported, or in a string like a command."""
+    yield from re.findall(r"\b(?:tests|benchmarks)(?:\.\w+)+", code)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
