@@ -1,13 +1,12 @@
 """`make picture`: run the demonstration and draw README's picture of its report, docs/report.png.
 
-The release that the picture shows is stored beside it, docs/report.json. The picture states, in a text
+The release that the picture shows is stored beside it, docs/report.zip. The picture states, in a text
 field of its own, a digest of the page that it was drawn from. `stale` renders that release with today's
 program, so a picture of an older program is found without a browser."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -29,7 +27,7 @@ from eigenveil.study.toml import study_from_dict
 from eigenveil_client.demo.layout import demo_study
 
 DOCS = Path(__file__).resolve().parent
-PICTURE, RELEASE = DOCS / "report.png", DOCS / "report.json"
+PICTURE, RELEASE = DOCS / "report.png", DOCS / "report.zip"
 FIELD = "page"
 FIGURE = re.compile(
     r'"data:image/[^"]*"'
@@ -42,7 +40,7 @@ MEND = "; `make picture` draws it anew"
 def page(release: Path = RELEASE) -> str:
     """Return the report of the stored release as today's program writes it."""
     signed = load_release(release.read_bytes())
-    return render(signed.document, public_key=signed.public_key.hex())
+    return render(signed, public_key=signed.public_key.hex())
 
 
 def digest(text: str) -> str:
@@ -52,7 +50,7 @@ def digest(text: str) -> str:
 
 def stale(picture: Path = PICTURE, release: Path = RELEASE) -> str:
     """Return why the picture is not of today's program, or an empty string."""
-    document: dict[str, Any] = json.loads(release.read_text())["document"]
+    document = load_release(release.read_bytes()).document
     stored = document["plan"]
     names = {name: stored[name] for name in ("federation", "submission", "analyst")}
     shown = study_from_dict(stored["study"])

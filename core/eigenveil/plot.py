@@ -9,19 +9,21 @@ may explain are hatched, starred or grey.
 
     from eigenveil import load_release, plot
 
-    plot.scree(load_release("release.json")).figure.savefig("scree.png")"""
+    plot.scree(load_release("release.zip")).figure.savefig("scree.png")"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
 from eigenveil.planning.predict import epsilons_around, sweep
+from eigenveil.reporting.document import ReleaseContent
 from eigenveil.reporting.figures import components as _components
 from eigenveil.reporting.figures import loadings as _pairs
 from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
+from eigenveil.reporting.result import Result
 from eigenveil.study.study import Study
 
 import matplotlib as mpl  # isort: skip - after the module with our message on how to install it
@@ -41,7 +43,7 @@ def scree(of: Any, *, ax: Axes | None = None) -> Axes:
         RequestError: code `bad-argument`: nothing was released, or `of` is no release.
 
     >>> from eigenveil import load_release, plot
-    >>> axes = plot.scree(load_release("release.json"))
+    >>> axes = plot.scree(load_release("release.zip"))
     >>> axes.get_xlabel(), len(axes.patches)
     ('component', 3)"""
     subject = _subject(of)
@@ -55,7 +57,7 @@ def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
         RequestError: as `scree`.
 
     >>> from eigenveil import load_release, plot
-    >>> axes = plot.loadings(load_release("release.json"))
+    >>> axes = plot.loadings(load_release("release.zip"))
     >>> [tick.get_text() for tick in axes.get_yticklabels()]
     ['c0', 'c1', 'c2']"""
     subject = _subject(of)
@@ -73,7 +75,7 @@ def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
         RequestError: as `scree`, or only one component was released.
 
     >>> from eigenveil import load_release, plot
-    >>> axes = plot.biplot(load_release("release.json"))
+    >>> axes = plot.biplot(load_release("release.zip"))
     >>> axes.get_xlabel(), axes.get_ylabel()
     ('component 1', 'component 2')"""
     subject = _subject(of)
@@ -90,7 +92,7 @@ def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Ax
         RequestError: as `scree`; another `kind`; or the release has no covariance whose noise is known.
 
     >>> from eigenveil import load_release, plot
-    >>> axes = plot.heatmap(load_release("release.json"), kind="covariance")
+    >>> axes = plot.heatmap(load_release("release.zip"), kind="covariance")
     >>> [tick.get_text() for tick in axes.get_yticklabels()]
     ['c0', 'c1', 'c2']"""
     subject = _subject(of)
@@ -115,7 +117,7 @@ def error_vs_epsilon(
         RequestError: as `scree`; no error can be predicted at these epsilons.
 
     >>> from eigenveil import load_release, plot
-    >>> axes = plot.error_vs_epsilon(load_release("release.json"), epsilons=[1, 2, 4])
+    >>> axes = plot.error_vs_epsilon(load_release("release.zip"), epsilons=[1, 2, 4])
     >>> axes.get_xlabel()
     'epsilon (less is more private)'"""
     if isinstance(of, Study):
@@ -129,14 +131,15 @@ def error_vs_epsilon(
 
 def _subject(of: Any) -> ReleaseFigureData:
     """Return the figure data of a release, a simulation or a fitted estimator."""
-    document = of if isinstance(of, Mapping) else getattr(of, "document", getattr(of, "release_", None))
-    if not isinstance(document, Mapping):
+    document = getattr(of, "document", getattr(of, "release_", None))
+    result = getattr(of, "result", getattr(of, "result_", None))
+    if not (isinstance(document, dict) and isinstance(result, Result)):
         raise RequestError(
             Code.BAD_ARGUMENT,
             f"a {type(of).__name__} cannot be plotted: pass run.result, the result of "
             "load_release, a Simulation, or a fitted estimator",
         )
-    return ReleaseFigureData.of(document)
+    return ReleaseFigureData.of(ReleaseContent(document=document, result=result))
 
 
 def _drawn(ax: Axes | None, paint: Callable[[Axes], None], *, height: float = 4.0) -> Axes:

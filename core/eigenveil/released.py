@@ -1,14 +1,13 @@
-"""Release of a federation as arrays and text, read from release.json. The only module of core that reads
+"""Release of a federation as arrays and text, read from its file. The only module of core that reads
 files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.reporting.summary import release_summary_html, release_summary_text
 from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 class ReleasedResult(SignedRelease):
     """Release of a federation, k components of d columns, unchanged since it was signed.
 
-    `document` is the signed content: guarantee, result, rounds and plan. `public_key` is the raw Ed25519 key
-    of the signer, which `verify_release` compares with the federation's. `result` has all results as arrays;
-    the most used are properties here. Source: releases and public numbers only [P7].
+    `document` is what was signed: guarantee, rounds, plan, and all of the result but its arrays. `public_key`
+    is the raw Ed25519 key of the signer, which `verify_release` compares with the federation's. `result` has
+    all results as arrays; the most used are properties here. Source: releases and public numbers only [P7].
 
     >>> from eigenveil import load_release
-    >>> released = load_release("release.json")
+    >>> released = load_release("release.zip")
     >>> released.components.shape, released.columns, released.sites
     ((2, 3), ('c0', 'c1', 'c2'), ('north',))"""
 
@@ -89,40 +88,38 @@ class ReleasedResult(SignedRelease):
         Raises ValueError: no components were released, or fewer than requested."""
         from eigenveil.estimators.pca import PrivatePCA  # scikit-learn is another extra
 
-        return PrivatePCA.from_document(self.document, n_components=n_components, whiten=whiten)
+        return PrivatePCA.from_release(self, n_components=n_components, whiten=whiten)
 
     def __repr__(self) -> str:
-        return release_summary_text(self.document)
+        return release_summary_text(self)
 
     def _repr_html_(self) -> str:
-        return release_summary_html(self.document)
+        return release_summary_html(self)
 
 
-def load_release(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> ReleasedResult:
+def load_release(source: str | os.PathLike[str] | bytes) -> ReleasedResult:
     """Return a release, if it is unchanged since it was signed; `verify_release` checks by whom.
 
-    `source` is the path of a release.json, its bytes, or its content as a mapping.
+    `source` is the path of a release.zip, or its bytes.
 
     Raises:
-        RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
+        RequestError: code `bad-release`: not a release, of another format, without a signature, or changed
             after signing; code `bad-argument`: the file cannot be read.
 
     >>> from eigenveil import load_release
-    >>> released = load_release("release.json")
+    >>> released = load_release("release.zip")
     >>> released.guarantee[:14], released.components.shape
     ('NOT PRIVATE: t', (2, 3))
     >>> load_release(b"{}")
     Traceback (most recent call last):
     eigenveil.errors.RequestError: this is not an intact eigenveil release; ..."""
     signed = load_signed_release(_bytes(source))
-    return ReleasedResult(document=signed.document, public_key=signed.public_key)
+    return ReleasedResult(document=signed.document, result=signed.result, public_key=signed.public_key)
 
 
-def _bytes(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> bytes:
+def _bytes(source: str | os.PathLike[str] | bytes) -> bytes:
     if isinstance(source, bytes):
         return source
-    if isinstance(source, Mapping):
-        return canonical(dict(source))
     try:
         with open(source, "rb") as file:
             return file.read()

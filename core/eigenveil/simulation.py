@@ -114,7 +114,7 @@ class Simulation:
 
     `plan` has run, `queries` are its queries and `releases` their releases, round by round. `estimate` is the
     algorithm's result in grid units scaled to [-1, 1], and `result` is it in the study's units. `document` is
-    the content of release.json, unsigned. Under secure aggregation, `attempts` has the number of attempts of
+    that of its release, unsigned. Under secure aggregation, `attempts` has the number of attempts of
     each round, and `coalition_views` the views of the `colluding` sites, if any.
 
     >>> import numpy as np
@@ -144,7 +144,7 @@ class Simulation:
         )
 
     def _repr_html_(self) -> str:
-        return release_summary_html(self.document)
+        return release_summary_html(self)
 
 
 def simulate(

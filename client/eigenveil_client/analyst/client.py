@@ -235,13 +235,13 @@ class Analyst:
         await self._call(lambda stub: stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
 
     async def release(self, plan_digest: bytes) -> bytes:
-        """Return the release.json of a study, after a check of this federation's signature and the plan."""
+        """Return the file of a study's release, after a check of this federation's signature and the plan."""
         data, total = b"", 1
         while len(data) < total:  # a wide covariance exceeds one message [R12]
             request = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
             answer = await self._call(lambda stub: stub.GetRelease, request)
-            data, total = data + answer.release_json, answer.total_bytes
-            if len(data) < total and not answer.release_json:
+            data, total = data + answer.release, answer.total_bytes
+            if len(data) < total and not answer.release:
                 raise PeerError(Code.PROTOCOL, "the coordinator sent an incomplete release")
         release = load_release(data)
         verify_release(release, self._identity.release_key)

@@ -21,9 +21,8 @@ from eigenveil.derived.factors import Factors, Rotation
 from eigenveil.derived.moments import Moments
 from eigenveil.derived.regression import Regression
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray, parse_json
-from eigenveil.reporting.document import FORMAT
-from eigenveil.reporting.verify import load_release
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.reporting.verify import load_release, load_unsigned
 from eigenveil_client.analyst.release_files import check_signer
 from eigenveil_common.command import console, errors
 from eigenveil_common.files import read
@@ -35,25 +34,15 @@ GREY = "dim"  # values within the noise
 def read_moments(release: Path, key: str | None, profile: Path | None) -> Moments:
     """Return the moments of a release on disk, after a check of its signature if a key is available."""
     data = read(release)
-    document, why = _unsigned(data), "has no signature"
-    if document is not None and key is not None:
+    content, why = load_unsigned(data), "has no signature"
+    if content is not None and key is not None:
         raise RequestError(Code.BAD_RELEASE, f"{release} has no signature. Leave out --key")
-    if document is None:
-        signed = load_release(data)
+    if content is None:
+        content = signed = load_release(data)
         why = "" if check_signer(signed, key, profile) else "is signed by an unknown key"
-        document = signed.document
     if why:
         errors.print(f"warning: {release} {why}", style="yellow", markup=False, soft_wrap=True)
-    return Moments.of(document["result"])
-
-
-def _unsigned(data: bytes) -> dict[str, Any] | None:
-    """Return the document of a simulation, or None."""
-    try:
-        document = parse_json(data)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) and document.get("format") == FORMAT else None
+    return Moments.of(content)
 
 
 def read_rows(path: Path, names: Sequence[str]) -> FloatArray:

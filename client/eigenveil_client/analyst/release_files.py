@@ -1,4 +1,4 @@
-"""release.json on an analyst's disk: its verification, and its report beside it."""
+"""release.zip on an analyst's disk: its verification, and its report beside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eigenveil_common.files import check_output, make_folder, path_exists, read,
 
 KEY = re.compile(r"[0-9a-f]{64}")
 PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are text
-RELEASE = "release.json"
+RELEASE = "release.zip"
 REPORT = "report.html"
 ELSEWHERE = "Name another folder with --out"
 
@@ -69,9 +69,9 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
         raise RequestError(Code.CONFLICT, f"{why}. {ELSEWHERE}")
 
 
-def write_result(data: bytes, folder: Path) -> Mapping[str, Any]:
-    """Write an intact release.json and its report.html into `folder`, and replace those of the same study.
-    Return the release document."""
+def write_result(data: bytes, folder: Path) -> SignedRelease:
+    """Write an intact release.zip and its report.html into `folder`, and replace those of the same study.
+    Return the release."""
     # imported here, as drawing takes a second to import
     from eigenveil.reporting.report import render
 
@@ -79,9 +79,9 @@ def write_result(data: bytes, folder: Path) -> Mapping[str, Any]:
     digest = published.document["plan_digest"]
     check_folder(folder, lambda existing: bool(existing["plan_digest"] == digest))
     write_durably(folder / RELEASE, data)
-    page = render(published.document, public_key=published.public_key.hex())
+    page = render(published, public_key=published.public_key.hex())
     write_durably(folder / REPORT, page.encode())
-    return published.document
+    return published
 
 
 def check_signer(release: SignedRelease, key: str | None, profile: Path | None) -> bool:

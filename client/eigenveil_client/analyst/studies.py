@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
+from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil_client.analyst.display import Display, event_value
 from eigenveil_client.analyst.federation import print_overrides
 from eigenveil_client.analyst.profile import next_command
@@ -26,28 +25,28 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 STRONGEST = 4
 
 
-def components_table(result: Mapping[str, Any]) -> Table:
-    """Return a table of components with their strongest columns; `result` as in a release document."""
+def components_table(result: Result) -> Table:
+    """Return a table of components with their strongest columns."""
     table = Table(title="Principal components", title_justify="left")
     for heading in ("component", "variance", "share"):
         table.add_column(heading, justify="right")
     table.add_column("strongest columns (loading)")
     rows = zip(
-        result["components"], result["explained_variance"], result["explained_variance_ratio"], strict=True
+        result.components.tolist(), result.explained_variance, result.explained_variance_ratio, strict=True
     )
     for i, (row, variance, ratio) in enumerate(rows, 1):
-        strongest = sorted(zip(result["columns"], row, strict=True), key=lambda pair: -abs(pair[1]))
+        strongest = sorted(zip(result.columns, row, strict=True), key=lambda pair: -abs(pair[1]))
         loadings = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
         table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", escape(loadings))
     return table
 
 
-def predicted_error_text(result: Mapping[str, Any]) -> str:
+def predicted_error_text(result: Result) -> str:
     """Return the predicted error of a release as text; empty if it has none."""
-    sine = result["predicted_sin_angle"]
+    sine = result.predicted_sin_angle
     if sine is None:
         return ""
-    if has_every_component(result):
+    if result.has_every_component:
         return f"predicted error: {EVERY_COMPONENT}; the variances show which of them stand out"
     return f"predicted sine of the largest angle to the exact components (0 exact, 1 noise): {sine:.3f}"
 
@@ -111,10 +110,10 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
 
 def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write the release of a study and its report, and print its result."""
-    document, files = write_result(run.fetch(), out), [str(out / RELEASE), str(out / REPORT)]
-    guarantee, found = document["guarantee"], document["result"]
-    asker, asker_sentence = describe_analyst(document, profile)
-    declined = found["declined"]
+    release, files = write_result(run.fetch(), out), [str(out / RELEASE), str(out / REPORT)]
+    guarantee, found = release.document["guarantee"], release.result
+    asker, asker_sentence = describe_analyst(release.document, profile)
+    declined = found.declined
     value = {
         "study": run.digest,
         "release": files[0],
@@ -122,10 +121,10 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
         "analyst": asker,
         "guarantee": guarantee,
         "declined": declined,
-        "warnings": found["warnings"],
+        "warnings": list(found.warnings),
     }
     outcome = [f"no release: {declined}" if declined else predicted_error_text(found)]
-    outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
+    outcome += [f"warning: {sentence}" for sentence in found.warnings]
     if not declined and not as_json:
         console.print(components_table(found))
     print_result(

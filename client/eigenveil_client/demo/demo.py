@@ -15,7 +15,7 @@ from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.reporting.document import attempts_of
-from eigenveil.reporting.verify import load_release, verify_release
+from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
@@ -46,7 +46,7 @@ class Demonstration:
     """Result of a demonstration; without components if the algorithm released none."""
 
     layout: DemoLayout
-    document: Mapping[str, Any]
+    release: SignedRelease
     study: str
     records: Mapping[str, int]
     ledgers: DemoLedgers
@@ -54,7 +54,8 @@ class Demonstration:
     seconds: float
 
     def value(self) -> dict[str, Any]:
-        guarantee, rounds = self.document["guarantee"], self.document["rounds"]
+        document, result = self.release.document, self.release.result
+        guarantee, rounds = document["guarantee"], document["rounds"]
         rows = self.ledgers.status["studies"]  # a release has no times of rounds
         round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
@@ -62,9 +63,9 @@ class Demonstration:
             "report": str(self.layout.report),
             "profile": str(self.layout.analyst),
             "study": self.study,
-            "algorithm": self.document["plan"]["algorithm"],
-            "trust": self.document["plan"]["study"]["privacy"]["trust"],
-            "analyst": release_analyst(self.document).to_dict(),
+            "algorithm": document["plan"]["algorithm"],
+            "trust": document["plan"]["study"]["privacy"]["trust"],
+            "analyst": release_analyst(document).to_dict(),
             "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
@@ -72,9 +73,9 @@ class Demonstration:
             "delta": guarantee["delta"],
             "neighbours": guarantee["neighbours"],
             "rho": guarantee["rho"],
-            "declined": self.document["result"]["declined"],
+            "declined": result.declined,
             "sin_angle": self.sin_angle,
-            "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
+            "predicted_sin_angle": result.predicted_sin_angle,
             "seconds": round(self.seconds, 2),
             "round_ms_median": statistics.median(round_ms or [0]),
             "bytes_up_per_site": {name: self.sent(name) for name in self.records},
@@ -123,7 +124,7 @@ def demonstrate(
             sin_angle = _write_results(layout, study, records, release, identity)
             demonstration = Demonstration(
                 layout=layout,
-                document=load_release(release).document,
+                release=load_release(release),
                 study=digest,
                 records=sizes,
                 ledgers=federation.ledgers(),
@@ -167,7 +168,7 @@ def _set_up(
 def _write_results(
     layout: DemoLayout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
 ) -> float | None:
-    """Write release.json and report.html; return the sine to the exact answer. None if no components were
+    """Write release.zip and report.html; return the sine to the exact answer. None if no components were
     released. The records are public, so the exact answer may be used."""
     from eigenveil.reporting.report import Projection, render
     from eigenveil_client.local.benchmark import exact_components
@@ -182,7 +183,7 @@ def _write_results(
         note = "The dots are the demonstration's public records; in a study no record leaves its site."
         projection = Projection(points=points, groups=records.groups, note=note)
     key = signed.public_key.hex()
-    page = render(signed.document, public_key=key, projection=projection, measured_sin_angle=sine)
+    page = render(signed, public_key=key, projection=projection, measured_sin_angle=sine)
     write_durably(layout.report, page.encode())
     return sine
 

@@ -25,7 +25,7 @@ from eigenveil_common.files import is_occupied, make_folder, path_exists
 MARKER = ".eigenveil-demo"
 NAMES = (
     *("coordinator", "sites", "analyst", "join", "logs"),
-    *("study.toml", "dictionary.toml", "release.json", "report.html"),
+    *("study.toml", "dictionary.toml", "release.zip", "report.html"),
 )
 
 
@@ -40,7 +40,7 @@ class DemoLayout:
         self.analyst = root / "analyst"
         self.study = root / "study.toml"
         self.dictionary = root / "dictionary.toml"
-        self.release, self.report = root / "release.json", root / "report.html"
+        self.release, self.report = root / "release.zip", root / "report.html"
         self.logs = root / "logs"
 
     def site(self, name: str) -> Path:

@@ -37,10 +37,10 @@ def stoppable() -> Iterator[None]:
 
 def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, still_serving: bool) -> None:
     """Print the result and, if the federation still serves, the next commands."""
-    document = demonstration.document
+    document, result = demonstration.release.document, demonstration.release.result
     console.print()
     if value["declined"] is None:
-        console.print(components_table(document["result"]))
+        console.print(components_table(result))
     console.print(_site_table(demonstration))
     console.print(document["guarantee"]["text"], markup=False)
     console.print()
@@ -56,7 +56,7 @@ def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, s
         f"time        {value['seconds']:.1f} s; {after}",
     )
     next_steps = _next_steps(value["profile"]) if still_serving else ()
-    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"]), *next_steps):
+    for line in (*lines, *(f"warning     {text}" for text in result.warnings), *next_steps):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -73,7 +73,7 @@ def _trust_text(value: Mapping[str, Any], demonstration: Demonstration) -> str:
     """Return the text about the trust model: which party saw a site's totals."""
     if value["trust"] == Trust.CENTRAL.value:
         return "central: the coordinator saw each site's totals, without noise"
-    others = colluding(study_from_dict(demonstration.document["plan"]["study"]))
+    others = colluding(study_from_dict(demonstration.release.document["plan"]["study"]))
     no_party = "nobody saw a site's totals without noise, also not the coordinator with"
     sets = f"{value['attempts']} masked sets for {value['rounds']} rounds"
     return f"secure-aggregation: {no_party} {others}; {sets}"

@@ -145,7 +145,7 @@ def simulate(
     )
     if out is not None:
         make_folder(out)
-        check_output(out / "simulation.json", study, data)
+        check_output(out / simulated.SIMULATION_FILE, study, data)
     rows = load(data, parsed_study)
     run = partial(
         simulate_study, parsed_study, simulated.divide(rows, parsed_study, split),

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray, IntArray, canonical
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import sin_angle, single_blas_thread
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
+from eigenveil.reporting.document import ReleaseContent, unsigned_release
 from eigenveil.simulated_sites import ContributionSum, Mask, SumFactory, aggregate_groups, sum_contributions
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.site.site import Site
@@ -31,6 +32,7 @@ from eigenveil_common.files import write_durably
 
 DROP_OUT_PATTERN = re.compile(r"(?P<round>0*[1-9]\d*)(?P<attempt>):(?P<site>.+)")
 LOST_PATTERN = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
+SIMULATION_FILE = "simulation.zip"
 NOT_PRIVATE = (
     "NOT PRIVATE: this result contains the exact answer computed from the records. "
     "Do not publish it if the records are confidential."
@@ -45,12 +47,12 @@ class SimulationRuns:
     sin_angles: tuple[float | None, ...]
 
     @property
-    def document(self) -> dict[str, Any]:
-        """The last run's document; not private if the exact answer was computed."""
-        last = self.simulations[-1].document
-        if self.sin_angles[-1] is None:
-            return last
-        return last | {"private": False, "guarantee": {"text": NOT_PRIVATE}}
+    def last(self) -> ReleaseContent:
+        """Content of the last run's release; not private if the exact answer was computed."""
+        document, result = self.simulations[-1].document, self.simulations[-1].result
+        if self.sin_angles[-1] is not None:
+            document = document | {"private": False, "guarantee": {"text": NOT_PRIVATE}}
+        return ReleaseContent(document=document, result=result)
 
 
 def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
@@ -139,7 +141,7 @@ def repeat_study(
 
 def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
     """Return the runs as plain values; the document is the last run's."""
-    last, run = runs.document, runs.simulations[-1]
+    last, run = runs.last.document, runs.simulations[-1]
     value: dict[str, Any] = {
         "algorithm": last["plan"]["algorithm"],
         "n_sites": len(last["plan"]["study"]["federation"]["sites"]),
@@ -147,7 +149,7 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "repeat": len(runs.simulations),
         "private": last["private"],
         "guarantee": last["guarantee"],
-        "result": last["result"],
+        "result": run.result.published().to_dict(),
     }
     if run.plan.masked:
         seen = [
@@ -168,13 +170,13 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
 
 
 def write_simulation(runs: SimulationRuns, folder: Path) -> dict[str, str]:
-    """Write the last run as simulation.json (unsigned) and report.html; return their paths."""
+    """Write the last run as simulation.zip (unsigned) and report.html; return their paths."""
     from eigenveil.reporting.report import render  # drawing takes a second to import
 
-    document, angle = runs.document, runs.sin_angles[-1]
-    where = {"document": folder / "simulation.json", "report": folder / "report.html"}
-    write_durably(where["document"], canonical(document))
-    write_durably(where["report"], render(document, measured_sin_angle=angle).encode())
+    last, angle = runs.last, runs.sin_angles[-1]
+    where = {"release": folder / SIMULATION_FILE, "report": folder / "report.html"}
+    write_durably(where["release"], unsigned_release(last.document, last.result))
+    write_durably(where["report"], render(last, measured_sin_angle=angle).encode())
     return {name: str(path) for name, path in where.items()}
 
 
@@ -184,7 +186,7 @@ def draw_last(runs: SimulationRuns, path: Path) -> dict[str, str]:
 
     if not len(runs.simulations[-1].result.components):
         return {}
-    draw_overview(path, runs.document)
+    draw_overview(path, runs.last)
     return {"plot": str(path)}
 
 
@@ -219,7 +221,7 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
             "answers, each with the noise of their shares, or pure noise if a site failed: --json lists them"
         )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
-    lines += [value[name] for name in ("document", "report", "plot") if name in value]
+    lines += [value[name] for name in ("release", "report", "plot") if name in value]
     return "\n".join(lines)
 
 

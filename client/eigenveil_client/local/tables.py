@@ -7,10 +7,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ from rich import box
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown_up
+from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.figures.components import loadings, scree, strongest_columns
 from eigenveil.reporting.figures.figure import BLUE, GRID, RED, SOFT, ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, biplot, heatmap, pair_matrix
@@ -166,9 +166,9 @@ CELLS: tuple[tuple[str, Cell], ...] = (
 WIDTH = 12.0  # inches
 
 
-def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
+def draw_overview(path: Path, release: HasRelease) -> None:
     """Draw variances and loadings, and arrows and correlations if the release has them."""
-    subject = ReleaseFigureData.of(document)
+    subject = ReleaseFigureData.of(release)
     panels: list[Callable[[Axes], None]] = [
         lambda axes: scree(axes, subject),
         lambda axes: loadings(axes, subject),
@@ -183,7 +183,7 @@ def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
     row_height = max(4.0, 0.9 + 0.205 * len(strongest_columns(subject)))
 
     def draw_panels(figure: Figure) -> None:
-        private = "" if document["private"] else ": NOT PRIVATE"
+        private = "" if release.document["private"] else ": NOT PRIVATE"
         figure.suptitle(f"{subject.study.name}, {subject.algorithm}{private}", fontsize=11)
         for axes, paint in zip(figure.subplots(rows, 2).flat, panels, strict=False):
             paint(axes)

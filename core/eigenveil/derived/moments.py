@@ -67,7 +67,7 @@ class Moments:
 
     @classmethod
     def of(cls, result: HasToDict | HasResult | Mapping[str, Any]) -> Self:
-        """Return the moments of a result, a release or a simulation, or of one of these as plain values.
+        """Return the moments of a result, a release or a simulation, or of a result as plain values.
         Raises RequestError: code `bad-argument`: there is no covariance with an error model."""
         data = _plain(result)
         if data.get("covariance_in_round"):
@@ -169,9 +169,9 @@ class Moments:
 
 
 def _plain(result: HasToDict | HasResult | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a result, or the result of a release or simulation, as plain values."""
+    """Return a result, or the result of a release or a simulation, as plain values."""
     if isinstance(result, Mapping):
-        return result if "covariance" in result or "result" not in result else _plain(result["result"])
+        return result
     holder: Any = result
     result_object: HasToDict = getattr(holder, "result", holder)
     return result_object.to_dict()

@@ -57,8 +57,10 @@ default="auto"
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only if the columns of X have names.
+    result_ : Result
+        All that was released, in the study's units.
     release_ : dict
-        The content of release.json: guarantee, result, rounds and plan.
+        The document of the release: guarantee, rounds and plan.
 
     Notes
     -----
@@ -101,7 +103,7 @@ default="auto"
                 values, vectors = eigenpairs(covariance)
                 covariance = (vectors * shrunk_eigenvalues(values, result.noise_scale)) @ vectors.T
             covariance = covariance * np.outer(result.scale, result.scale)
-        self.release_ = found.document
+        self.release_, self.result_ = found.document, result
         self.location_ = result.mean
         self.n_samples_ = result.records
         self._set_covariance(covariance)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +21,7 @@ from eigenveil.estimators._base import (
     warn_of_noise,
 )
 from eigenveil.numerics.encoding import FloatArray, select_columns
-from eigenveil.reporting.result import Result
+from eigenveil.reporting.document import HasRelease
 from eigenveil.study.toml import single_tables
 
 
@@ -75,14 +74,16 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         its bounds, or its noised standard deviation.
     noise_variance_ : float
         Mean variance of the other directions, as in probabilistic PCA. The privacy noise is in
-        `release_["result"]["noise_scale"]`.
+        `result_.noise_scale`.
     n_components_, n_features_in_ : int
     n_samples_ : float
         The noised record count.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only if the columns of X have names.
+    result_ : Result
+        All that was released, in the study's units.
     release_ : dict
-        The content of release.json: guarantee, result, rounds and plan.
+        The document of the release: guarantee, rounds and plan.
 
     Notes
     -----
@@ -119,15 +120,15 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         records = records_of(self, X)
         study = study_of(self, records.shape[1], choose=self.choose)
         simulation = run(self, study_for_components(self.n_components, study), records)
-        self._set_attributes(simulation.result, simulation.document)
+        self._set_attributes(simulation)
         warn_of_noise(self.n_components, self.n_components_, simulation.result)
         return self
 
     @classmethod
-    def from_document(
-        cls, document: Mapping[str, Any], *, n_components: int | float | None = None, whiten: bool = False
+    def from_release(
+        cls, release: HasRelease, *, n_components: int | float | None = None, whiten: bool = False
     ) -> Self:
-        """Return an estimator fitted from a release or simulation document.
+        """Return an estimator fitted from a release or a simulation.
 
         Nothing is queried and nothing spent [P7]. All released components are used, or those that
         `n_components` selects: a number, or a share of the released variance. The parameters are the study's,
@@ -135,7 +136,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
 
         Raises:
             ValueError: the study released no components, or fewer than requested."""
-        result, study = Result.from_dict(document["result"]), document["plan"]["study"]
+        result, study = release.result, release.document["plan"]["study"]
         if result.declined is not None:
             raise ValueError(f"this study released no components: {result.declined}")
         self = cls(
@@ -152,11 +153,12 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
         )
         self.feature_names_in_ = np.array(result.columns, dtype=object)
         self.n_features_in_ = len(result.columns)
-        return self._set_attributes(result, dict(document))
+        return self._set_attributes(release)
 
-    def _set_attributes(self, result: Result, document: dict[str, Any]) -> Self:
+    def _set_attributes(self, release: HasRelease) -> Self:
+        result = release.result
         d, k = len(result.columns), component_count(self.n_components, result)
-        self.release_ = document
+        self.release_, self.result_ = dict(release.document), result
         self.components_ = np.ascontiguousarray(result.components[:k])
         self.n_components_ = len(self.components_)
         self.n_samples_ = result.records
@@ -239,7 +241,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
 
         None is below the privacy noise of a variance, from which it could not be distinguished."""
         check_is_fitted(self)
-        other = max(self.noise_variance_, self.release_["result"]["noise_scale"])
+        other = max(self.noise_variance_, self.result_.noise_scale)
         return np.maximum(self.explained_variance_, other), other
 
     def _matrix(self, along: FloatArray, other: float) -> FloatArray:

@@ -1,21 +1,29 @@
-"""Cost of the attempts at masked rounds, and a check of a document's attempts against its plan. Release
-document of a study (release.json), canonical and signed."""
+"""Document of a release, which is signed, and the file that holds it with the arrays of the result [R32].
+Cost of the attempts at masked rounds, and a check of a document's attempts against its plan."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from eigenveil._version import __version__
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, RequestError, round_label
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.reporting.explain import guarantee
+from eigenveil.reporting.release_file import (
+    DOCUMENT,
+    SIGNATURE,
+    array_file,
+    describe_array,
+    read_array,
+    write_archive,
+)
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_text
 from eigenveil.study.study import MAX_ATTEMPTS, Trust
@@ -81,7 +89,10 @@ def _plan_mismatch(why: str) -> RequestError:
     return RequestError(Code.BAD_RELEASE, f"this release is inconsistent with its plan: {why}")
 
 
-FORMAT = "eigenveil-release/2"
+FORMAT = "eigenveil-release/3"
+PCA = "pca"  # kind of result: components, variances, mean and covariance
+KNOWN = frozenset[str]()  # what a later version may require of a reader, and this version knows
+OTHER = "read it with the version of eigenveil that wrote it, or a later one"
 RELEASE_SIGNATURE_CONTEXT = b"eigenveil/release-signature/v1\n"
 NOT_PRIVATE = (
     "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
@@ -114,12 +125,15 @@ def release_document(
     sites: Mapping[str, Any] | None = None,
     authorization: SignedAuthorization | None = None,
 ) -> dict[str, Any]:
-    """Return the document to sign: result, guarantee, rounds and plan; a function of stored values only.
+    """Return the document to sign: result, guarantee, rounds and plan; a function of stored values only. Each
+    kind of result is an entry of `results`, whose arrays are members of the file. `required` names what a
+    reader must know: a later version may add what it must not skip.
     `sites` holds the rules that each site had stated when the study was submitted, or None. They are public
     configuration, not findings about records; the sites of a simulation state none. `authorization` is the
     analyst's signature of the plan; a simulation has none."""
     return {
         "format": FORMAT,
+        "required": [],
         "software": {"eigenveil": __version__},
         "private": private,
         "plan_digest": plan.digest,
@@ -128,11 +142,20 @@ def release_document(
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"text": NOT_PRIVATE},
         "trust": trust_text(plan),
-        "result": result.to_dict(),
+        "results": {PCA: _section(result.published())},
         "rounds": [
             release_row(release) | record.to_dict() for release, record in zip(releases, rounds, strict=True)
         ],
     }
+
+
+def _section(result: Result) -> dict[str, Any]:
+    arrays = {name: describe_array(_path(name), array) for name, array in result.arrays.items()}
+    return result.without_arrays() | {"arrays": arrays}
+
+
+def _path(name: str) -> str:
+    return f"{PCA}/{name}.npy"
 
 
 def release_row(release: Release) -> dict[str, Any]:
@@ -148,7 +171,69 @@ def release_row(release: Release) -> dict[str, Any]:
     }
 
 
-def signed_bundle(document: dict[str, Any], *, sign: Callable[[bytes], bytes], public_key: bytes) -> bytes:
-    """Return release.json: canonical JSON of the document, its Ed25519 signature and the raw public key."""
-    signature = sign(RELEASE_SIGNATURE_CONTEXT + canonical(document))
-    return canonical({"document": document, "signature": signature.hex(), "public_key": public_key.hex()})
+def signed_release(
+    document: Mapping[str, Any], result: Result, *, sign: Callable[[bytes], bytes], public_key: bytes
+) -> bytes:
+    """Return the file of a release: its document, the Ed25519 signature and the raw key of the signer, and
+    its arrays."""
+    data = canonical(document)
+    signature = sign(RELEASE_SIGNATURE_CONTEXT + data)
+    signed = canonical({"public_key": public_key.hex(), "signature": signature.hex()})
+    return write_archive({DOCUMENT: data, SIGNATURE: signed} | _array_files(result))
+
+
+def unsigned_release(document: Mapping[str, Any], result: Result) -> bytes:
+    """Return the file of a simulation's release, which nobody signed."""
+    return write_archive({DOCUMENT: canonical(document)} | _array_files(result))
+
+
+def _array_files(result: Result) -> dict[str, bytes]:
+    arrays = result.published().arrays
+    return {_path(name): array_file(arrays[name]) for name in sorted(arrays)}
+
+
+class HasRelease(Protocol):
+    """Object with the document and the result of a release, such as a loaded release or a simulation."""
+
+    @property
+    def document(self) -> Mapping[str, Any]: ...
+
+    @property
+    def result(self) -> Result: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReleaseContent:
+    """Document of a release, and its result with arrays."""
+
+    document: dict[str, Any]
+    result: Result
+
+
+def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
+    """Return the content of a release's file, without a check of its signature.
+
+    1. The document is canonical JSON of this format, and requires nothing that this version does not know.
+    2. The members are the document, its signature if there is one, and exactly the arrays that the document
+       names, each with the stated SHA-256, type and shape.
+
+    Raises RequestError: code `bad-release`, of another format, or it requires what is unknown here;
+    ValueError, KeyError, TypeError, AttributeError: not a release."""
+    document = parse_json(members[DOCUMENT])
+    if document["format"] != FORMAT:
+        raise RequestError(Code.BAD_RELEASE, f"this release has the format {document['format']!r}; {OTHER}")
+    if unknown := set(document["required"]) - KNOWN:
+        names = ", ".join(sorted(map(str, unknown)))
+        raise RequestError(Code.BAD_RELEASE, f"this release requires {names}, unknown here; {OTHER}")
+    if canonical(document) != members[DOCUMENT]:
+        raise ValueError("the document is not in canonical form")
+    arrays = {
+        kind: {name: read_array(described, members) for name, described in section["arrays"].items()}
+        for kind, section in document["results"].items()
+    }
+    files = (one["file"] for section in document["results"].values() for one in section["arrays"].values())
+    first = [name for name in (DOCUMENT, SIGNATURE) if name in members]
+    if list(members) != [*first, *sorted(files)]:
+        raise ValueError("the file has other members than its document states")
+    section = document["results"][PCA]
+    return ReleaseContent(document=document, result=Result.from_dict(section | arrays[PCA]))

@@ -12,15 +12,14 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.accounting.formatting import percent_up, shown_up
-from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
-from eigenveil.reporting.document import charged_micro_rho
+from eigenveil.reporting.document import HasRelease, charged_micro_rho
 from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.figures.captions import report_figures
 from eigenveil.reporting.figures.figure import MOST_COLUMNS
 from eigenveil.reporting.figures.loadings import Projection
-from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
+from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.study import Scaling
 from eigenveil.study.toml import single_tables, study_from_dict
@@ -39,17 +38,17 @@ SMALL_SINE = 0.15  # up to this sine the directions can be read as they are
 
 
 def render(
-    document: Mapping[str, Any],
+    release: HasRelease,
     *,
     public_key: str | None = None,
     projection: Projection | None = None,
     measured_sin_angle: float | None = None,
 ) -> str:
-    """Return the report of a release document as one HTML page without external references. `public_key`
+    """Return the report of a release as one HTML page without external references. `public_key`
     (hex) is the key that signed it. `projection` and `measured_sin_angle` are for demonstrations on public
     records: they are functions of the records and no guarantee covers them."""
-    result, study = document["result"], study_from_dict(document["plan"]["study"])
-    components = np.array(result["components"]).reshape(-1, len(result["columns"]))
+    document, result = release.document, release.result
+    study = study_from_dict(document["plan"]["study"])
     return _template().render(
         document=document,
         result=result,
@@ -57,11 +56,11 @@ def render(
         guarantee=document_guarantee(document),
         public_key=public_key,
         release_analyst=release_analyst(document),
-        figures=report_figures(document, projection) if components.size else {},
+        figures=report_figures(release, projection) if len(result.components) else {},
         projection_note=projection.note if projection is not None else "",
-        components=_components(result, components),
-        loadings=_loadings(document, components),
-        error=_error(result["predicted_sin_angle"], has_every_component(result)),
+        components=_components(result),
+        loadings=_loadings(document, result),
+        error=_error(result.predicted_sin_angle, result.has_every_component),
         measured_sin_angle=measured_sin_angle,
         scaling=SCALING_NOTES[Scaling(document["plan"]["study"]["records"]["scaling"])],
         kinds=_kinds(document),
@@ -117,9 +116,9 @@ def bound(value: float) -> str:
     return f"{int(integer_part):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + point + rest
 
 
-def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
-    cumulative = np.cumsum(result["explained_variance_ratio"])
-    names = result["columns"]
+def _components(result: Result) -> list[dict[str, Any]]:
+    cumulative = np.cumsum(result.explained_variance_ratio)
+    names, components = result.columns, result.components
     return [
         {
             "variance": variance,
@@ -130,16 +129,16 @@ def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[
             ],
         }
         for i, (variance, ratio) in enumerate(
-            zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)
+            zip(result.explained_variance.tolist(), result.explained_variance_ratio.tolist(), strict=True)
         )
     ]
 
 
-def _loadings(document: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
+def _loadings(document: Mapping[str, Any], result: Result) -> list[dict[str, Any]]:
     columns = single_tables(document["plan"]["study"]["columns"])
     return [
-        {**column, "mean": mean, "loadings": components[:, j].tolist()}
-        for j, (column, mean) in enumerate(zip(columns, document["result"]["mean"], strict=True))
+        {**column, "mean": mean, "loadings": result.components[:, j].tolist()}
+        for j, (column, mean) in enumerate(zip(columns, result.mean.tolist(), strict=True))
     ]
 
 

@@ -13,11 +13,11 @@ from eigenveil.numerics.linalg import noise_edge
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.checks import plain_fields
+from eigenveil.study.checks import to_plain
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
 
-MOST_COVARIANCE_COLUMNS = 2048  # columns; their covariance takes 80 MB as text, and a minute to write
+MOST_COVARIANCE_COLUMNS = 2048  # columns: their covariance takes 34 MB of a release's file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,29 +47,54 @@ class Result(Estimate):
         released = self.covariance is not None or self.covariance_in_round
         return noise_edge(self.noise_scale, len(self.columns)) if released else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as lists and numbers, as in release.json. A matrix of more than
-        MOST_COVARIANCE_COLUMNS is left out. It is the signed release of its round, which can be fetched as
-        bytes [R21]."""
-        written = self
-        if self.covariance is not None and len(self.columns) > MOST_COVARIANCE_COLUMNS:
-            written = replace(self, covariance=None, noise=None, covariance_in_round=True)
-        data = plain_fields(written)
+    @property
+    def has_every_component(self) -> bool:
+        """True if there is a component for each column. The predicted angle is then 0 and says nothing about
+        the error of each component."""
+        return len(self.components) == len(self.columns)
+
+    @property
+    def arrays(self) -> dict[str, FloatArray]:
+        """Arrays of the result, by field."""
+        found = {name: getattr(self, name) for name in ARRAYS}
+        return {name: array for name, array in found.items() if array is not None}
+
+    def without_arrays(self) -> dict[str, Any]:
+        """Return all other fields as texts, numbers and lists, as in the document of a release."""
+        data = {one.name: to_plain(getattr(self, one.name)) for one in fields(self) if one.name not in ARRAYS}
         return data | {"predicted_sin_angle": data.pop("sin_error")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as lists, texts and numbers, as `--json` prints it."""
+        arrays = {name: to_plain(getattr(self, name)) for name in ARRAYS}
+        return self.without_arrays() | arrays
+
+    def published(self) -> Result:
+        """Return the result as it is in a release: without a matrix of more than MOST_COVARIANCE_COLUMNS,
+        which is the signed release of its round and can be fetched as bytes [R21]."""
+        if self.covariance is None or len(self.columns) <= MOST_COVARIANCE_COLUMNS:
+            return self
+        return replace(self, covariance=None, noise=None, covariance_in_round=True)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
-        """Return the result that `to_dict` wrote."""
-        values = dict(data) | {"noise": data["noise"] and MatrixNoise.from_dict(data["noise"])}
+        """Return the inverse of `to_dict`; arrays may also be NumPy's, and other keys are ignored. Raises
+        ValueError: the shapes do not fit each other."""
+        d, k = len(data["columns"]), len(data["explained_variance"])
+        shapes = {"components": (k, d), "covariance": (d, d), "mean": (d,), "scale": (d,)}
+        values = {name: data[name] for name in FIELDS}
         for name in ARRAYS:
-            values[name] = None if data[name] is None else np.array(data[name], dtype=np.float64)
-        values["components"] = values["components"].reshape(-1, len(data["columns"]))
+            array = data.get(name)
+            shape = shapes.get(name, (k,))
+            values[name] = None if array is None else np.asarray(array, dtype=np.float64).reshape(shape)
         for name in ("columns", "warnings"):
             values[name] = tuple(data[name])
-        return cls(sin_error=values.pop("predicted_sin_angle"), **values)
+        noise = data["noise"] and MatrixNoise.from_dict(data["noise"])
+        return cls(**values | {"noise": noise, "sin_error": data["predicted_sin_angle"]})
 
 
 ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale", "covariance")
+FIELDS = tuple(one.name for one in fields(Result) if one.name not in (*ARRAYS, "sin_error"))
 
 
 def result_of(plan: Plan, estimate: Estimate) -> Result:
@@ -97,12 +122,6 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
 EVERY_COMPONENT = (
     "as many components as columns: together they span everything, so this is 0 whatever the noise"
 )
-
-
-def has_every_component(result: Mapping[str, Any]) -> bool:
-    """Return True if a document's result has a component for each column. The predicted angle is then 0 and
-    says nothing about the error of each component."""
-    return len(result["components"]) == len(result["columns"])
 
 
 def variance_bound(study: Study, scale: FloatArray | None = None) -> float:

@@ -1,4 +1,4 @@
-"""Verification of a published release.json by its signature, a release key and a log of signed rounds [R21].
+"""Verification of a published release by its signature, a release key and a log of signed rounds [R21].
 An analyst fetches the log from the coordinator; a site writes it from the rounds that it received. A
 statement that the release key signed and that differs from the document is a contradiction, and proves it."""
 
@@ -8,21 +8,30 @@ import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, round_label
 from eigenveil.noise.source import released_sigma
-from eigenveil.numerics.encoding import canonical, digest_of, parse_json
+from eigenveil.numerics.encoding import FloatArray, canonical, digest_of, parse_json
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, round_from_proto
-from eigenveil.reporting.document import FORMAT, RELEASE_SIGNATURE_CONTEXT, check_attempts, release_row
+from eigenveil.reporting.document import (
+    RELEASE_SIGNATURE_CONTEXT,
+    HasRelease,
+    ReleaseContent,
+    check_attempts,
+    read_content,
+    release_row,
+)
 from eigenveil.reporting.explain import document_guarantee
+from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
 from eigenveil.study_authorization import release_analyst
@@ -73,10 +82,11 @@ class RoundLog:
         found = [_contradiction(stated, document) for stated in self._statements(key)]
         return [sentence for sentence in found if sentence]
 
-    def replay(self, document: Mapping[str, Any], key: bytes) -> ReplayReport:
+    def replay(self, release: HasRelease, key: bytes) -> ReplayReport:
         """Recompute every query and the result from the plan and the releases. Raises RequestError: code
         `bad-release`, a query, a round or the result differs; code `bad-argument`, the log holds no
         release."""
+        document = release.document
         session = Session(plan_from_json(canonical(document["plan"])))
         if session.plan.digest != self.plan:
             raise _replay_mismatch("its plan is not the one that its digest names")
@@ -90,9 +100,7 @@ class RoundLog:
         if not (replayed_rounds or complete):
             raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so it proves nothing")
         _check_rounds(session, document["rounds"], complete)
-        if complete and not nearly_equal(
-            result_of(session.plan, session.result).to_dict(), document["result"]
-        ):
+        if complete and not _equal_results(result_of(session.plan, session.result), release.result):
             raise _replay_mismatch("its result is not the one that these releases give")
         return ReplayReport(
             statements=len(self.messages), rounds=replayed_rounds, of=len(document["rounds"]), result=complete
@@ -180,11 +188,18 @@ def _replay_mismatch(why: str) -> RequestError:
     return _bad_release(f"the release does not follow from its rounds: {why}")
 
 
+def _equal_results(mine: Result, theirs: Result) -> bool:
+    first, second = (one.without_arrays() | one.arrays for one in (mine.published(), theirs))
+    return nearly_equal(first, second)
+
+
 def nearly_equal(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
     """Return True if both are equal up to rounding, relative to the `largest` number beside a float."""
     match mine, theirs:
         case dict(), dict():
             return mine.keys() == theirs.keys() and all(nearly_equal(mine[key], theirs[key]) for key in mine)
+        case np.ndarray(), np.ndarray():
+            return mine.shape == theirs.shape and _near(mine, theirs)
         case list() | tuple(), list() | tuple():
             most = max((abs(one) for one in mine if isinstance(one, float | int)), default=0.0)
             return len(mine) == len(theirs) and all(
@@ -196,52 +211,67 @@ def nearly_equal(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
             return bool(mine == theirs)
 
 
-FORMAT_OF_0_1 = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its queries have other names
+def _near(mine: FloatArray, theirs: FloatArray) -> bool:
+    """Return True if all numbers are equal up to rounding, relative to the largest of their row."""
+    largest = np.abs(mine).max(axis=-1, keepdims=True, initial=0.0)
+    return bool(np.all(np.abs(mine - theirs) <= TOLERANCE * largest))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SignedRelease:
-    """Release as it was signed: its `document`, and the raw Ed25519 `public_key` that verifies it. Anybody
-    may have made this key: compare it with the federation's."""
+class SignedRelease(ReleaseContent):
+    """Release as it was signed, and the raw Ed25519 `public_key` that verifies it. Anybody may have made this
+    key: compare it with the federation's."""
 
-    document: dict[str, Any]
     public_key: bytes
 
-    @cached_property
-    def result(self) -> Result:
-        """Result of the study, as arrays."""
-        return Result.from_dict(self.document["result"])
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidSignature)
 
 
 def load_release(data: bytes) -> SignedRelease:
-    """Return the signed release in a release.json, if intact; `verify_release` checks its key. Raises
-    RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed after
-    signing."""
+    """Return the signed release in the bytes of its file, if intact; `verify_release` checks its key.
+
+    1. The file is an archive in canonical form, with a signature.
+    2. The signature is by the key beside it, and covers the exact bytes of the document.
+    3. `read_content` reads the document and its arrays.
+
+    Raises RequestError: code `bad-release`: not a release, of another format, without a signature, or changed
+    after signing."""
     try:
-        bundle = parse_json(data)
-        if bundle.get("format") in (FORMAT_OF_0_1, FORMAT):
+        members = read_archive(data)
+        if SIGNATURE not in members and members[DOCUMENT]:
             raise _bad_release(
-                "this bears no signature, like any result of a simulation: only a federation's release.json "
-                "can be verified"
+                "this has no signature, like any result of a simulation: only a federation's release can be "
+                "verified"
             )
-        public, signature = bytes.fromhex(bundle["public_key"]), bytes.fromhex(bundle["signature"])
-        document = bundle["document"]
-        # The file must be the canonical form of its content, to the byte.
-        spelled = {"document": document, "signature": signature.hex(), "public_key": public.hex()}
-        intact = canonical(spelled) == data
-        Ed25519PublicKey.from_public_bytes(public).verify(
-            signature, RELEASE_SIGNATURE_CONTEXT + canonical(document)
-        )
-        document_format = document["format"]
-    except (ValueError, KeyError, TypeError, AttributeError, InvalidSignature) as problem:
+        public = _check_signature(members)
+        content = read_content(members)
+    except UNREADABLE as problem:
         raise _bad_release(
             "this is not an intact eigenveil release; fetch it again from the coordinator"
         ) from problem
-    if intact and document_format == FORMAT_OF_0_1:
-        raise _bad_release("this release has the format of eigenveil 0.1; verify it with that version")
-    if not intact or document_format != FORMAT:
-        raise _bad_release("this release is not in canonical form; fetch it again from the coordinator")
-    return SignedRelease(document=document, public_key=public)
+    return SignedRelease(document=content.document, result=content.result, public_key=public)
+
+
+def _check_signature(members: Mapping[str, bytes]) -> bytes:
+    """Return the key that signed the document. Raises one of UNREADABLE: its signature is not valid, or not
+    in canonical form."""
+    signed = parse_json(members[SIGNATURE])
+    public, signature = bytes.fromhex(signed["public_key"]), bytes.fromhex(signed["signature"])
+    if canonical({"public_key": public.hex(), "signature": signature.hex()}) != members[SIGNATURE]:
+        raise ValueError("the signature is not in canonical form")
+    key = Ed25519PublicKey.from_public_bytes(public)
+    key.verify(signature, RELEASE_SIGNATURE_CONTEXT + members[DOCUMENT])
+    return public
+
+
+def load_unsigned(data: bytes) -> ReleaseContent | None:
+    """Return the content of a simulation's file, which has no signature; None for any other file."""
+    try:
+        members = read_archive(data)
+        return None if SIGNATURE in members else read_content(members)
+    except UNREADABLE:
+        return None
 
 
 def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None) -> ReplayReport | None:
@@ -262,7 +292,7 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
     >>> import json
     >>> from pathlib import Path
     >>> from eigenveil import load_release
-    >>> release = load_release("release.json")
+    >>> release = load_release("release.zip")
     >>> key = bytes.fromhex(parse_json(Path("authorities.json").read_text())["release_key"])
     >>> verify_release(release, key)
     >>> verify_release(release, bytes(32))
@@ -282,7 +312,7 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
         raise _bad_release(
             f"the release and the log, signed by one key, contradict each other: {'; '.join(wrong)}"
         )
-    return rounds.replay(release.document, key)
+    return rounds.replay(release, key)
 
 
 def _check_guarantee(document: dict[str, Any]) -> None:

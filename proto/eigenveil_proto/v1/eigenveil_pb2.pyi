@@ -2806,21 +2806,21 @@ Global___GetReleaseRequest: _TypeAlias = GetReleaseRequest  # noqa: Y015
 class GetReleaseResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    RELEASE_JSON_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
-    release_json: _builtins.bytes
-    """canonical, signed; core/eigenveil/reporting/document.py; from `offset` on"""
+    release: _builtins.bytes
+    """its file, core/eigenveil/reporting/release_file.py, from `offset` on"""
     total_bytes: _builtins.int
     """of the whole release"""
     def __init__(
         self,
         *,
-        release_json: _builtins.bytes = ...,
+        release: _builtins.bytes = ...,
         total_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["release_json", b"release_json", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["release", b"release", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,7 +110,7 @@ ADMITTED: Mapping[str, frozenset[Role]] = {
     "/studies/{digest}": BOTH,
     "/studies/{digest}/live": BOTH,
     "/studies/{digest}/report": BOTH,
-    "/studies/{digest}/release.json": BOTH,
+    "/studies/{digest}/release.zip": BOTH,
     "/studies/{digest}/cancel": ANALYSTS,
     "/budget": BOTH,
     "/submit": ANALYSTS,

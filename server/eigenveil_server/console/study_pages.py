@@ -4,13 +4,12 @@ for all viewers. A slow viewer skips fragments, so it needs no buffer."""
 from __future__ import annotations
 
 import asyncio
-import json
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -18,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from eigenveil.errors import EigenveilError, PeerError, RequestError
+from eigenveil.reporting.verify import SignedRelease, load_release
 from eigenveil_common import log
 from eigenveil_common.web.serving import event_stream
 from eigenveil_server.console import studies
@@ -170,7 +170,7 @@ class StudyPages:
             Route("/studies/{digest}", self.one),
             Route("/studies/{digest}/live", self.one_live),
             Route("/studies/{digest}/report", self.report),
-            Route("/studies/{digest}/release.json", self.release),
+            Route("/studies/{digest}/release.zip", self.release),
             Route("/studies/{digest}/cancel", self.cancel, methods=["POST"]),
         ]
 
@@ -185,9 +185,9 @@ class StudyPages:
         """Page of one study."""
         digest, visitor = request.path_params["digest"], request.state.visitor
         values = await self._context.read(studies.page, self._context.data, digest, visitor)
-        values |= {"document": None, "largest_weights": largest_weights, "live_page": True}
+        values |= {"released": None, "largest_weights": largest_weights, "live_page": True}
         if values["progress"].line.released:
-            values["document"] = await self._context.read(self._document, digest)
+            values["released"] = await self._context.read(self._content, digest)
         return await self._context.render(request, "study.html", **values)
 
     async def overview_live(self, request: Request) -> Response:
@@ -232,9 +232,9 @@ class StudyPages:
         """Report with figures, drawn in a subprocess."""
         digest = request.path_params["digest"]
         if digest not in self._reports:
-            document = await self._context.read(lambda: json.dumps(self._document(digest)))
+            data = await self._context.read(lambda: b64encode(self._release(digest)).decode())
             who = f"report of {request.state.visitor.name}"
-            drawn = await self._context.serving.runtime.planning.ask(who, "drawn", document=document)
+            drawn = await self._context.serving.runtime.planning.ask(who, "drawn", release=data)
             self._reports[digest] = drawn
             while len(self._reports) > REPORTS:
                 self._reports.popitem(last=False)
@@ -245,19 +245,18 @@ class StudyPages:
         """Signed release as a file to download."""
         digest = request.path_params["digest"]
         data = await self._context.read(self._release, digest)
-        name = {"content-disposition": 'attachment; filename="release.json"'}
-        return Response(data, media_type="application/json", headers=name)
+        name = {"content-disposition": 'attachment; filename="release.zip"'}
+        return Response(data, media_type="application/zip", headers=name)
 
     def _release(self, digest: str) -> bytes:
         stored = studies.stored_study(self._context.data, digest)
-        data = self._context.data.studies.release_json(digest)
+        data = self._context.data.studies.release(digest)
         if data is None:
             raise no_release_error(stored)
         return data
 
-    def _document(self, digest: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self._release(digest))["document"]
-        return document
+    def _content(self, digest: str) -> SignedRelease:
+        return load_release(self._release(digest))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a study of the visitor. Raises as `cancel` of the engine."""

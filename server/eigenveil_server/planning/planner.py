@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.checks import need
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
@@ -61,15 +63,16 @@ def predicted(**inputs: Any) -> dict[str, Any]:
     return value | {"explanation": explanation, "sines": sines}
 
 
-def drawn(*, document: str) -> str:
-    """Return the report of a release as one HTML page. Raises RequestError without the plotting library."""
+def drawn(*, release: str) -> str:
+    """Return the report of a release as one HTML page; `release` is its file in base64. Raises RequestError
+    without the plotting library."""
     try:
         from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:
         remedy = "the operator can install it: pip install 'eigenveil[coordinator,analyst]'"
         message = f"reports need {problem.name}, which is not installed here; {remedy}"
         raise RequestError(Code.BAD_CONFIG, message) from problem
-    return render(json.loads(document))
+    return render(load_release(b64decode(release)))
 
 
 def again(*, study_toml: str, plan: str) -> list[str] | None:

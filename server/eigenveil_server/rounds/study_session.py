@@ -87,7 +87,7 @@ def feed_release(session: Session, release: Release) -> tuple[dict[str, Any], by
         session.feed(release)
         if session.pending is not None:
             return {"asks": True}, query_to_proto(session.pending).SerializeToString()
-        return {"result": result_of(session.plan, session.result).to_dict()}, b""
+        return {"result": result_of(session.plan, session.result).published().to_dict()}, b""
     except EigenveilError as problem:
         return {"code": problem.code.value, "why": str(problem)}, b""
     except Exception as unexpected:  # noqa: BLE001 - reported by its type only

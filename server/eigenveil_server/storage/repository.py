@@ -147,7 +147,7 @@ def check_whole(store: Store) -> None:
 def _check_study(store: Store, studies: Studies, study: str) -> None:
     check_plan(study, studies.get(study).plan_json)
     studies.sealed_rounds(study)
-    studies.release_json(study)
+    studies.release(study)
     for row in store.reader.rows("SELECT query, query_digest FROM rounds WHERE study = ?", (study,)):
         check_query(study, row["query"], row["query_digest"])
     for row in store.reader.rows("SELECT signed_json, digest FROM attempts WHERE study = ?", (study,)):

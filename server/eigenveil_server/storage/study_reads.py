@@ -146,7 +146,7 @@ class Studies:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
-    def release_json(self, digest: str) -> bytes | None:
+    def release(self, digest: str) -> bytes | None:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
         rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))

@@ -19,7 +19,7 @@ from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release, RoundEvent, RoundState
 from eigenveil.queries import NAMES, released_length
-from eigenveil.reporting.document import release_document, signed_bundle
+from eigenveil.reporting.document import release_document, signed_release
 from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
@@ -224,9 +224,10 @@ class StudyRun:
         )
 
     def _bundle(self, session: StudySession) -> bytes:
+        result = session.result
         document = release_document(
             self.plan,
-            session.result,
+            result,
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
@@ -234,7 +235,7 @@ class StudyRun:
             authorization=self.stored.authorization,
         )
         keys = self._runtime.keys
-        return signed_bundle(document, sign=keys.release.sign, public_key=keys.release_public)
+        return signed_release(document, result, sign=keys.release.sign, public_key=keys.release_public)
 
     async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
         self._noise.discard()

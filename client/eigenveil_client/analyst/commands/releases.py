@@ -22,7 +22,7 @@ UNKNOWN = (
 )
 UNKNOWN_SIGNER = 14
 
-release_argument = click.argument("release", metavar="release.json", type=FILE)
+release_argument = click.argument("release", metavar="release.zip", type=FILE)
 
 
 @click.command()
@@ -106,7 +106,7 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     check_output(out, release)
     signed = load_release(read(release))
     trusted = check_signer(signed, None, profile)
-    write_durably(out, render(signed.document, public_key=signed.public_key.hex()).encode())
+    write_durably(out, render(signed, public_key=signed.public_key.hex()).encode())
     if not trusted:
         sentence = "the signer of this release was not checked. Run: eigenveil verify --key"
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
@@ -134,7 +134,7 @@ number_option = click.option("-k", "--number", "k", required=True, type=click.In
 def derive() -> None:
     """Compute further results from a released covariance, at no cost and without a call.
 
-    release.json is a federation's, whose signature is checked, or simulation.json of `eigenveil simulate`,
+    release.zip is a federation's, whose signature is checked, or simulation.zip of `eigenveil simulate`,
     which has none. Every number is shown with its uncertainty from the privacy noise."""
 
 
@@ -204,7 +204,7 @@ def factors(moments: Moments, k: int, rotation: str, columns: list[str] | None, 
 
 
 @_derive_command
-@click.argument("other", metavar="OTHER.json", type=FILE)
+@click.argument("other", metavar="OTHER.zip", type=FILE)
 @number_option
 @scaling_option
 def angle(moments: Moments, other: Moments, k: int, scaling: str) -> Any:

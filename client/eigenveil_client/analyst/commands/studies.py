@@ -18,7 +18,7 @@ study_argument = click.argument("wanted", metavar="STUDY")
 file_argument = click.argument("file", metavar="STUDY.toml", type=FILE)
 out_option = click.option(
     "--out", type=FOLDER, default=Path(),
-    help="Folder for release.json and report.html [default: here].",
+    help="Folder for release.zip and report.html [default: here].",
 )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 @out_option
 @profile_and_json_options
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
-    """Fetch the release of STUDY, check its signature, show it, write release.json and report.html."""
+    """Fetch the release of STUDY, check its signature, show it, write release.zip and report.html."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.python.connect import ConnectedFederation
 

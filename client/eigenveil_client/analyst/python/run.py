@@ -174,7 +174,7 @@ class Run(Summary):
         self._coordinator.call(lambda analyst: analyst.cancel(self._plan))
 
     def fetch(self) -> bytes:
-        """Return the bytes of its release.json, after a check of the federation's signature. Raises
+        """Return the bytes of its release.zip, after a check of the federation's signature. Raises
         RequestError: code `not-ready`, it still runs; or it has no release, or one with a bad signature."""
         return self._coordinator.call(lambda analyst: analyst.release(self._plan))
 

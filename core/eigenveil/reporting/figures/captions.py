@@ -3,10 +3,9 @@ wide and a narrow page, with alternative text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +14,7 @@ from eigenveil.accounting.formatting import shown_up
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.predict import EpsilonPrediction
+from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.figures.components import (
     error_curve,
     loadings,
@@ -109,9 +109,9 @@ class ReportFigure:
     description: str
 
 
-def report_figures(document: Mapping[str, Any], projection: Projection | None) -> dict[str, ReportFigure]:
+def report_figures(release: HasRelease, projection: Projection | None) -> dict[str, ReportFigure]:
     """Return the figures of a release by name."""
-    data = ReleaseFigureData.of(document)
+    data = ReleaseFigureData.of(release)
     columns = data.result.columns
     rows = 0.9 + 0.205 * len(strongest_columns(data))
     drawn: dict[str, tuple[Callable[[Axes], None], tuple[float, float], str]] = {

@@ -7,7 +7,7 @@ import base64
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenvalues
+from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
 from eigenveil.study.study import Scaling, Study
 from eigenveil.study.toml import study_from_dict
@@ -46,10 +47,10 @@ class ReleaseFigureData:
             raise RequestError(Code.BAD_ARGUMENT, f"there is nothing to draw: {why}")
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the data of a release or simulation document. Raises RequestError: as the constructor."""
-        plan, result = document["plan"], Result.from_dict(document["result"])
-        return cls(result=result, study=study_from_dict(plan["study"]), algorithm=plan["algorithm"])
+    def of(cls, release: HasRelease) -> Self:
+        """Return the data of a release or a simulation. Raises RequestError: as the constructor."""
+        plan = release.document["plan"]
+        return cls(result=release.result, study=study_from_dict(plan["study"]), algorithm=plan["algorithm"])
 
     @property
     def k(self) -> int:
