@@ -35,12 +35,14 @@ from benchmarks.many_sites import (
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.planning.choose import make_plan
+from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import release_document, signed_release
+from eigenveil.reporting.result import result_of
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.channel import call
 from eigenveil_common.storage.database import Connection, Database, Row
@@ -115,10 +117,13 @@ class Writer:
         for number in range(rounds):
             round_query = RoundQuery(PricedQuery(query=Count(), micro_rho=PRICE), stored.digest, number)
             after = self._round(round_query, after)
-        bundle = signed_bundle(
-            {"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public
+        made = plan_from_json(message)
+        result = result_of(made, no_release(made, RECORDS, "none"))
+        document = release_document(made, result, [], rounds=[], private=False)
+        release = signed_release(
+            document, result, sign=self.keys.release.sign, public_key=self.keys.release_public
         )
-        study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=bundle)
+        study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=release)
         self.ledger.settle(stored.digest)
 
     def _round(self, round_query: RoundQuery, after: str) -> str:

@@ -72,7 +72,7 @@ def draw() -> None:
     with TemporaryDirectory() as folder:
         out, html = Path(folder) / "demo", Path(folder) / "report.html"
         subprocess.run([Path(sys.executable).with_name("eigenveil"), "demo", "--out", out], check=True)
-        RELEASE.write_bytes((out / "release.json").read_bytes())
+        RELEASE.write_bytes((out / "release.zip").read_bytes())
         page.cache_clear()
         html.write_text(page())
         with sync_playwright() as playwright:

@@ -98,8 +98,7 @@ def simulated(study: Study, regime: Regime) -> dict[str, Any]:
         centred = regime.records - regime.records.mean(axis=0)
         return {"declined": None, "components": oja(centred, study.components)}
     weights = dict.fromkeys(study.federation.sites, 1.0)
-    document = simulate(study, split_rows(regime.records, weights), seed=SEED).document
-    return dict(document["result"])
+    return simulate(study, split_rows(regime.records, weights), seed=SEED).result.to_dict()
 
 
 def refusal_of(scheme: Scheme, regime: Regime) -> str:
@@ -119,7 +118,7 @@ def run(scheme: Scheme) -> Row:
     study, refusal, place = study_of(scheme, regime), "", "simulation"
     if scheme.federated:
         with tempfile.TemporaryDirectory() as folder:
-            result = dict(federated(study, regime, Path(folder) / "run")["result"])
+            result = federated(study, regime, Path(folder) / "run").to_dict()
         place = f"{len(SITES)} daemons"
     else:
         result, refusal = simulated(study, regime), refusal_of(scheme, regime)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.papers.schemes import Regime
+from eigenveil.reporting.result import Result
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
@@ -18,8 +17,8 @@ from eigenveil_client.demo.layout import open_demo_folder, write_records
 from eigenveil_client.demo.processes import Processes
 
 
-def federated(study: Study, regime: Regime, folder: Path) -> Mapping[str, Any]:
-    """Return the content of the release that daemons on this machine made of the study.
+def federated(study: Study, regime: Regime, folder: Path) -> Result:
+    """Return the released result that daemons on this machine made of the study.
 
     Raises:
         EigenveilError: a command or the study failed; the message names its log."""
@@ -35,4 +34,4 @@ def federated(study: Study, regime: Regime, folder: Path) -> Mapping[str, Any]:
             release = asyncio.run(watch_release(identity, digest, federation, lambda event: None))
         finally:
             processes.stop()
-    return load_release(release).document
+    return load_release(release).result

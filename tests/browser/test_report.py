@@ -15,7 +15,7 @@ from tests.core.test_released import simulation
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(simulation().document, public_key="ab" * 32))
+    path.write_text(render(simulation(), public_key="ab" * 32))
     return path.as_uri()
 
 

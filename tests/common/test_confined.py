@@ -194,7 +194,7 @@ def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
     ("library", "distribution", "module", "words", "extra"),
     [
         ("pyarrow", "pyarrow", ANALYST, "simulate deploy/config/study.example.toml --data x.csv", "analyst"),
-        ("matplotlib", "matplotlib", ANALYST, "report release.json", "analyst"),
+        ("matplotlib", "matplotlib", ANALYST, "report release.zip", "analyst"),
         ("grpc", "grpcio", ANALYST, "study list", "analyst"),
         ("grpc", "grpcio", "eigenveil_client.site.commands.main", "enrol --config s --join j", "site"),
         ("grpc", "grpcio", ANALYST, "demo --out {new}", "analyst,coordinator,site"),

@@ -208,7 +208,7 @@ def test_a_database_check_opens_no_file(state: Path, monkeypatch: Patch) -> None
 
 def test_a_file_that_is_read_whole_has_a_bound(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(files, "MOST_MIB", 2)
-    path = tmp_path / "release.json"
+    path = tmp_path / "release.zip"
     path.write_bytes(bytes(2 * files.MIB))
     assert files.read(path) == bytes(2 * files.MIB)
     path.write_bytes(bytes(2 * files.MIB + 1))

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,10 @@ from eigenveil.dictionary.formats import (
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.reporting.document import FORMAT, signed_bundle
+from eigenveil.reporting.document import RELEASE_SIGNATURE_CONTEXT, unsigned_release
+from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive, write_archive
 from eigenveil.reporting.verify import load_release
+from eigenveil.simulation import simulate
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import read_join
@@ -75,7 +77,7 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
             mutate=mutate_bytes,
             feed=partial(_records, folder / "records.parquet"),
         ),
-        "release": Kind(seeds=(_document(),), mutate=mutate_json, feed=_release),
+        "release": Kind(seeds=(_members()[DOCUMENT],), mutate=mutate_json, feed=_release),
         "config": Kind(
             seeds=(example("site").encode(),), mutate=_as_text, feed=partial(_config, folder / "site.toml")
         ),
@@ -139,20 +141,30 @@ async def _read_statement(data: bytes) -> None:
     statement_from_proto(message)
 
 
-def _document() -> bytes:
-    return canonical(
-        {"format": FORMAT, "rounds": [{"round": 0, "present": ["anna"]}], "result": {"mean": [1]}}
-    )
+@cache
+def _members() -> dict[str, bytes]:
+    """The document and the arrays of a release."""
+    found = simulate(a_study(2), {"north": np.zeros((ROWS, 2)), "south": np.ones((ROWS, 2))}, seed=1)
+    kept = {name: found.document[name] for name in ("format", "required", "results", "rounds")}
+    return read_archive(unsigned_release(kept, found.result))
+
+
+def _signed(document: bytes) -> bytes:
+    signature = KEY.sign(RELEASE_SIGNATURE_CONTEXT + document)
+    who = {"public_key": KEY.public_key().public_bytes_raw().hex(), "signature": signature.hex()}
+    return write_archive({DOCUMENT: b"", SIGNATURE: canonical(who)} | _members() | {DOCUMENT: document})
 
 
 async def _release(data: bytes) -> None:
+    """A document, beside arrays that are as they should be; and an archive with something wrong."""
     try:
-        statement = json.loads(data)
-        signed = signed_bundle(statement, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
-    except (ValueError, RecursionError):  # nobody can sign that
-        signed = data
-    with suppress(RequestError):
-        load_release(data)
+        document = canonical(json.loads(data))
+    except (ValueError, RecursionError):  # as it is, then
+        document = data
+    signed = _signed(document)
+    for odd in (data, _signed(data), mutate_bytes(signed, random.Random(data))):
+        with suppress(RequestError):
+            load_release(odd)
     _only_requests(load_release, signed)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eigenveil.reporting.verify import load_release
 from eigenveil_client.demo import command
 from eigenveil_client.demo.command import CHOICES
 from eigenveil_client.demo.processes import command_line
@@ -59,7 +60,7 @@ def until(condition: Callable[[], bool]) -> None:
 def check(folder: Path, value: dict[str, Any]) -> None:
     assert set(value) >= KEYS
     assert eigenveil(["verify", value["release"], "--profile", str(folder / "analyst")]) == 0
-    document = json.loads(Path(value["release"]).read_text())["document"]
+    document = load_release(Path(value["release"]).read_bytes()).document
     spent = sum(entry["micro_rho"] for entry in document["rounds"])
     assert 0 < spent / 1e6 <= value["rho"]
     for name, paid in value["micro_rho_per_site"].items():

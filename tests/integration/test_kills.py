@@ -6,7 +6,6 @@ and has exactly one release. [P6]"""
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import sqlite3
 from collections.abc import Sequence
@@ -111,4 +110,4 @@ def test_killed_at_a_random_moment(victims: tuple[str, ...], seed: int, stage: S
         stage.federation.kill(COORDINATOR)
         stage.federation.restart(COORDINATOR)
     assert asyncio.run(fetch(stage, digest)) == data
-    assert json.loads(data)["document"]["plan"]["submission"] == submission
+    assert document["plan"]["submission"] == submission

@@ -72,7 +72,7 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     assert command(["study", "watch", first["study"]]) == 0
     capfd.readouterr()
     answer_of(capfd, "study", "result", first["study"], "--out", str(tmp_path))
-    check_signed(tmp_path / "release.json", digits, capfd)
+    check_signed(tmp_path / "release.zip", digits, capfd)
 
 
 def confirm_once_more(config: Path, digits: str) -> None:

@@ -110,7 +110,7 @@ def test_a_folder_with_another_release_is_refused_before_the_study_begins(
     stage: Stage, tmp_path: Path, capfd: Capture
 ) -> None:
     before = digests(capfd)
-    (tmp_path / "release.json").write_text("mine")
+    (tmp_path / "release.zip").write_text("mine")
     for extra in ([], ["--submission", "one-more"]):
         code, problem = answer_of(
             capfd, "submit", "--yes", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra

@@ -24,6 +24,7 @@ from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import make_plan
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.grid import S
 from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil.study.toml import study_from_dict
@@ -161,8 +162,7 @@ async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
             events = [event async for event in caller.watch(bytes.fromhex(plan.digest))]
             assert events[-1].failure == ""
             data = await caller.release(bytes.fromhex(plan.digest))
-    document: dict[str, Any] = json.loads(data)["document"]
-    return document
+    return load_release(data).document
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # they are in the document, which is compared
@@ -182,4 +182,4 @@ async def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Pat
     assert (by_estimator["authorization"], by_simulator["authorization"]) == (None, None)
     assert release_analyst(by_federation).fingerprint  # the only one of the three that an analyst signed
     assert by_federation["private"] is False
-    assert not algorithm.startswith("subspace-exact") or by_federation["result"]["declined"] is None
+    assert not algorithm.startswith("subspace-exact") or by_federation["results"]["pca"]["declined"] is None

@@ -10,8 +10,11 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from eigenveil.reporting.document import signed_release
+from eigenveil.reporting.verify import load_release
 from tests.repo.scripts import script
 from tests.repo.tree import ROOT
+from tests.support import analyst_key
 
 README = (ROOT / "README.md").read_text()
 COMMAND = re.compile(r"^    ([a-z][\w./ -]*?)(?: +#.*)?$", re.MULTILINE)
@@ -45,10 +48,12 @@ def test_the_picture_is_of_the_report_that_todays_program_writes() -> None:
 
 def test_a_picture_of_another_page_or_of_another_plan_is_found(tmp_path: Path) -> None:
     report = script("draw_report")
-    picture, release = tmp_path / "report.png", tmp_path / "report.json"
+    picture, release = tmp_path / "report.png", tmp_path / "report.zip"
     shutil.copy(report.PICTURE, picture)
-    release.write_text(report.RELEASE.read_text().replace('"row_bits":12', '"row_bits":11'))
-    release.write_text(re.sub(r'"plan_digest":"\w{4}', '"plan_digest":"0000', release.read_text()))
+    signed = load_release(report.RELEASE.read_bytes())
+    key, changed = analyst_key("anybody"), signed.document | {"plan_digest": "0" * 64}
+    public = key.public_key().public_bytes_raw()
+    release.write_bytes(signed_release(changed, signed.result, sign=key.sign, public_key=public))
     assert "another plan" in report.stale(picture, release)
     fields = PngInfo()
     fields.add_text(report.FIELD, report.digest(report.page().replace("noised count", "count")))

@@ -199,7 +199,7 @@ class Client:
 
     async def release(self, digest: str) -> bytes:
         request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest))
-        return (await self.stub.GetRelease(request)).release_json
+        return (await self.stub.GetRelease(request)).release
 
 
 Sites = Mapping[str, Client]

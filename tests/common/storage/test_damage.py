@@ -133,7 +133,7 @@ async def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> No
 
 READS: dict[str, Callable[[Studies, StoredStudy], object]] = {
     "plan": lambda studies, stored: studies.plan_of(stored),
-    "document": lambda studies, stored: studies.release_json(stored.digest),
+    "document": lambda studies, stored: studies.release(stored.digest),
     "round": lambda studies, stored: studies.released(stored.digest, 0),
     "rounds": lambda studies, stored: studies.sealed_rounds(stored.digest),
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from eigenveil.identity import Role
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
@@ -66,11 +66,12 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
     async with answering(sites):
         path = await submitted(analyst, client)
         await shown(analyst, path, 'id="found"')
-        remaining = await analyst.get(f"{path}/release.json")
+        remaining = await analyst.get(f"{path}/release.zip")
         report_page = await analyst.get(f"{path}/report")
     digest = path.rpartition("/")[2]
-    assert remaining.text.encode() == await client.release(digest)
-    study = json.loads(remaining.text)["document"]["plan"]["study"]
+    data = remaining.text.encode(errors="surrogateescape")
+    assert data == await client.release(digest)
+    study = load_release(data).document["plan"]["study"]
     assert (study["name"], study["purpose"], study["components"]) == ("first", "to see", 2)
     assert [one["name"] for one in study["columns"]] == ["c0", "c1", "c2", "c3"]
     assert study["federation"]["sites"] == list(SITES)

@@ -87,7 +87,7 @@ class Browser:
             connection.request(method, path, body, {key: value for key, value in sent.items() if value})
             found = connection.getresponse()
             endless = found.headers.get_content_type() == "text/event-stream"
-            text = "" if endless else found.read().decode()
+            text = "" if endless else found.read().decode(errors="surrogateescape")
         finally:
             connection.close()
         if made := found.headers.get("set-cookie"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil.reporting.verify import load_release
 from eigenveil_common.concurrency import start_isolated
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -36,9 +36,9 @@ async def test_it_is_stopped_beside_its_follower_and_goes_on_from_what_is_stored
     async with serving(config) as rig:
         ada = await rig.client(Role.ANALYST, "ada")
         assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-        document = json.loads(await ada.release(digest))["document"]
-    assert len(document["rounds"]) == 7
-    assert len(document["result"]["components"]) == 2
+        release = load_release(await ada.release(digest))
+    assert len(release.document["rounds"]) == 7
+    assert len(release.result.components) == 2
 
 
 async def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_charged(

@@ -144,7 +144,7 @@ def _follow(layout: DemoLayout, text: str, submission: str) -> int:
             plan, _ = await analyst.submit(text, submission)
             events = [event async for event in analyst.watch(bytes.fromhex(plan.digest))]
             if events[-1].state == pb.STUDY_STATE_RELEASED:
-                (layout.root / "release.json").write_bytes(await analyst.release(bytes.fromhex(plan.digest)))
+                (layout.root / "release.zip").write_bytes(await analyst.release(bytes.fromhex(plan.digest)))
             return events[-1].state
 
     return asyncio.run(follow())

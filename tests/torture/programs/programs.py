@@ -149,14 +149,14 @@ def wrong_sums(here: World) -> Iterator[str]:
                 due = due + SHARE * len(release.present) * plan.masked
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"
-            yield from _wrong_words(studies.release_json(stored.digest))
+            yield from _wrong_words(studies.release(stored.digest))
     finally:
         store.close()
 
 
-def _wrong_words(bundle: bytes | None) -> Iterator[str]:
+def _wrong_words(release: bytes | None) -> Iterator[str]:
     """A signed release names every invited site once a round: as present, or as absent with a reason."""
-    for one in load_release(bundle).document["rounds"] if bundle else ():
+    for one in load_release(release).document["rounds"] if release else ():
         if sorted([*one["present"], *one["absent"]]) != sorted(SITES):
             yield f"round {one['round']} names {one['present']} and {sorted(one['absent'])}"
 
