@@ -24,6 +24,7 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release
+from eigenveil.reporting.release_file import read_archive, write_archive
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
@@ -148,6 +149,13 @@ def a_cross(d: int, k: int) -> q.CrossSpec:
         retained=np.array([300]),
         shift=20,
     )
+
+
+def changed_member(file: bytes, name: str, old: bytes, new: bytes) -> bytes:
+    """A release's file with `new` for `old` in its member `name`, otherwise in order."""
+    members = read_archive(file)
+    assert old in members[name]
+    return write_archive(members | {name: members[name].replace(old, new, 1)})
 
 
 def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.int16]]:

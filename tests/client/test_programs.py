@@ -215,7 +215,7 @@ def file(tmp_path: Path) -> Path:
     ("simulate", STUDY, "--data", "records.csv", "--out", "{folder}/{long}"),
     ("compare", STUDY, "--data", "records.csv", "--out", "{folder}/none/x.csv"),
     ("compare", STUDY, "--data", "records.csv", "--out", "{file}/x.csv"),
-    ("report", "release.json", "--out", "{folder}/none/x.html"),
+    ("report", "release.zip", "--out", "{folder}/none/x.html"),
     ("demo", "--out", "{file}/x"),
     ("demo", "--out", "{folder}/{long}"),
     ("enrol", "--join", "join.json", "--profile", "{folder}/{long}"),

@@ -20,6 +20,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 
 from eigenveil import Algorithm, Moments, PrivatePCA, RequestError, plot, predict
+from eigenveil.reporting.document import read_content
 from eigenveil.reporting.figures.captions import (
     biplot_caption,
     error_caption,
@@ -30,7 +31,8 @@ from eigenveil.reporting.figures.captions import (
 from eigenveil.reporting.figures.components import predicted_errors
 from eigenveil.reporting.figures.figure import ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
-from tests.core.test_released import NAMES, released, simulation
+from eigenveil.reporting.release_file import read_archive
+from tests.core.test_released import NAMES, released, sealed, simulation
 
 DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph .* missing from")  # where the font has no 名
@@ -58,8 +60,8 @@ def meshes(axes: Axes) -> Any:
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_release_a_simulation_and_an_estimator_are_drawn_alike(name: str) -> None:
     fitted = released().to_sklearn()
-    texts = []
-    for one in (released(), simulation(), fitted, simulation().document):
+    content, texts = read_content(read_archive(sealed())), []
+    for one in (released(), simulation(), fitted, content):
         figure = Figure()
         axes = figure.add_subplot()
         assert DRAWN[name](one, ax=axes) is axes
@@ -79,7 +81,7 @@ def test_bars_whiskers_and_arrows_are_the_released_numbers_and_their_noise() -> 
     np.testing.assert_allclose(lengths, 4 * one.result.noise_scale)
     widths = [bar.get_width() for bar in plot.loadings(one).patches if isinstance(bar, Rectangle)]
     np.testing.assert_allclose(np.reshape(widths, (3, 4)), one.components)
-    texts, due = plot.biplot(one).texts, arrows_of(ReleaseFigureData.of(simulation().document))
+    texts, due = plot.biplot(one).texts, arrows_of(ReleaseFigureData.of(simulation()))
     tips = np.array([text.xy for text in texts if isinstance(text, Annotation) and not text.get_text()])
     np.testing.assert_allclose(tips / np.linalg.norm(tips), due / np.linalg.norm(due), atol=1e-12)
 
@@ -90,7 +92,7 @@ def numbers(words: str) -> list[float]:
 
 
 def test_captions_state_the_numbers_of_their_figures() -> None:
-    data, columns = ReleaseFigureData.of(simulation().document), list(NAMES)
+    data, columns = ReleaseFigureData.of(simulation()), list(NAMES)
     shares = data.result.explained_variance_ratio
     np.testing.assert_allclose(numbers(scree_caption(data)), [*shares, shares.sum()], atol=6e-4)
     top = [sorted(row, key=abs, reverse=True)[:3] for row in data.result.components]
@@ -111,7 +113,7 @@ def test_captions_state_the_numbers_of_their_figures() -> None:
 @pytest.mark.parametrize("kind", ["correlation", "covariance"])
 @pytest.mark.parametrize("of", [simulation(), noisy()])
 def test_cells_are_the_released_numbers_each_pair_once_or_grey(kind: str, of: Any) -> None:
-    shown = pair_matrix(ReleaseFigureData.of(of.document), kind)
+    shown = pair_matrix(ReleaseFigureData.of(of), kind)
     np.testing.assert_allclose(shown.values, shown.values.T)
     np.testing.assert_array_equal(shown.is_noise, shown.is_noise.T)
     if kind == "covariance":
@@ -139,7 +141,7 @@ def test_the_curve_is_what_the_planner_predicts() -> None:
 
 def test_components_within_the_noise_are_marked() -> None:
     for of, marked in ((simulation(components=2), False), (noisy(), True)):
-        subject = ReleaseFigureData.of(of.document)
+        subject = ReleaseFigureData.of(of)
         assert any(subject.from_noise) is marked
         hatched = [bar.get_hatch() is not None for bar in plot.scree(of).patches]
         assert hatched == [*subject.from_noise, *[False] * (4 - subject.k)]
@@ -151,6 +153,7 @@ def test_components_within_the_noise_are_marked() -> None:
     ("draw", "why"),
     [
         (lambda: plot.scree(3), "a int cannot be plotted"),
+        (lambda: plot.scree(simulation().document), "a dict cannot be plotted"),
         (lambda: plot.scree(PrivatePCA()), "a fitted estimator"),
         (lambda: plot.biplot(simulation(components=1)), "needs two components"),
         (lambda: plot.heatmap(released(), kind="cosine"), 'choose "correlation" or "covariance"'),

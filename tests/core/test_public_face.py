@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import eigenveil
 from eigenveil import Algorithm, simulate
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import signed_release
 from tests.support import a_study
 
 README = Path(__file__).parents[2] / "README.md"
@@ -39,9 +39,10 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\1"),
     )
     public = key.public_key().public_bytes_raw()
-    document = simulate(study, {"north": np.full((50, 3), 50.0)}, seed=1).document
+    run = simulate(study, {"north": np.full((50, 3), 50.0)}, seed=1)
     monkeypatch.chdir(tmp_path)
-    Path("release.json").write_bytes(signed_bundle(document, sign=key.sign, public_key=public))
+    release = signed_release(run.document, run.result, sign=key.sign, public_key=public)
+    Path("release.zip").write_bytes(release)
     Path("authorities.json").write_text(json.dumps({"release_key": public.hex()}))
 
 

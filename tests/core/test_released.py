@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import pickle
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from eigenveil import (
     verify_release,
 )
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import signed_release, unsigned_release
+from eigenveil.reporting.release_file import array_file
+from tests.support import changed_member
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\1")
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -62,38 +65,43 @@ def simulation(algorithm: Algorithm = Algorithm.GAUSS_COV, components: int = 3, 
 
 
 def sealed(found: Simulation | None = None) -> bytes:
-    return signed_bundle((found or simulation()).document, sign=KEY.sign, public_key=PUBLIC)
+    run = found or simulation()
+    return signed_release(run.document, run.result, sign=KEY.sign, public_key=PUBLIC)
 
 
 def released() -> ReleasedResult:
     return load_release(sealed())
 
 
-def test_a_path_bytes_and_a_mapping_are_the_same_release(tmp_path: Path) -> None:
-    path = tmp_path / "release.json"
+def test_a_path_and_bytes_are_the_same_release(tmp_path: Path) -> None:
+    path = tmp_path / "release.zip"
     path.write_bytes(sealed())
-    for source in (path, str(path), sealed(), json.loads(sealed())):
+    for source in (path, str(path), sealed()):
         one = load_release(source)
         assert one.document == simulation().document
+        assert one.result.to_dict() == simulation().result.to_dict()
         verify_release(one, PUBLIC)
         with pytest.raises(RequestError, match="signed by another key"):
             verify_release(one, bytes(32))
 
 
-def changed(data: bytes) -> dict[str, Any]:
-    bundle = json.loads(data)
-    bundle["document"]["result"]["mean"][0] += 1e-9
-    return dict(bundle)
+def changed(member: str) -> bytes:
+    """The release with another mean, or with another SHA-256 of its mean in the document."""
+    mean = simulation().result.mean
+    old, new = array_file(mean), array_file(mean + 1e-9)
+    if member == "release.json":
+        old, new = (hashlib.sha256(one).hexdigest().encode() for one in (old, new))
+    return changed_member(sealed(), member, old, new)
 
 
 @pytest.mark.parametrize(
     ("source", "why"),
     [
         (b"{}", "not an intact"),
-        ({}, "not an intact"),
-        (changed(sealed()), "not an intact"),
-        (simulation().document, "bears no signature"),
-        ("nowhere.json", "nowhere.json: No such file"),
+        (changed("pca/mean.npy"), "not an intact"),
+        (changed("release.json"), "not an intact"),
+        (unsigned_release(simulation().document, simulation().result), "has no signature"),
+        ("nowhere.zip", "nowhere.zip: No such file"),
         (".", "Is a directory"),
     ],
 )
@@ -190,11 +198,9 @@ def test_the_likelihood_is_a_normal_density_in_the_columns_own_units(components:
 
 
 def test_an_empty_release_makes_no_estimator() -> None:
-    refused = simulation().document | {
-        "result": simulation().document["result"] | {"components": [], "declined": "too few records"}
-    }
+    declined = replace(simulation().result, components=np.empty((0, 4)), declined="too few records")
     with pytest.raises(ValueError, match="released no components: too few records"):
-        PrivatePCA.from_document(refused)
+        PrivatePCA.from_release(replace(simulation(), result=declined))
 
 
 def test_a_notebook_shows_it_twice_without_a_clash_and_escaped() -> None:

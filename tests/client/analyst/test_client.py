@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil import simulate
+from eigenveil import Simulation, simulate
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.planning.choose import candidates, make_plan
 from eigenveil.protocol.plan import PLAN_SIGNED, Plan, plan_for
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import signed_release
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_digest, study_to_toml
@@ -277,24 +277,25 @@ def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Pa
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
+def run() -> Simulation:
     rows = np.random.default_rng(1).normal(50, 10, size=(400, 3))
-    return simulate(STUDY, dict.fromkeys(STUDY.federation.sites, rows), seed=1).document
+    return simulate(STUDY, dict.fromkeys(STUDY.federation.sites, rows), seed=1)
 
 
-def release(document: dict[str, Any], key: Ed25519PrivateKey = KEY) -> bytes:
-    return signed_bundle(document, sign=key.sign, public_key=key.public_key().public_bytes_raw())
+def release(run: Simulation, key: Ed25519PrivateKey = KEY) -> bytes:
+    public = key.public_key().public_bytes_raw()
+    return signed_release(run.document, run.result, sign=key.sign, public_key=public)
 
 
-def test_only_the_whole_signed_release_of_the_study_is_accepted(document: dict[str, Any]) -> None:
-    data, plan = release(document), bytes.fromhex(document["plan_digest"])
-    parts = [pb.GetReleaseResponse(release_json=one, total_bytes=len(data)) for one in (data[:99], data[99:])]
+def test_only_the_whole_signed_release_of_the_study_is_accepted(run: Simulation) -> None:
+    data, plan = release(run), bytes.fromhex(run.plan.digest)
+    parts = [pb.GetReleaseResponse(release=one, total_bytes=len(data)) for one in (data[:99], data[99:])]
     assert asyncio.run(ScriptedAnalyst(*parts).release(plan)) == data
     with refused(Code.PROTOCOL, "an incomplete release"):
         asyncio.run(ScriptedAnalyst(parts[0], pb.GetReleaseResponse(total_bytes=len(data))).release(plan))
     with refused(Code.PROTOCOL, "the release of another study"):
         asyncio.run(ScriptedAnalyst(*parts).release(bytes(32)))
-    strange = release(document, OTHER)
+    strange = release(run, OTHER)
     with refused(Code.BAD_RELEASE):
-        answer = pb.GetReleaseResponse(release_json=strange, total_bytes=len(strange))
+        answer = pb.GetReleaseResponse(release=strange, total_bytes=len(strange))
         asyncio.run(ScriptedAnalyst(answer).release(plan))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pyarrow.csv as pacsv
 import pytest
 
 from eigenveil import simulate
+from eigenveil.reporting.verify import load_unsigned
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
 from eigenveil.study.toml import parse_study
@@ -63,8 +63,9 @@ def test_a_comparison_with_the_truth_is_not_private(
     plain = ran(capfd, "simulate", study, "--data", data)[1]
     assert (plain["private"], plain["guarantee"]["epsilon"] <= 4.0) == (True, True)
     value = ran(capfd, "simulate", study, "--data", data, "--truth", "--out", tmp_path / "out")[1]
-    written = json.loads(Path(value["document"]).read_text())
-    for looked in (value, written):
+    written = load_unsigned(Path(value["release"]).read_bytes())
+    assert written is not None
+    for looked in (value, written.document):
         assert looked["private"] is False
         assert looked["guarantee"]["text"].startswith("NOT PRIVATE")
         assert set(looked["guarantee"]) == {"text"}

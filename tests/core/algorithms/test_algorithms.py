@@ -84,4 +84,4 @@ def test_a_fixed_quantile_claims_no_error_band() -> None:
     for algorithm in DEFAULTS:
         result = run(study(8, algorithm, radius=0.8), rows)
         assert result.estimate.sin_error is None
-        assert result.document["result"]["predicted_sin_angle"] is None
+        assert result.document["results"]["pca"]["predicted_sin_angle"] is None

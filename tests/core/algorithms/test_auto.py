@@ -66,7 +66,7 @@ def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_
     assert noisy.result.decision != flat.result.decision
     for found, word in ((noisy, "the rest of the matrix"), (flat, "gradients")):
         assert str(found.result.decision).startswith(word)
-        assert found.document["result"]["decision"] == found.result.decision
+        assert found.document["results"]["pca"]["decision"] == found.result.decision
 
 
 def test_a_matrix_too_wide_to_send_is_never_queried() -> None:

@@ -160,7 +160,7 @@ def test_the_result_is_defined_and_charged_as_declared(algorithm: Algorithm, del
     check_charged(done, algorithm)
     check_defined(done, case.components)
     written = json.loads(canonical(done.document))
-    assert written["result"]["declined"] == done.estimate.declined
+    assert written["results"]["pca"]["declined"] == done.estimate.declined
     assert len(written["rounds"]) == len(done.releases)
 
 

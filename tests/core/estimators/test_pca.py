@@ -19,6 +19,7 @@ from eigenveil.estimators import _base
 from eigenveil.estimators._base import lower_upper
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
+from eigenveil.reporting.document import ReleaseContent
 from eigenveil.reporting.figures import figure
 from eigenveil.reporting.report import render
 
@@ -39,6 +40,10 @@ def records(n: int = 4000, seed: int = 0) -> FloatArray:
     turn, _ = np.linalg.qr(generator.normal(size=(6, 6)))
     spread = np.array([6.0, 4.0, 2.5, 1.5, 1.0, 0.5])
     return generator.normal(size=(n, 6)) * spread @ turn + np.arange(6.0)
+
+
+def content(fitted: PrivatePCA) -> ReleaseContent:
+    return ReleaseContent(document=fitted.release_, result=fitted.result_)
 
 
 CHECKED: list[Any] = [PrivatePCA(bounds=(-50, 50), epsilon=5.0)]
@@ -81,7 +86,7 @@ def test_a_share_is_chosen_from_the_whole_released_spectrum() -> None:
         fitted = PrivatePCA(share, epsilon=HUGE, bounds=BOUNDS).fit(x)
         assert fitted.n_components_ == PCA(share).fit(x).n_components_
         assert fitted.release_["plan"]["algorithm"] == "gauss-cov"
-        assert len(fitted.release_["result"]["components"]) == 6
+        assert len(fitted.result_.components) == 6
     with pytest.warns(UserWarning, match="they may be noise"):
         PrivatePCA(0.999, epsilon=0.5, bounds=BOUNDS, random_state=1).fit(records(300))
 
@@ -105,9 +110,9 @@ def test_replace_one_is_stated_and_nothing_about_one_record_more(monkeypatch: py
     assert fitted.release_["plan"]["study"]["records"]["max_records"] == len(records())
     assert text["neighbours"] == "replace-one"
     assert (text["other_neighbours"], text["other_epsilon"], text["other_delta"]) == (None, None, None)
-    assert "add-remove" not in render(fitted.release_)
-    both = PrivatePCA(2, bounds=BOUNDS).fit(records()).release_
-    assert "Read as replace-one" in render(both)
+    assert "add-remove" not in render(content(fitted))
+    both = PrivatePCA(2, bounds=BOUNDS).fit(records())
+    assert "Read as replace-one" in render(content(both))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,7 @@ def test_one_record_is_fitted_like_any_other_number_of_them() -> None:
 def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
     with pytest.warns(UserWarning, match="mostly noise|private mean|bounds allow in total, 9600") as caught:
         fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(records(3))
-    assert [str(one.message) for one in caught] == fitted.release_["result"]["warnings"]
+    assert [str(one.message) for one in caught] == fitted.release_["results"]["pca"]["warnings"]
     assert {one.filename for one in caught} == {__file__}
     assert len(caught) == 3
 

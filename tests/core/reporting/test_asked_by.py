@@ -15,7 +15,7 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.document import release_document, signed_bundle
+from eigenveil.reporting.document import ReleaseContent, release_document, signed_release
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.verify import load_release, verify_release
@@ -27,12 +27,12 @@ PLAN = make_plan(a_study(), federation="test", submission="first", analyst="ada"
 ELSEWHERE = make_plan(a_study(epsilon=2.0), federation="test", submission="first", analyst="ada")
 EXPIRED = 1_000_000_000  # in 2001: a release outlives the signature
 SIGNED = signed_by_analyst(PLAN, expires=EXPIRED)
+RESULT = result_of(PLAN, no_release(PLAN, 100.0, "no direction stood out"))
 
 
 def a_document(**changes: Any) -> dict[str, Any]:
     """Published document of ada's study, with `changes` to it."""
-    result = result_of(PLAN, no_release(PLAN, 100.0, "no direction stood out"))
-    document = release_document(PLAN, result, [], rounds=[], private=True, authorization=SIGNED)
+    document = release_document(PLAN, RESULT, [], rounds=[], private=True, authorization=SIGNED)
     read: dict[str, Any] = json.loads(canonical(document | changes))
     return read
 
@@ -40,9 +40,13 @@ def a_document(**changes: Any) -> dict[str, Any]:
 def verified(document: dict[str, Any]) -> dict[str, Any]:
     """The document, sealed by the federation and read again as offline verification does."""
     public = FEDERATION.public_key().public_bytes_raw()
-    release = load_release(signed_bundle(document, sign=FEDERATION.sign, public_key=public))
+    release = load_release(signed_release(document, RESULT, sign=FEDERATION.sign, public_key=public))
     verify_release(release, public)
     return release.document
+
+
+def page_of(document: dict[str, Any]) -> str:
+    return render(ReleaseContent(document=document, result=RESULT))
 
 
 def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -> None:
@@ -51,7 +55,7 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
     assert (query.analyst, query.key_card, query.fingerprint) == ("ada", card.digest, card.fingerprint)
     assert query.text == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
     assert query.to_dict()["signed"] is True
-    assert f"Asked by {query.text}." in render(a_document())
+    assert f"Asked by {query.text}." in page_of(a_document())
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
@@ -63,7 +67,7 @@ def test_an_unsigned_analyst_name_is_marked_as_stated_by_the_coordinator(section
     assert (query.analyst, query.key_card, query.fingerprint) == ("ada", "", "")
     assert "only the coordinator states this name" in query.text
     assert query.to_dict()["signed"] is False
-    assert "only the coordinator states this name" in render(document)
+    assert "only the coordinator states this name" in page_of(document)
 
 
 def test_a_simulation_is_marked_as_not_signed() -> None:
@@ -72,7 +76,7 @@ def test_a_simulation_is_marked_as_not_signed() -> None:
     document = release_document(plan, result, [], rounds=[], private=True)
     assert document["authorization"] is None
     assert "which is not signed" in release_analyst(document).text
-    assert "which is not signed" in render(document)
+    assert "which is not signed" in page_of(document)
     records = {site: np.eye(3).repeat(50, axis=0) for site in plan.study.federation.sites}
     simulated = simulate(plan.study, records).document
     assert "which is not signed" in release_analyst(simulated).text

@@ -9,14 +9,13 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil import simulate
+from eigenveil import Simulation, simulate
 from eigenveil.reporting.figures.captions import loadings_caption, scree_caption
 from eigenveil.reporting.figures.figure import ReleaseFigureData
 from eigenveil.reporting.report import SUPERSCRIPTS, bound, number, render
@@ -29,8 +28,10 @@ NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 8
 
 
 @cache
-def document(d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV, seed: int | None = 1) -> Any:
-    """Release of a small study; site-b misses round 1."""
+def simulation(
+    d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV, seed: int | None = 1
+) -> Simulation:
+    """Run of a small study; site-b misses round 1."""
     names = (*NASTY, *(f"c{i}" for i in range(d)))[:d]
     study = Study(
         name="pilot",
@@ -44,7 +45,7 @@ def document(d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV,
     )
     generator = np.random.default_rng(0)
     parts = {name: generator.normal(size=(300, d)) for name in study.federation.sites}
-    return simulate(study, parts, seed=seed, drop_outs={1: ["site-b"]}).document
+    return simulate(study, parts, seed=seed, drop_outs={1: ["site-b"]})
 
 
 class Checker(HTMLParser):
@@ -72,7 +73,7 @@ class Checker(HTMLParser):
 
 @cache
 def plain() -> str:
-    return render(document())
+    return render(simulation())
 
 
 def check(page: str) -> Checker:
@@ -108,7 +109,7 @@ def pictures(page: str) -> list[str]:
     ],
 )
 def test_a_report_is_one_complete_page(algorithm: Algorithm, k: int) -> None:
-    page = render(document(6, k, algorithm), public_key="ab" * 32)
+    page = render(simulation(6, k, algorithm), public_key="ab" * 32)
     checker = check(page)
     found = pictures(page)
     known = algorithm is Algorithm.GAUSS_COV  # the noise of a covariance: then there are correlations
@@ -117,17 +118,18 @@ def test_a_report_is_one_complete_page(algorithm: Algorithm, k: int) -> None:
     message = {value for name, value in checker.attributes if name == "alt"}
     assert len(message) == checker.tags["img"]
     assert message >= {
-        words(ReleaseFigureData.of(document(6, k, algorithm))) for words in (scree_caption, loadings_caption)
+        words(ReleaseFigureData.of(simulation(6, k, algorithm)))
+        for words in (scree_caption, loadings_caption)
     }
 
 
 def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) -> None:
-    source = document(seed=None)
-    text = check(render(source, public_key="ab" * 32)).text
+    run = simulation(seed=None)
+    source, text = run.document, check(render(run, public_key="ab" * 32)).text
     assert source["guarantee"]["text"] in text
     assert "Does <it> work?" in text
     assert source["plan_digest"] in text
-    assert f"eigenveil verify release.json --key {'ab' * 32}" in text
+    assert f"eigenveil verify release.zip --key {'ab' * 32}" in text
     assert bound(source["guarantee"]["epsilon"]) in text
     assert bound(source["guarantee"]["other_epsilon"]) in text
     assert "Formal guarantee" in text
@@ -139,19 +141,21 @@ def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) 
     for rounds in (source["rounds"], [one for one in source["rounds"] if "site-b" in one["present"]]):
         tenths = -(-1000 * sum(entry["micro_rho"] for entry in rounds) // source["plan"]["micro_rho"])
         assert f"{tenths // 10}.{tenths % 10} %" in text  # rounded up, as what is spent is
-    for value in np.array(source["result"]["components"]).flat:
+    for value in run.result.components.flat:
         assert f"{value:+.3f}".replace("-", "−") in text
-    assert number(source["result"]["predicted_sin_angle"]) in text
+    assert run.result.predicted_sin_angle is not None
+    assert number(run.result.predicted_sin_angle) in text
 
 
 def test_stated_rules_of_sites_are_one_line_and_are_escaped(unpainted: None) -> None:
     stated = {"approval": "manual", "thresholds": {"max_missing": 0.5, "max_out_of_bounds": 0.025}}
-    page = render(document() | {"sites": {"site-a": stated, "<b>": stated, "site-c": None}})
+    sites = {"site-a": stated, "<b>": stated, "site-c": None}
+    page = render(replace(simulation(), document=simulation().document | {"sites": sites}))
     assert (
         "site-a, <b>: at most missing 50 %, out of bounds 2.5 % of a column (a person there decides); "
         "site-c: nothing." in check(page).text
     )
-    assert "had stated" not in render(document())
+    assert "had stated" not in render(simulation())
 
 
 def test_column_names_are_escaped_everywhere() -> None:
@@ -164,15 +168,15 @@ def test_column_names_are_escaped_everywhere() -> None:
 
 
 def test_many_columns_and_components() -> None:
-    page = render(document(60, 7))
+    page = render(simulation(60, 7))
     check(page)
     assert "The figure shows the 48 strongest columns" in page
     assert 'id="correlations"' not in page
 
 
 def test_a_study_without_prediction_has_a_report(unpainted: None) -> None:
-    source = {**document(), "result": {**document()["result"], "predicted_sin_angle": None}}
-    assert "There is no predicted error" in check(render(source)).text
+    unpredicted = replace(simulation(), result=replace(simulation().result, sin_error=None))
+    assert "There is no predicted error" in check(render(unpredicted)).text
 
 
 @pytest.mark.parametrize(
@@ -203,5 +207,5 @@ def test_a_study_of_one_column() -> None:
         components=1, federation=Federation(sites=("here",)),
     )  # fmt: skip
     flat = replace(study, purpose="")
-    page = render(simulate(flat, {"here": np.full((50, 1), 0.5)}, seed=0).document)
+    page = render(simulate(flat, {"here": np.full((50, 1), 0.5)}, seed=0))
     check(page)

@@ -18,7 +18,7 @@ from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import MatrixNoise, no_release
 from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.reporting import result
-from eigenveil.reporting.document import release_document
+from eigenveil.reporting.document import ReleaseContent, release_document
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import Result, result_of, result_warnings, variance_bound
 from eigenveil.study.study import Scaling
@@ -100,7 +100,7 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
 ) -> None:
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
     monkeypatch.setattr(result, "MOST_COVARIANCE_COLUMNS", most)
-    message = made.to_dict()
+    message = made.published().to_dict()
     assert (message["covariance"] is None) is message["covariance_in_round"] is (most < 3)
     assert Result.from_dict(message).noise_edge == made.noise_edge is not None
     none = result_of(a_plan(), an_estimate())
@@ -113,10 +113,11 @@ def test_a_result_without_its_matrix_still_has_its_noise_edge(
 def test_a_declined_study_has_a_reason_and_neither_components_nor_pictures() -> None:
     result = result_of(a_plan(), no_release(a_plan(), 100.0, "no direction stood out"))
     document = release_document(a_plan(), result, [], rounds=[], private=True)
-    response = json.loads(canonical(document))["result"]
+    response = json.loads(canonical(document))["results"]["pca"]
     assert response["declined"] == "no direction stood out"
-    assert response["components"] == response["explained_variance"] == []
+    shapes = {name: response["arrays"][name]["shape"] for name in ("components", "explained_variance")}
+    assert shapes == {"components": [0, 3], "explained_variance": [0]}
     assert sin_angle(np.eye(2, 3), result.components) == 1.0
-    page = render(document)
+    page = render(ReleaseContent(document=document, result=result))
     assert "no direction stood out" in page
     assert "<img" not in page

@@ -24,6 +24,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil.reporting.document import (
+    ReleaseContent,
     RoundRecord,
     charged_micro_rho,
     check_attempts,
@@ -58,6 +59,9 @@ def a_masked_plan(*, attempts: int = 1, colluding: int | None = None, **changes:
     return a_plan(replace(study, **{"federation": Federation(sites=SITES, quorum=2), **changes}))
 
 
+EMPTY = result_of(a_plan(), no_release(a_plan(), 100.0, "nothing stood out"))
+
+
 def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = SITES) -> dict[str, Any]:
     """Of releases at so much micro-rho each, and the attempts at them."""
     releases = [
@@ -68,8 +72,11 @@ def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = 
         for i, (charge, _) in enumerate(rounds)
     ]  # fmt: skip
     records = [RoundRecord(kind="count", absent={}, attempts=tried) for _, tried in rounds]
-    result = result_of(plan, no_release(plan, 100.0, "nothing stood out"))
-    return release_document(plan, result, releases, rounds=records, private=True)
+    return release_document(plan, EMPTY, releases, rounds=records, private=True)
+
+
+def shown(document: dict[str, Any]) -> ReleaseContent:
+    return ReleaseContent(document=document, result=EMPTY)
 
 
 @pytest.mark.parametrize("attempts", [1, 3, 8])
@@ -111,14 +118,14 @@ def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
     document = a_document(plan, (plan.micro_rho // 4, 2), (plan.micro_rho // 2, 1))
     assert [row["attempts"] for row in document["rounds"]] == [2, 1]
     assert "nobody sees a site's totals" in document["trust"]
-    page = render(document)
+    page = render(shown(document))
     assert "it is trusted with this" not in page
     assert page.count("50.0 %") == 2 + len(SITES), (
         "of both attempts, in words, in a picture, and of each site"
     )
     for party, _, _ in visibility_table(plan.study):
         assert party in page
-    assert "nobody saw a site's totals" in release_summary_text(document)
+    assert "nobody saw a site's totals" in release_summary_text(shown(document))
     assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
 
 
@@ -181,10 +188,10 @@ def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused
 ) -> None:
     """Found here: a t, a price or an epsilon could be signed that no site has seen."""
     document = a_document(a_masked_plan(attempts=2), (10, 2))
-    verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
+    verify_release(SignedRelease(document=document, result=EMPTY, public_key=PUBLIC), PUBLIC)
     change(document)
     with refused(Code.BAD_RELEASE, why):
-        verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
+        verify_release(SignedRelease(document=document, result=EMPTY, public_key=PUBLIC), PUBLIC)
 
 
 def test_the_guarantee_shown_follows_the_plan_and_not_the_document() -> None:
@@ -192,22 +199,22 @@ def test_the_guarantee_shown_follows_the_plan_and_not_the_document() -> None:
     against = "even if it works together with any one other site"
     assert document_guarantee(masked) == masked["guarantee"]
     central["guarantee"]["text"] = masked["guarantee"]["text"]
-    assert against not in render(central)
-    assert against in render(masked)
+    assert against not in render(shown(central))
+    assert against in render(shown(masked))
     assert against not in document_guarantee(central)["text"]
     assert "STATES IT DIFFERENTLY" in document_guarantee(central)["text"]
-    verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
+    verify_release(SignedRelease(document=central, result=EMPTY, public_key=PUBLIC), PUBLIC)
 
 
 def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_refused() -> None:
     document = a_document(a_masked_plan(), (10, 1))
     other = document | {"plan": document["plan"] | {"version": 5}}
     assert "unchecked: plan version 5" in document_guarantee(other)["text"]
-    assert "unchecked: plan version 5" in render(other)
+    assert "unchecked: plan version 5" in render(shown(other))
     document["plan"] |= {"algorithm": "magic"}
     document["plan_digest"] = digest_of("plan", canonical(document["plan"]))
     with refused(Code.BAD_RELEASE, "the plan in this release is invalid"):
-        verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
+        verify_release(SignedRelease(document=document, result=EMPTY, public_key=PUBLIC), PUBLIC)
 
 
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
@@ -230,7 +237,7 @@ def test_noise_of_a_masked_sum_must_match_its_shares() -> None:
     study, generator = a_masked_plan(attempts=2, epsilon=5.0).study, np.random.default_rng(0)
     records = {name: generator.normal(50, 10, size=(400, 3)) for name in SITES}
     run = simulate(study, records, seed=1, drop_outs={1: ["west"]})
-    honest = SignedRelease(document=run.document, public_key=PUBLIC)
+    honest = SignedRelease(document=run.document, result=run.result, public_key=PUBLIC)
     found = verify_release(honest, PUBLIC, a_log(run, run.releases))
     assert found is not None
     assert found.result
@@ -255,9 +262,9 @@ def test_every_view_of_a_masked_study_states_the_number_of_colluding_sites(collu
         "trust": response["trust"],
         "guarantee": response["guarantee"]["text"],
         "text": explanation_text(response),
-        "lines": release_summary_text(document),
-        "card": release_summary_html(document),
-        "report": render(document),
+        "lines": release_summary_text(shown(document)),
+        "card": release_summary_html(shown(document)),
+        "report": render(shown(document)),
         "plan in Python": repr(plan_of(plan.study)),
     }
     assert [view for view, words in views.items() if named not in words] == []

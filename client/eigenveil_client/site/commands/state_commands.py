@@ -219,7 +219,7 @@ def show_ledger(config: SiteConfig, as_json: bool) -> None:
 @click.option(
     "--release",
     type=FILE,
-    help="A published release.json, to check against the statements signed to this site.",
+    help="A published release.zip, to check against the statements signed to this site.",
 )
 @JSON
 def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: bool) -> None:

@@ -11,25 +11,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import Moments, simulate
-from eigenveil.numerics.encoding import canonical
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import signed_release, unsigned_release
 from tests.client.commands import eigenveil
-from tests.support import Capture, Patch, a_study
+from tests.support import Capture, Patch, a_study, changed_member
 
 BAD_ARGUMENT, BAD_RELEASE = 2, 13
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\7")
 ROWS = np.random.default_rng(1).normal(size=(5000, 4)) @ np.triu(np.ones((4, 4))) * 8 + 50
-DOCUMENT = simulate(a_study(4, epsilon=4.0), {"north": ROWS, "south": ROWS[:100]}, seed=1).document
-SIMULATED = canonical(DOCUMENT)
-SIGNED = signed_bundle(DOCUMENT, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
+RUN = simulate(a_study(4, epsilon=4.0), {"north": ROWS, "south": ROWS[:100]}, seed=1)
+SIMULATED = unsigned_release(RUN.document, RUN.result)
+PUBLIC = KEY.public_key().public_bytes_raw()
+SIGNED = signed_release(RUN.document, RUN.result, sign=KEY.sign, public_key=PUBLIC)
 
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
-    Path("release.json").write_bytes(SIGNED)
-    Path("simulation.json").write_bytes(SIMULATED)
+    Path("release.zip").write_bytes(SIGNED)
+    Path("simulation.zip").write_bytes(SIMULATED)
     Path("rows.csv").write_text("c1,c0,c2,c3\n50,51,52,53\n10,51,52,53\n")
 
 
@@ -45,29 +45,28 @@ def answer(capfd: Capture, *words: str) -> tuple[int, Any, str]:
     (["regress", "--target", "c1", "--on", "c0,c2"], lambda m: m.regress("c1", ["c0", "c2"])),
     (["pca", "-k", "2", "--scaling", "original"], lambda m: m.pca(2, scaling="original")),
     (["factors", "-k", "1"], lambda m: m.factor_analysis(1)),
-    (["angle", "simulation.json", "-k", "2"], lambda m: m.subspace_angle(m, 2)),
+    (["angle", "simulation.zip", "-k", "2"], lambda m: m.subspace_angle(m, 2)),
     (["mahalanobis", "rows.csv"], lambda m: m.mahalanobis([[51, 50, 52, 53], [51, 10, 52, 53]])),
 ], ids=lambda one: one[0] if isinstance(one, list) else "")  # fmt: skip
 def test_a_command_answers_as_python(words: list[str], query: Any, capfd: Capture) -> None:
-    expected = query(Moments.of(DOCUMENT["result"])).to_dict()
-    for release in ("release.json", "simulation.json"):
+    expected = query(Moments.of(RUN.result)).to_dict()
+    for release in ("release.zip", "simulation.zip"):
         code, value, err = answer(capfd, words[0], release, *words[1:])
         assert (code, value) == (0, json.loads(json.dumps(expected)))
-        assert ("unknown key" if release == "release.json" else "no signature") in err
-    assert eigenveil(["derive", words[0], "release.json", *words[1:]]) == 0
+        assert ("unknown key" if release == "release.zip" else "no signature") in err
+    assert eigenveil(["derive", words[0], "release.zip", *words[1:]]) == 0
     out = capfd.readouterr().out
     assert "\n" in out
     assert all(f"note: {note}" in out for note in expected["notes"])
 
 
 def test_a_release_is_verified_with_the_key(capfd: Capture) -> None:
-    public = KEY.public_key().public_bytes_raw().hex()
-    code, _, err = answer(capfd, "correlation", "release.json", "--key", public)
+    code, _, err = answer(capfd, "correlation", "release.zip", "--key", PUBLIC.hex())
     assert (code, err) == (0, "")
-    for release, key in (("release.json", "00" * 32), ("simulation.json", public)):
+    for release, key in (("release.zip", "00" * 32), ("simulation.zip", PUBLIC.hex())):
         assert answer(capfd, "correlation", release, "--key", key)[0] == BAD_RELEASE
-    Path("release.json").write_bytes(SIGNED.replace(b'"north"', b'"nerth"', 1))
-    assert answer(capfd, "correlation", "release.json")[0] == BAD_RELEASE
+    Path("release.zip").write_bytes(changed_member(SIGNED, "release.json", b'"north"', b'"nerth"'))
+    assert answer(capfd, "correlation", "release.zip")[0] == BAD_RELEASE
 
 
 @pytest.mark.parametrize(
@@ -75,6 +74,6 @@ def test_a_release_is_verified_with_the_key(capfd: Capture) -> None:
 )
 def test_rows_that_cannot_be_read_are_refused_by_their_place(text: str, message: str, capfd: Capture) -> None:
     Path("rows.csv").write_text(text)
-    code, value, _ = answer(capfd, "mahalanobis", "release.json", "rows.csv")
+    code, value, _ = answer(capfd, "mahalanobis", "release.zip", "rows.csv")
     assert code == BAD_ARGUMENT
     assert message in value["message"]

@@ -12,10 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from eigenveil import simulate
+from eigenveil import Simulation, simulate
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import canonical
-from eigenveil.reporting.document import signed_bundle
+from eigenveil.reporting.document import signed_release, unsigned_release
 from eigenveil.reporting.trust import CENTRAL
 from eigenveil.reporting.verify import load_release
 from eigenveil.study_authorization import ReleaseAnalyst
@@ -23,7 +22,7 @@ from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.analyst.release_files import signed_by_current_key, write_result
 from tests.client.commands import eigenveil, ran
 from tests.client.site.support import FEDERATION, Authority, store_identity
-from tests.support import Capture, Patch, a_study, refused
+from tests.support import Capture, Patch, a_study, changed_member, refused
 
 BAD_RELEASE, UNKNOWN = 13, 14
 
@@ -33,15 +32,20 @@ def signing_key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def signed(document: dict[str, Any]) -> bytes:
+def signed(run: Simulation, **changes: Any) -> bytes:
     public = signing_key().public_key().public_bytes_raw()
-    return signed_bundle(document, sign=signing_key().sign, public_key=public)
+    document = run.document | changes
+    return signed_release(document, run.result, sign=signing_key().sign, public_key=public)
 
 
 @cache
-def small_release(name: str = "tiny") -> bytes:
+def small_run(name: str = "tiny") -> Simulation:
     parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
-    return signed(simulate(a_study(name=name), parts, seed=1).document)
+    return simulate(a_study(name=name), parts, seed=1)
+
+
+def small_release(name: str = "tiny") -> bytes:
+    return signed(small_run(name))
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,7 @@ def _no_profile(tmp_path: Path, unpainted: None, monkeypatch: Patch) -> None:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    path = tmp_path / "release.json"
+    path = tmp_path / "release.zip"
     path.write_bytes(small_release())
     return path
 
@@ -74,14 +78,14 @@ def test_a_release_of_an_unknown_key_does_not_pass(release: Path, capfd: Capture
     assert "Intact: tiny of federation simulation" in " ".join(capfd.readouterr().out.split())
 
 
-def test_a_release_of_the_first_version_is_named(release: Path, capfd: Capture) -> None:
-    document = json.loads(small_release())["document"] | {"format": "eigenveil-release/1"}
-    sealed = signed(document)
+def test_a_release_of_another_format_is_named(release: Path, capfd: Capture) -> None:
+    run = small_run()
+    sealed = signed(run, format="eigenveil-release/1")
     for data, words in (
-        (sealed, "the format of eigenveil 0.1; verify it with that version"),
-        (sealed.replace(b"tiny", b"tinx"), "not an intact"),
-        (sealed + b" ", "not in canonical form"),
-        (canonical(document), "bears no signature"),
+        (sealed, "has the format 'eigenveil-release/1'; read it with the version"),
+        (changed_member(sealed, "release.json", b"tiny", b"tinx"), "not an intact"),
+        (sealed + b" ", "not an intact"),
+        (unsigned_release(run.document, run.result), "has no signature"),
     ):
         release.write_bytes(data)
         code, value = ran(capfd, "verify", str(release), "--key", key_hex())
@@ -92,7 +96,7 @@ def test_a_release_of_the_first_version_is_named(release: Path, capfd: Capture) 
 def test_trust_is_shown_by_the_plan_and_not_by_the_release(
     stated: str, release: Path, capfd: Capture
 ) -> None:
-    release.write_bytes(signed(json.loads(small_release())["document"] | {"trust": stated}))
+    release.write_bytes(signed(small_run(), trust=stated))
     code, value = ran(capfd, "verify", str(release), "--key", key_hex())
     assert (code, value["trust"].startswith(CENTRAL), "nobody sees" in value["trust"]) == (0, True, False)
     assert ("STATES IT DIFFERENTLY" in value["trust"]) == (stated != CENTRAL)
@@ -160,7 +164,7 @@ def test_the_report_needs_an_intact_release(release: Path, tmp_path: Path, capfd
     code, value = ran(capfd, "report", str(release), "--out", str(page))
     assert (code, value) == (0, {"report": str(page), "key_checked": False})
     assert key_hex() in page.read_text()
-    release.write_bytes(small_release().replace(b"tiny", b"tinx"))
+    release.write_bytes(changed_member(small_release(), "release.json", b"tiny", b"tinx"))
     assert ran(capfd, "report", str(release), "--out", str(tmp_path / "other.html"))[0] == BAD_RELEASE
     assert not (tmp_path / "other.html").exists()
 
@@ -168,8 +172,8 @@ def test_the_report_needs_an_intact_release(release: Path, tmp_path: Path, capfd
 def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     for _ in range(2):
-        digest = write_result(small_release(), folder)["plan_digest"][:12]
-    release = folder / "release.json"
+        digest = write_result(small_release(), folder).document["plan_digest"][:12]
+    release = folder / "release.zip"
     with refused(Code.CONFLICT, f"{release} is the release of another study, tiny ({digest})"):
         write_result(small_release("other"), folder)
     assert release.read_bytes() == small_release()

@@ -25,7 +25,7 @@ from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_to_proto
 from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
-from eigenveil.reporting.document import RoundRecord, release_document, signed_bundle
+from eigenveil.reporting.document import RoundRecord, release_document, signed_release
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.verify import ReplayReport, RoundLog, SignedRelease, load_release, verify_release
 from eigenveil.session import Session
@@ -68,10 +68,11 @@ def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[ob
 def published(releases: tuple[Release, ...], folder: Path) -> Path:
     session = Session.replay(PLAN, releases)
     rounds = [RoundRecord(kind="?", absent={}) for _ in releases]
-    document = release_document(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
+    result = result_of(PLAN, session.result)
+    document = release_document(PLAN, result, releases, rounds=rounds, private=True)
     key = RELEASE_KEY.public_key().public_bytes_raw()
-    path = folder / "release.json"
-    path.write_bytes(signed_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
+    path = folder / "release.zip"
+    path.write_bytes(signed_release(document, result, sign=RELEASE_KEY.sign, public_key=key))
     return path
 
 
@@ -129,12 +130,12 @@ def test_unknown_rounds_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: P
     round_query = rehearse(PLAN)
     log = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in round_query)).to_json()
     assert check(release, log).result
-    rounds, result = release.document["rounds"], release.document["result"]
+    rounds, result = release.document["rounds"], release.result
     with pytest.raises(RequestError, match="and the study"):
         check(release, log, rounds=[*rounds, {**rounds[-1], "round": len(round_query)}])
-    tiny = result | {"explained_variance": [2 * v for v in result["explained_variance"]]}
+    tiny = replace(result, explained_variance=2 * result.explained_variance)
     with pytest.raises(RequestError, match="not the one that these releases give"):
-        check(release, log, result=tiny)
+        check(replace(release, result=tiny), log)
     with pytest.raises(RequestError, match="proves nothing"):
         check(release, RoundLog(plan=PLAN.digest, messages=()).to_json())
 
