@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.summary import release_summary_html, release_summary_text
 from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
 from eigenveil.study.study import Study
-from eigenveil.study.toml import study_from_dict
 
 if TYPE_CHECKING:
     from eigenveil.estimators.pca import PrivatePCA
@@ -79,7 +79,7 @@ class ReleasedResult(SignedRelease):
     @property
     def study(self) -> Study:
         """Study of the release."""
-        return study_from_dict(self.document["plan"]["study"])
+        return planned_study(self.document["plan"])
 
     def to_sklearn(self, n_components: int | float | None = None, *, whiten: bool = False) -> PrivatePCA:
         """Return a fitted `PrivatePCA`, which transforms tables by the names of their columns. `n_components`

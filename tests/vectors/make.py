@@ -261,7 +261,7 @@ def bad_vectors() -> dict[str, Any]:
     good = plan_to_dict(a_vector_plan())
     plans = {
         "not canonical": (canonical(good) + b"\n", "protocol"),
-        "unknown key": (canonical(good | {"extra": 1}), "protocol"),
+        "unknown required key": (canonical(good | {"extra": 1, "required": ["extra"]}), "version"),
         "unknown version": (canonical(good | {"version": 99}), "version"),
         "revision of another version": (canonical(good | {"revision": 99}), "version"),
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),

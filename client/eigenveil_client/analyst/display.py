@@ -226,6 +226,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     masked = value["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
+        *(f"{label}: {text}" for label, text in value["applicant"].items()),
         f"{value['components']} components by {value['algorithm']}, {size}",
         value["guarantee"]["text"],
         f"Trust: {value['trust']}.",

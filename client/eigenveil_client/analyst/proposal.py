@@ -74,7 +74,7 @@ MOST_DAYS = MAX_AUTHORIZATION_SECONDS // DAY_SECONDS
 # keys of a study file that a summary states in sentences
 IN_SENTENCES = (
     "name", "purpose", "algorithm", "components", "columns", "epsilon", "delta", "neighbours", "trust",
-    "colluding", "attempts", "sites", "quorum", "required",
+    "colluding", "attempts", "sites", "quorum", "required", "applicant",
 )  # fmt: skip
 SKEW_SECONDS = 3_600  # by which clocks may differ: no clock should see too long a validity
 
@@ -108,6 +108,7 @@ class Proposal:
             f"{plan.algorithm.value}{chosen}, epsilon {shown(study.epsilon)} at delta {shown(study.delta)} "
             f"({study.neighbours.value})\n"
             f"  purpose: {_one_line(study.purpose) or 'none stated'}\n"
+            f"  applicant: {study.applicant.text or 'not stated'}\n"
             f"  trust: {_trust(study)}\n"
             f"  sites: {_sites(study.federation)}\n"
             f"  settings: {_settings(study)}\n"

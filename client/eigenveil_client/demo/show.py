@@ -11,10 +11,10 @@ from typing import Any
 from rich.table import Table
 
 from eigenveil.accounting.formatting import shown_down, shown_up
+from eigenveil.protocol.plan import planned_study
 from eigenveil.queries import KINDS
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Trust
-from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.studies import components_table
 from eigenveil_client.demo.demo import Demonstration
 from eigenveil_common.command import console, shell_command
@@ -73,7 +73,7 @@ def _trust_text(value: Mapping[str, Any], demonstration: Demonstration) -> str:
     """Return the text about the trust model: which party saw a site's totals."""
     if value["trust"] == Trust.CENTRAL.value:
         return "central: the coordinator saw each site's totals, without noise"
-    others = colluding(study_from_dict(demonstration.release.document["plan"]["study"]))
+    others = colluding(planned_study(demonstration.release.document["plan"]))
     no_party = "nobody saw a site's totals without noise, also not the coordinator with"
     sets = f"{value['attempts']} masked sets for {value['rounds']} rounds"
     return f"secure-aggregation: {no_party} {others}; {sets}"

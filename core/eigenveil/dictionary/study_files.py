@@ -12,31 +12,35 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eigenveil.dictionary.dictionary import Dictionary, range_text, suggestion
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.checks import field_types, need, plain_fields, study_error, to_plain, toml_text
 from eigenveil.study.radius import radius_value
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import DICTIONARY, SECTIONS, StudyDraft, is_whole_column, single_tables
 
 FEDERATION_KEYS = tuple(field_types(Federation))
+APPLICANT_KEYS = tuple(field_types(Applicant))
 STUDY_KEYS = tuple(key for keys in SECTIONS.values() for key in keys)
-FIELDS = (DICTIONARY, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS)
+FIELDS = (DICTIONARY, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
 
 
 def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
-    """Return the draft with these values of fields of `Study` and its `Federation`. `columns` are Columns or
-    names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
+    """Return the draft with these values of fields of `Study`, `Federation` and `Applicant`. `columns`
+    are Columns or names of a `dictionary`, and `bounds` replace the bounds of a column by its name.
     Raises: RequestError, code `bad-study`, a name is unknown, or a value cannot be in a study file."""
     unknown = [name for name in values if name not in FIELDS]
     need(not unknown, f"unknown argument of a study: {_hinted(unknown, FIELDS)}")
     rows = _column_rows(values.get("columns", ()), dict(values.get("bounds", {})))
     plain = {
         key: _plain(key, values[key])
-        for key in (DICTIONARY, *STUDY_KEYS, *FEDERATION_KEYS)
+        for key in (DICTIONARY, *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
         if values.get(key) is not None
     }
     if all(map(is_whole_column, rows)):
         plain.pop(DICTIONARY, None)
-    tables = SECTIONS | {"": (*SECTIONS[""], DICTIONARY), "federation": FEDERATION_KEYS}
+    tables = SECTIONS | {
+        "": (*SECTIONS[""], DICTIONARY), "federation": FEDERATION_KEYS, "applicant": APPLICANT_KEYS,
+    }  # fmt: skip
     sections = {table: {key: plain[key] for key in keys if key in plain} for table, keys in tables.items()}
     given = {**sections.pop(""), "columns": rows, **sections}
     return StudyDraft(given=given, text=toml_text(given))
@@ -171,6 +175,8 @@ def new_study_file(draft: StudyDraft, dictionary: Dictionary) -> str:
         "columns = [",
         *_column_lines(given["columns"], dictionary),
         "]",
+        "[applicant]  # for the people who consent; nothing of it is checked",
+        *(f"{key} = {_text(given['applicant'].get(key, ''))}" for key in APPLICANT_KEYS),
         "[privacy]",
         f"epsilon = {privacy['epsilon']!r}",
         f"delta = {privacy['delta']!r}  # far below 1 / (number of records)",

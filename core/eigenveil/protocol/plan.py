@@ -5,7 +5,8 @@ releases."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,9 +30,15 @@ from eigenveil.study.composition import (
 from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
-from eigenveil.study.toml import study_from_dict, study_to_dict
+from eigenveil.study.toml import KEYS, study_from_dict, study_to_dict
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
+PLAN_KEYS: dict[str, Any] = dict.fromkeys(
+    (
+        *("version", "required", "federation", "submission", "analyst", "algorithm", "revision", "row_bits"),
+        *("micro_rho", "atto_delta"),
+    )
+) | {"study": KEYS}
 SIMULATION = "simulation"  # name of a simulation's federation and analyst
 
 
@@ -40,7 +47,9 @@ class Plan:
     """A study, its algorithm and its budget. `submission` distinguishes two runs of one study; each is
     charged. `analyst` is the certified name of the analyst: empty if the study is only explained,
     `SIMULATION` in a simulation. A plan with a custom algorithm has no federation, and is never read from a
-    message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once. Raises
+    message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once. `unknown` has the
+    keys of a later version that this plan does not require: they are part of its digest, and change nothing
+    that is computed. Raises
     RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a custom
     algorithm, the budget is empty, or sums could overflow."""
 
@@ -51,6 +60,7 @@ class Plan:
     micro_rho: int
     atto_delta: int = 0
     analyst: str = ""
+    unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
@@ -194,7 +204,12 @@ class Plan:
 
     @cached_property
     def _json(self) -> bytes:
-        return canonical(plan_to_dict(self))
+        return canonical(_merged(plan_to_dict(self), self.unknown))
+
+    @property
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Keys of `unknown`, such as "study.records.horizon"."""
+        return tuple(_paths(self.unknown, PLAN_KEYS))
 
 
 def plan_for(
@@ -220,9 +235,11 @@ def plan_for(
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Return nested plain values, with every key present."""
+    """Return nested plain values, with every key present. `required` names the keys that a reader must know,
+    beyond those of this version; there is none yet."""
     return {
         "version": PLAN_VERSION,
+        "required": [],
         "federation": plan.federation,
         "submission": plan.submission,
         "analyst": plan.analyst,
@@ -236,24 +253,75 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(data: bytes) -> Plan:
-    """Return the plan in `data`, which must be canonical JSON. Raises PeerError: not canonical, an unknown
-    version or key; RequestError: a value is invalid."""
+    """Return the plan in `data`, which must be canonical JSON.
+
+    1. Its version and its algorithm's revision are known here, and so is every key that it requires.
+    2. Keys that are unknown here and not required are kept in `Plan.unknown`.
+    3. The plan of all other keys is valid, and both together are the same bytes again.
+
+    Raises PeerError: not canonical, or an unknown version, revision or required key; RequestError: a value is
+    invalid."""
     try:
-        plan = _plan_from_dict(parse_json(data))
+        raw = parse_json(data)
+        _check_version(raw)
+        known, unknown = _divided(raw, PLAN_KEYS)
+        plan = _plan_from_dict(known, unknown)
         written = plan.to_json()
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise PeerError(Code.PROTOCOL, f"the plan cannot be read: {problem}") from problem
     if written != data:
-        raise PeerError(Code.PROTOCOL, "the plan is not in canonical form or has unknown keys")
+        raise PeerError(Code.PROTOCOL, "the plan is not in canonical form")
     return plan
 
 
-def _plan_from_dict(raw: dict[str, Any]) -> Plan:
+def _check_version(raw: Mapping[str, Any]) -> None:
     if (raw["version"], raw["row_bits"]) != (PLAN_VERSION, ROW_BITS):
         raise PeerError(
             Code.VERSION,
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
         )
+    if raw["required"]:
+        names = ", ".join(map(str, raw["required"]))
+        raise PeerError(
+            Code.VERSION, f"the plan requires what this version does not know: {names}. Upgrade eigenveil"
+        )
+
+
+def _divided(data: Mapping[str, Any], keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the part of nested values whose keys are in the tree `keys`, and the rest."""
+    known, rest = dict[str, Any](), dict[str, Any]()
+    for key, value in data.items():
+        if key not in keys:
+            rest[key] = value
+        elif keys[key] and isinstance(value, dict):
+            known[key], inner = _divided(value, keys[key])
+            rest |= {key: inner} if inner else {}
+        else:
+            known[key] = value
+    return known, rest
+
+
+def _merged(known: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inverse of `_divided`."""
+    inner = {key: _merged(known[key], value) if key in known else value for key, value in rest.items()}
+    return {**known, **inner}
+
+
+def _paths(rest: Mapping[str, Any], keys: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in rest.items():
+        if key in keys:
+            yield from _paths(value, keys[key], f"{before}{key}.")
+        else:
+            yield f"{before}{key}"
+
+
+def planned_study(plan: Mapping[str, Any]) -> Study:
+    """Return the study of a plan in plain values, without the keys that are unknown here. Raises as
+    `study_from_dict`."""
+    return study_from_dict(_divided(plan["study"], KEYS)[0])
+
+
+def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
     algorithm = Algorithm(raw["algorithm"])
     if raw["revision"] != algorithm.properties.revision:
         raise PeerError(
@@ -269,6 +337,7 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         algorithm=algorithm,
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),
+        unknown=unknown,
     )
 
 

@@ -12,7 +12,7 @@ from eigenveil._version import __version__
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, planned_study
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.reporting.explain import guarantee
@@ -27,7 +27,6 @@ from eigenveil.reporting.release_file import (
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_text
 from eigenveil.study.study import MAX_ATTEMPTS, Trust
-from eigenveil.study.toml import study_from_dict
 from eigenveil.study_authorization import SignedAuthorization
 
 
@@ -63,7 +62,7 @@ def check_attempts(document: Mapping[str, Any]) -> None:
     plan, rounds = document["plan"], document["rounds"]
     if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
         return
-    study = study_from_dict(plan["study"])
+    study = planned_study(plan)
     for row in rounds:
         where, attempt_count = round_label(row["round"]), attempts_of(row)
         if not 1 <= attempt_count <= study.attempts:

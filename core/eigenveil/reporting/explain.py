@@ -76,6 +76,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "plan_digest": plan.digest,
         "name": study.name,
         "purpose": study.purpose,
+        "applicant": study.applicant.stated,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
         "components": study.components,
@@ -94,8 +95,13 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "attempts": study.attempts,
         "colluders": study.colluders if study.masked else None,
         "trust": trust_text(plan),
-        "warnings": [*study.warnings(), *noise_warnings(study)],
+        "warnings": [*study.warnings(), *noise_warnings(study), *_unknown_warnings(plan)],
     }
+
+
+def _unknown_warnings(plan: Plan) -> list[str]:
+    keys = ", ".join(plan.unknown_keys)
+    return [f"unknown to this version of eigenveil, and without effect: {keys}"] if keys else []
 
 
 def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | None:

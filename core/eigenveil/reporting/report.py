@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.planning.choose import USABLE
+from eigenveil.protocol.plan import planned_study
 from eigenveil.queries import KINDS
 from eigenveil.reporting.document import HasRelease, charged_micro_rho
 from eigenveil.reporting.explain import document_guarantee
@@ -22,7 +23,7 @@ from eigenveil.reporting.figures.loadings import Projection
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.study import Scaling
-from eigenveil.study.toml import single_tables, study_from_dict
+from eigenveil.study.toml import single_tables
 from eigenveil.study_authorization import release_analyst
 
 __all__ = ["Projection", "render"]
@@ -48,11 +49,12 @@ def render(
     (hex) is the key that signed it. `projection` and `measured_sin_angle` are for demonstrations on public
     records: they are functions of the records and no guarantee covers them."""
     document, result = release.document, release.result
-    study = study_from_dict(document["plan"]["study"])
+    study = planned_study(document["plan"])
     return _template().render(
         document=document,
         result=result,
         study=document["plan"]["study"],
+        applicant=study.applicant.text,
         guarantee=document_guarantee(document),
         public_key=public_key,
         release_analyst=release_analyst(document),

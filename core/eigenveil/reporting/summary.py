@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
+from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.presentation import summary_html, summary_text
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import COORDINATOR_SEES_TOTALS, colluding
 from eigenveil.study.study import Study
-from eigenveil.study.toml import study_from_dict
 from eigenveil.study_authorization import release_analyst
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
@@ -36,12 +36,12 @@ def _note(release: HasRelease) -> str:
 
 
 def _rows(release: HasRelease) -> list[tuple[str, str]]:
-    result, study = release.result, release.document["plan"]["study"]
+    result, study = release.result, planned_study(release.document["plan"])
     explained = ", ".join(f"{100 * share:.1f} %" for share in result.explained_variance_ratio.tolist())
     rows = [
         ("Asked by", release_analyst(release.document).text),
-        ("Sites", ", ".join(study["federation"]["sites"])),
-        ("Trust", _trust(study_from_dict(study))),
+        ("Sites", ", ".join(study.federation.sites)),
+        ("Trust", _trust(study)),
         ("Columns", f"{len(result.columns)}"),
         ("Records, noised", f"{result.records:,.0f}"),
         ("Variance explained", explained or "nothing released"),

@@ -13,6 +13,7 @@ from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import MAX_EPSILON, Neighbours
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import NOT_STATED, Applicant
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
 
@@ -194,7 +195,7 @@ class Study:
 
     Lists, numbers of numpy and the values of enumerations (`scaling="none"`) are accepted too.
 
-    - `name`, `purpose`: for people. `components`: the number of components of `columns`.
+    - `name`, `purpose`, `applicant`: for people. `components`: the number of components of `columns`.
     - `epsilon`, `delta`: differential privacy of each person, at up to `max_sites_per_person` sites, under
       the neighbouring relation `neighbours`.
     - `federation`: the sites. `algorithm` runs there; `choose` is the time at which `auto` chooses one, and
@@ -235,6 +236,7 @@ class Study:
     components: int
     federation: Federation
     purpose: str = ""
+    applicant: Applicant = NOT_STATED
     algorithm: Algorithm = Algorithm.AUTO
     choose: Choose = Choose.BEFORE
     neighbours: Neighbours = Neighbours.ADD_REMOVE

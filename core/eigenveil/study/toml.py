@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from eigenveil.numerics.encoding import digest
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.checks import (
     check_keys,
     coerce_values,
@@ -23,6 +24,7 @@ from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
 
 NAME, NAMES, DICTIONARY = "name", "names", "dictionary"
+Part = TypeVar("Part")
 MANY = 16  # least number of consecutive equal columns that share a table
 
 
@@ -82,7 +84,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "expected_records",
     ),
 }  # fmt: skip
-TABLES = ("federation", "columns")
+TABLES = ("federation", "columns", "applicant")
+KEYS: dict[str, Any] = dict.fromkeys(SECTIONS[""]) | {  # of a study, with those of its tables
+    "privacy": dict.fromkeys(SECTIONS["privacy"]),
+    "records": dict.fromkeys(SECTIONS["records"]),
+    "federation": dict.fromkeys(field_types(Federation)),
+    "applicant": dict.fromkeys(field_types(Applicant)),
+    "columns": None,
+}
 RESOLVE_HINT = (
     "if the file names columns of a dictionary, run `eigenveil study resolve` to fill in their units and "
     "bounds"
@@ -167,13 +176,12 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
         check_keys(table, SECTIONS[section], (), f"[{section}]", study_error)
         flat |= table
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", study_error)
-    radius, federation = radius_from(flat.pop("radius", "balance")), _table(data, "federation")
-    check_keys(federation, field_types(Federation), required(Federation), "[federation]", study_error)
     return Study(
-        **coerce_values(Study, flat, study_error),
-        radius=radius,
+        **coerce_values(Study, {key: flat[key] for key in flat if key != "radius"}, study_error),
+        radius=radius_from(flat.get("radius", "balance")),
         columns=_columns(data),
-        federation=Federation(**coerce_values(Federation, federation, study_error)),
+        federation=_values(Federation, data, "federation"),
+        applicant=_values(Applicant, data, "applicant"),
     )
 
 
@@ -181,8 +189,8 @@ def study_to_dict(study: Study) -> dict[str, Any]:
     """Return the inverse of `study_from_dict`: nested plain values with every key present."""
     flat = plain_fields(study) | {"radius": radius_value(study.radius)}
     sections = {name: {key: flat[key] for key in keys} for name, keys in SECTIONS.items()}
-    tables = {"federation": plain_fields(study.federation), "columns": column_tables(study.columns)}
-    return sections.pop("") | sections | tables
+    tables = {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
+    return sections.pop("") | sections | tables | {"columns": column_tables(study.columns)}
 
 
 def study_digest(study: Study) -> str:
@@ -194,6 +202,13 @@ def _table(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     table: Any = data.get(name, {})
     need(isinstance(table, dict), f"[{name}] must be a table")
     return dict(table)
+
+
+def _values(kind: Callable[..., Part], data: Mapping[str, Any], name: str) -> Part:
+    """Return the dataclass `kind` with the values of the table `name`."""
+    table = _table(data, name)
+    check_keys(table, field_types(kind), required(kind), f"[{name}]", study_error)
+    return kind(**coerce_values(kind, table, study_error))
 
 
 def _columns(data: Mapping[str, Any]) -> tuple[Column, ...]:

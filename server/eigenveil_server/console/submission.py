@@ -11,7 +11,7 @@ from starlette.datastructures import FormData
 from eigenveil.accounting.budget import studies_left
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.directory import Directory
-from eigenveil.dictionary.study_files import draft_from_fields
+from eigenveil.dictionary.study_files import APPLICANT_KEYS, draft_from_fields
 from eigenveil.study.checks import Readers, coerce_values, need, study_error
 from eigenveil.study.study import Column, Study, Trust
 from eigenveil.study.toml import StudyDraft, study_digest, study_to_toml
@@ -50,6 +50,10 @@ INPUTS = (
     ),
 )  # fmt: skip
 MORE_INPUTS = (
+    StudyInput("institution", "Institution"),
+    StudyInput("contact", "Contact"),
+    StudyInput("ethics_reference", "Ethics approval (its reference)"),
+    StudyInput("legal_basis", "Legal basis"),
     StudyInput("delta", "Delta", "1e-6", attributes=DECIMAL),
     StudyInput(
         "expected_records", "Expected records of all sites together (a public estimate)", "10000",
@@ -98,7 +102,8 @@ def draft_of(form: FormData) -> StudyDraft:
     need(bool(sites), "select at least one site")
     texts = {one.field: text_of(form, one.field) for one in INPUTS + MORE_INPUTS}
     trust = Trust.SECURE_AGGREGATION if form.get("masked") == "yes" else Trust.CENTRAL
-    values = coerce_values(Study, texts, study_error, READERS)
+    applicant = {key: texts.pop(key) for key in APPLICANT_KEYS}
+    values = applicant | coerce_values(Study, texts, study_error, READERS)
     return draft_from_fields({**values, "trust": trust, "columns": columns, "sites": tuple(sites)})
 
 

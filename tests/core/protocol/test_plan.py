@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.protocol.plan import PLAN_VERSION, plan_from_json, plan_to_dict
+from eigenveil.planning.choose import rehearse
+from eigenveil.protocol.plan import PLAN_VERSION, plan_from_json, plan_to_dict, planned_study
 from eigenveil.queries.gradients import pass_key
+from eigenveil.reporting.explain import explain
 from eigenveil.site.batches import assign_batches
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import ROW_BITS, S
@@ -79,7 +83,7 @@ VERSION_FIELD = f'"version":{PLAN_VERSION}'.encode()
         GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
         GOOD.replace(VERSION_FIELD, VERSION_FIELD + b"," + VERSION_FIELD, 1),
         re.sub(rb'("revision":\d+)', rb"\1.0", GOOD),
-        GOOD.replace(VERSION_FIELD, VERSION_FIELD + b',"zzz":1', 1),
+        GOOD.replace(VERSION_FIELD, b'"zzz":1,' + VERSION_FIELD, 1),
         GOOD.replace(b"tiny", b"tin\\u0079", 1),
     ],
 )
@@ -108,6 +112,51 @@ def test_bytes_that_are_no_plan_are_refused_as_the_peers_fault(data: bytes) -> N
     with pytest.raises(EigenveilError) as caught:
         plan_from_json(data)
     assert isinstance(caught.value, PeerError) or caught.value.code is Code.BAD_STUDY
+
+
+# A key of a later version: anywhere but in the table of a column, which later versions leave as it is.
+LATER: tuple[tuple[str, ...], ...] = (
+    ("horizon",), ("study", "horizon"), ("study", "records", "horizon"), ("study", "applicant", "horizon"),
+)  # fmt: skip
+
+
+def with_key(path: tuple[str, ...], value: Any, **changes: Any) -> bytes:
+    plan = json.loads(written(**changes))
+    reduce(lambda table, key: table[key], path[:-1], plan)[path[-1]] = value
+    return canonical(plan)
+
+
+@pytest.mark.parametrize("value", [1, None, {}, {"years": [1, 2]}])
+@pytest.mark.parametrize("path", LATER)
+def test_an_unknown_key_that_is_not_required_is_kept_in_the_digest_and_changes_nothing_else(
+    path: tuple[str, ...], value: Any
+) -> None:
+    plan, data = a_plan(), with_key(path, value)
+    read = plan_from_json(data)
+    assert (read.to_json(), read.digest != plan.digest) == (data, True)
+    assert replace(read, unknown={}) == plan
+    assert read.unknown_keys == (".".join(path),)
+    assert read.unknown_keys[0] in explain(read)["warnings"][-1]
+    assert [replace(one, plan_digest=plan.digest).digest for one in rehearse(read)] == [
+        one.digest for one in rehearse(plan)
+    ]
+    assert planned_study(json.loads(data)) == plan.study
+
+
+@pytest.mark.parametrize("required", [["study.horizon"], ["version"], "x", {"a": 1}])
+def test_an_unknown_key_that_is_required_is_refused(required: Any) -> None:
+    with refused(Code.VERSION, "requires what this version does not know"):
+        plan_from_json(with_key(LATER[1], 1, required=required))
+
+
+@pytest.mark.parametrize("path", [("study", "columns", "horizon"), ("study", "name", "horizon")])
+def test_an_unknown_key_where_none_may_be_is_refused(path: tuple[str, ...]) -> None:
+    plan = json.loads(written())
+    plan["study"][path[1]] = (
+        [{**plan["study"]["columns"][0], "horizon": 1}] if "columns" in path else {"a": 1}
+    )
+    with refused(Code.BAD_STUDY):
+        plan_from_json(canonical(plan))
 
 
 def test_sums_that_could_overflow_are_refused_when_planning() -> None:

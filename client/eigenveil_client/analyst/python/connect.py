@@ -165,7 +165,7 @@ class ConnectedFederation(BlockingCoordinator, Summary):
 
         Units and bounds are the dictionary's, or as in `bounds={"bmi": (10, 60)}`. The default sites are all
         but those that state that they lack a column. Other arguments are the keys of a study file, such as
-        `name`, `purpose`, `algorithm`, `scaling`, `quorum`: `eigenveil study example` explains each.
+        `name`, `purpose`, `institution`, `scaling`, `quorum`: `eigenveil study example` explains each.
 
         Raises RequestError: code `bad-study`, the federation lacks a site or a column, or the study is
         invalid."""

@@ -172,6 +172,7 @@ class FederatedStudy(Summary):
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         return [
             *([("purpose", self.study.purpose)] if self.study.purpose else []),
+            *self.study.applicant.stated.items(),
             ("columns", ", ".join(names[:SHOWN]) + more),
             ("sites", ", ".join(self.study.federation.sites)),
             ("components", str(self.study.components)),

@@ -267,6 +267,8 @@ def show_explanation(view: dict[str, Any]) -> None:
     """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
+    for label, text in view["applicant"].items():
+        console.print(f"{label}, as stated: {text}", markup=False)
     console.print(f"analyst: {analyst_text(view['analyst_signature'])}", markup=False)
     columns = [
         (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")

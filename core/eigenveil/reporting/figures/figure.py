@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenvalues
+from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
 from eigenveil.study.study import Scaling, Study
-from eigenveil.study.toml import study_from_dict
 
 SCALES = {
     Scaling.BOUNDS: "columns scaled to [\N{MINUS SIGN}1, 1]",
@@ -50,7 +50,7 @@ class ReleaseFigureData:
     def of(cls, release: HasRelease) -> Self:
         """Return the data of a release or a simulation. Raises RequestError: as the constructor."""
         plan = release.document["plan"]
-        return cls(result=release.result, study=study_from_dict(plan["study"]), algorithm=plan["algorithm"])
+        return cls(result=release.result, study=planned_study(plan), algorithm=plan["algorithm"])
 
     @property
     def k(self) -> int:

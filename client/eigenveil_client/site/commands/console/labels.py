@@ -20,6 +20,12 @@ PERSON_LABELS = {
     ConsentStatus.DECLINED.value: mark("Declined by a person"),
     ConsentStatus.WITHDRAWN.value: mark("Withdrawn by a person"),
 }
+APPLICANT_LABELS = {
+    "institution": mark("Institution"),
+    "contact": mark("Contact"),
+    "ethics approval": mark("Ethics approval"),
+    "legal basis": mark("Legal basis"),
+}
 UNITS = {"a": mark("years")}  # not readable as a UCUM code; other units are shown as they are
 OF_ONE_PERSON = NAMES[ShuffledRecord]
 # Queries with a separate value for each group of records; a group may be one record.

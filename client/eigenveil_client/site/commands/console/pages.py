@@ -114,6 +114,7 @@ async def _study(console: Console, request: Request, template: str) -> Response:
         standings=labels.STATUS_LABELS,
         signatures=labels.SIGNATURE_LABELS,
         peoples=labels.PERSON_LABELS, units=labels.UNITS, reasons=labels.REASON_LABELS,
+        applicant_labels=labels.APPLICANT_LABELS,
     )  # fmt: skip
 
 

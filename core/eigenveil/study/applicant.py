@@ -1,0 +1,50 @@
+"""Who is responsible for a study, as its analyst states it. Nothing of it is checked by a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.study.checks import check_readable, coerce_fields
+
+LABELS = {
+    "institution": "institution",
+    "contact": "contact",
+    "ethics_reference": "ethics approval",
+    "legal_basis": "legal basis",
+}
+MOST_CHARACTERS = 400  # of each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """The `institution` and the `contact` of a study, the reference of its ethics approval, and its legal
+    basis: texts for the people who consent. All are part of the signed plan.
+
+    Raises:
+        RequestError: code `bad-study`: a text is too long, or not printable.
+
+    >>> Applicant(institution="University of Ulm", ethics_reference="2026-118").text
+    'institution: University of Ulm; ethics approval: 2026-118'"""
+
+    institution: str = ""
+    contact: str = ""
+    ethics_reference: str = ""
+    legal_basis: str = ""
+
+    def __post_init__(self) -> None:
+        coerce_fields(self)
+        for name, label in LABELS.items():
+            check_readable(f"the {label}", getattr(self, name), MOST_CHARACTERS)
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """The texts that are stated, by their labels."""
+        return {label: text for name, label in LABELS.items() if (text := getattr(self, name))}
+
+    @property
+    def text(self) -> str:
+        """All that is stated, in one line; empty if nothing is."""
+        return "; ".join(f"{label}: {text}" for label, text in self.stated.items())
+
+
+NOT_STATED = Applicant()
