@@ -11,6 +11,7 @@ from eigenveil.study.study import NAME
 
 URI = re.compile(r"eigenveil://([^/]+)/([^/]+)/([^/]+)")
 GROUP = 4
+JOIN_FORMAT = "eigenveil-join/1"  # of the file with which a party enrols
 
 
 class Role(Enum):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.signatures import Sign, check_signature, read_canonical
+from eigenveil.signatures import Extensible, Sign, check_format, check_signature, formatted
 from eigenveil.study.study import NAME
 
 KEY_BYTES = 32
@@ -25,7 +25,7 @@ CACHED = 2**12  # key cards with a verified signature: a roster is read again in
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyCard:
+class KeyCard(Extensible):
     """Public keys of one owner in one federation. `signing` (raw Ed25519) signs the card. Raises PeerError:
     code `protocol`, a name or a key is invalid."""
 
@@ -58,11 +58,15 @@ class KeyCard:
         """All public keys of the card; no two owners share one."""
         return frozenset(getattr(self, name) for name in KEY_FIELDS if hasattr(self, name))
 
-    @property
-    def signed_json(self) -> bytes:
-        """Canonical JSON, which is signed and hashed."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return canonical({name: v.hex() if isinstance(v, bytes) else v for name, v in values.items()})
+    def to_dict(self) -> dict[str, Any]:
+        """Return the known keys, those of cryptography in hex."""
+        return {name: v.hex() if isinstance(v, bytes) else v for name, v in super().to_dict().items()}
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> Self:
+        """Return the inverse of `to_dict`."""
+        keys = {name: bytes.fromhex(stated[name]) for name in KEY_FIELDS & stated.keys()}
+        return cls(**{**stated, **keys}, unknown=unknown)
 
     @cached_property
     def digest(self) -> str:
@@ -80,6 +84,7 @@ class AnalystKeyCard(KeyCard):
     """Public key of an analyst: `signing` signs the card and every study."""
 
     role, domain, prefix = "analyst", "analyst-card", b"eigenveil/analyst-card/v1\n"
+    format, noun = "eigenveil-analyst-card/1", "the analyst's key card"
 
     analyst: str
 
@@ -95,6 +100,7 @@ class SiteKeyCard(KeyCard):
     both key cards."""
 
     role, domain, prefix = "site", "peer-card", b"eigenveil/peer-card/v1\n"
+    format, noun = "eigenveil-site-card/1", "the site's key card"
 
     site: str
     agreement: bytes
@@ -149,14 +155,7 @@ class SignedSiteKeyCard(SignedKeyCard[SiteKeyCard]):
 
 @lru_cache(maxsize=CACHED)
 def _checked(signed: SignedKeyCard[Any]) -> Any:
-    kind = signed.kind
-
-    def make(stated: Any) -> KeyCard:
-        values: dict[str, Any] = {field.name: stated[field.name] for field in fields(kind)}
-        return kind(**values | {name: bytes.fromhex(values[name]) for name in KEY_FIELDS & values.keys()})
-
-    noun = f"the {kind.role}'s key card"
-    card = read_canonical(signed.signed_json, noun, make, lambda one: one.signed_json)
+    card = signed.kind.read(signed.signed_json)
     refusal = f"the key card of {card.owner} is not signed by its own key; it was rejected"
     check_signature(card.signing, signed.signature, card.prefix + signed.signed_json, refusal)
     return card
@@ -191,6 +190,7 @@ def _grouped(digits: str) -> str:
     return " ".join(digits[start : start + DIGITS] for start in range(0, len(digits), DIGITS))
 
 
+CARDS_FORMAT = "eigenveil-cards/1"
 MOST_BYTES = 2**21  # of a file; some 5,000 cards
 AnySigned = TypeVar("AnySigned", bound=SignedKeyCard[KeyCard])
 
@@ -199,7 +199,8 @@ def cards_to_file(cards: Iterable[SignedKeyCard[KeyCard]]) -> bytes:
     """Return the content of a file of these key cards. People send each other such files: `*.peer` or
     `*.analyst`, JSON of signed key cards. Nothing in a file is secret, and a file does not prove that a key
     card is its owner's."""
-    return json.dumps({"cards": [card_to_dict(one) for one in cards]}, indent=2).encode() + b"\n"
+    content = formatted(CARDS_FORMAT, {"cards": [card_to_dict(one) for one in cards]})
+    return json.dumps(content, indent=2).encode() + b"\n"
 
 
 def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySigned, ...]:
@@ -210,7 +211,9 @@ def cards_from_file(data: bytes, kind: Callable[..., AnySigned]) -> tuple[AnySig
     if len(data) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"the file of key cards is too long: {len(data)} bytes")
     try:
-        cards = tuple(card_from_dict(one, kind) for one in parse_json(data)["cards"])
+        content = parse_json(data)
+        check_format(content, CARDS_FORMAT, "this file of key cards")
+        cards = tuple(card_from_dict(one, kind) for one in content["cards"])
     except (ValueError, KeyError, TypeError) as problem:
         raise PeerError(
             Code.PROTOCOL, "this is not a file of key cards; ask its sender for a new one"

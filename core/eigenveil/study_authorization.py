@@ -7,7 +7,7 @@ submission and an expiry."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
@@ -16,13 +16,12 @@ from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.choose import candidates
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
 from eigenveil.protocol.rounds import HEX
-from eigenveil.signatures import Sign, check_signature, read_canonical
+from eigenveil.signatures import Extensible, Sign, check_signature
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 AUTHORIZATION_SIGNED = b"eigenveil/study-authorization/v1\n"
-FORM = 1
 MOST_BYTES = 1024
 MOST_SENT = 4096  # bytes of the whole message, as sent and stored
 MAX_AUTHORIZATION_SECONDS = 31 * 86_400  # longest validity from now
@@ -33,21 +32,14 @@ class AuthorizationTooLong(RequestError):
     """The authorization expires too late; it may become valid with time, or with a correct clock."""
 
 
-def _check_form(form: object) -> None:
-    if form != FORM or type(form) is not int:
-        raise PeerError(
-            Code.VERSION, f"the authorization has form {form!r}, and this version reads form {FORM}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyAuthorization:
+@dataclass(frozen=True, kw_only=True)
+class StudyAuthorization(Extensible):
     """Statement of an analyst that exactly this plan runs under this submission until `expires`. `plan` is
     the plan's digest, `key` the digest of the analyst's key card (both hex). `expires` is a Unix time in
-    seconds, after which no site answers. `form` is the version of the statement. Raises PeerError: code
-    `protocol`, a field is invalid; `version`, another form."""
+    seconds, after which no site answers. Raises PeerError: code `protocol`, a field is invalid."""
 
-    form: int = FORM
+    format, noun = "eigenveil-authorization/1", "the authorization of the study"
+
     federation: str
     analyst: str
     submission: str
@@ -56,21 +48,10 @@ class StudyAuthorization:
     key: str
 
     def __post_init__(self) -> None:
-        _check_form(self.form)
         texts = [type(text) is str for text in (self.federation, self.analyst, self.submission)]
         digests = [type(text) is str and len(text) == HEX for text in (self.plan, self.key)]
         if not all(texts + digests) or type(self.expires) is not int or not 0 <= self.expires < 2**53:
             raise PeerError(Code.PROTOCOL, "the authorization of the study has an invalid field")
-
-    @property
-    def signed_json(self) -> bytes:
-        """Canonical JSON, which is signed."""
-        return canonical(asdict(self))
-
-
-def _stated(values: dict[str, Any]) -> StudyAuthorization:
-    _check_form(values["form"])  # first, because another form may have other fields
-    return StudyAuthorization(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +64,10 @@ class SignedAuthorization:
 
     def read(self) -> StudyAuthorization:
         """Return the statement without a check of its signature. Raises PeerError: code `protocol`, not an
-        authorization, or not canonical; `version`, another form."""
+        authorization, or not canonical; `version`, another format."""
         if len(self.signed_json) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.signed_json)} bytes")
-        noun = "the authorization of the study"
-        return read_canonical(self.signed_json, noun, _stated, lambda one: one.signed_json)
+        return StudyAuthorization.read(self.signed_json)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a release and a coordinator's table; the statement must be readable."""
@@ -159,7 +139,7 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     People confirm the owner of the key card. The checks:
 
     1. The key card is signed by its own key, and this key signed the statement.
-    2. The statement is canonical, of a known form, and names the key card.
+    2. The statement is canonical, of a known format, and names the key card.
     3. Federation, analyst, submission and digest are the plan's; federation and analyst the key card's.
     4. It has not expired, and does not expire too late.
     Raises PeerError: code `identity`, an invalid signature; `protocol` or `version`, a statement or key card
@@ -247,8 +227,8 @@ SIMULATED = "no analyst: this is a simulation, which is not signed"
 class ReleaseAnalyst:
     """Analyst of a release, and the key that signed its plan. The analyst is verified by the analyst's
     signature, or only named by the coordinator. `key_card` (digest) and `fingerprint` are of the analyst's
-    key card. Both are empty if there is no signature, or if its form is newer, which is not `checked`. `text`
-    is a clause with this information."""
+    key card. Both are empty if there is no signature, or if its format is newer, which is not `checked`.
+    `text` is a clause with this information."""
 
     analyst: str
     text: str

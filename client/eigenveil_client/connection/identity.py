@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, Role, grouped_digest, parse_identity
+from eigenveil.identity import JOIN_FORMAT, Identity, Role, grouped_digest, parse_identity
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
-from eigenveil.signatures import key_print
+from eigenveil.signatures import check_format, formatted, key_print
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity_files import (
@@ -83,6 +83,9 @@ async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
     return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
 
 
+IDENTITY_FORMAT = "eigenveil-identity/1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinFile:
     """A join file: a one-time token, the addresses of the coordinator, and the first list of authorities."""
@@ -142,7 +145,8 @@ def enrol(
     reset_authorities(folder, trusted)
     files.store_key_pair(folder, key, leaf)
     about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
-    write_durably(folder / files.ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+    content = formatted(IDENTITY_FORMAT, about)
+    write_durably(folder / files.ABOUT, json.dumps(content, indent=2, sort_keys=True).encode())
     files.remove_pending_key(folder)
     return load_identity(folder)
 
@@ -155,7 +159,7 @@ def load_identity(folder: Path) -> StoredIdentity:
         raise RequestError(Code.BAD_CONFIG, f"{folder} holds no identity; {todo}")
     try:
         address = str(_read_about(folder)["coordinator"])
-    except (ValueError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError, PeerError) as problem:
         raise files.damaged(folder) from problem
     check_trusted(trusted_entries(folder))
     key, certificate = files.read_pair(folder)
@@ -189,6 +193,7 @@ def folder_identity(folder: Path) -> Identity | None:
 
 def _read_about(folder: Path) -> dict[str, str]:
     about: dict[str, str] = parse_json(read(folder / files.ABOUT))
+    check_format(about, IDENTITY_FORMAT, "the identity")
     return about
 
 
@@ -205,12 +210,14 @@ def read_join(path: Path) -> JoinFile:
     """Return a join file, which only its owner may be able to read."""
     try:
         data = parse_json(read_secret(path))
-        join = JoinFile(**data)
-        if not all(isinstance(value, str) for value in data.values()):
+        check_format(data, JOIN_FORMAT, "the file")
+        values = {one.name: data[one.name] for one in fields(JoinFile)}
+        join = JoinFile(**values)
+        if not all(isinstance(value, str) for value in values.values()):
             raise ValueError("a value is not text")
         if join.trusted.federation != join.identity.federation:
             raise ValueError("its list of authorities is another federation's")
-    except (ValueError, TypeError, PeerError) as problem:
+    except (ValueError, KeyError, TypeError, PeerError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{path} is not a join file: {problem}") from problem
     return join
 

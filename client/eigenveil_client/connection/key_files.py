@@ -11,9 +11,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity
 from eigenveil.numerics.encoding import parse_json
+from eigenveil.signatures import check_format, formatted
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import read_pair
 from eigenveil_common.concurrency import locked
@@ -25,6 +26,8 @@ from eigenveil_common.files import (
     write_durably,
     write_secret,
 )
+
+KEYS_FORMAT = "eigenveil-keys/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class KeyFile:
             if not self.made:
                 # with their owner, so that a copied file is recognised
                 holder, keys = {"federation": self.owner.federation, self._role: self.owner.name}, generate()
-                written = holder | {key: keys[key].hex() for key in self.keys}
+                written = formatted(KEYS_FORMAT, holder | {key: keys[key].hex() for key in self.keys})
                 write_secret(self.path, json.dumps(written, indent=2).encode())
 
     def read(self) -> Mapping[str, bytes]:
@@ -64,9 +67,10 @@ class KeyFile:
             raise RequestError(Code.BAD_CONFIG, why)
         try:
             stored = parse_json(read_secret(self.path))
+            check_format(stored, KEYS_FORMAT, f"the key file {self.path}")
             holder = stored["federation"], stored[self._role]
             found = {key: bytes.fromhex(stored[key]) for key in self.keys}
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ValueError, KeyError, TypeError, PeerError) as problem:
             raise self.damaged() from problem
         if holder != (self.owner.federation, self.owner.name):
             other = f"belongs to {self._role} {holder[1]} in federation {holder[0]}"

@@ -4,13 +4,13 @@ been spent since."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from eigenveil.accounting.zcdp import NO_COST, Cost
-from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.signatures import check_signature
+from eigenveil.errors import Code, PeerError
+from eigenveil.signatures import Extensible, SignedStatement
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
@@ -29,14 +29,16 @@ def trail_sizes(size: int) -> list[int]:
     return sizes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Extensible):
     """End of a ledger: its number of rows, last digest and committed cost.
 
     `committed` is spent or reserved for running studies. Reservations count, because a site may see no
     checkpoint after a round that it answers. `gaussian`: only Gaussian noise was ever admitted. `trail` has
     the first characters of the digests at `trail_sizes(size)`. Raises PeerError: code `protocol`, a field is
     invalid."""
+
+    format, noun = "eigenveil-checkpoint/1", "the checkpoint of the ledger"
 
     federation: str
     size: int
@@ -49,18 +51,41 @@ class Checkpoint:
         if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
             raise PeerError(Code.PROTOCOL, "the checkpoint of a ledger has an invalid field; it was rejected")
 
-    def to_json(self) -> bytes:
-        """Return canonical JSON, with numbers as text, because it has no integers beyond 2**53."""
-        return canonical(
-            {
-                "federation": self.federation,
-                "size": str(self.size),
-                "digest": self.digest,
-                "micro_rho": str(self.committed.micro_rho),
-                "atto_delta": str(self.committed.atto_delta),
-                "gaussian": self.gaussian,
-                "trail": list(self.trail),
-            }
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        return ("federation", "size", "digest", "micro_rho", "atto_delta", "gaussian", "trail")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the known keys, with numbers as text: JSON has no integers beyond 2**53."""
+        return {
+            "federation": self.federation,
+            "size": str(self.size),
+            "digest": self.digest,
+            "micro_rho": str(self.committed.micro_rho),
+            "atto_delta": str(self.committed.atto_delta),
+            "gaussian": self.gaussian,
+            "trail": list(self.trail),
+        }
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> Checkpoint:
+        """Return the inverse of `to_dict`. Raises as `Extensible.from_dict`."""
+        trail, gaussian = stated["trail"], stated["gaussian"]
+        if not isinstance(trail, list) or not all(
+            isinstance(one, str) and len(one) == SHORT for one in trail
+        ):
+            raise ValueError("the trail is not a list of digests")
+        if not isinstance(gaussian, bool):
+            raise ValueError("gaussian is neither true nor false")
+        size, micro_rho, atto_delta = (int(str(stated[name])) for name in ("size", "micro_rho", "atto_delta"))
+        return cls(
+            federation=str(stated["federation"]),
+            size=size,
+            digest=str(stated["digest"]),
+            committed=Cost(micro_rho=micro_rho, atto_delta=atto_delta),
+            gaussian=gaussian,
+            trail=tuple(trail),
+            unknown=unknown,
         )
 
     def is_in(self, digests: list[str]) -> bool:
@@ -103,34 +128,14 @@ def checkpoint_of(
     )
 
 
+class SignedCheckpoint(SignedStatement[Checkpoint]):
+    """Signed checkpoint of a ledger."""
+
+    __slots__ = ()
+    kind, prefix, most_bytes = Checkpoint, CHECKPOINT_SIGNED, MOST_BYTES
+
+
 def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
     """Return the checkpoint, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
-    PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint."""
-    check_signature(
-        release_key,
-        signature,
-        CHECKPOINT_SIGNED + checkpoint_json,
-        "the checkpoint of the ledger is not signed by this federation; it was rejected",
-    )
-    if len(checkpoint_json) > MOST_BYTES:
-        raise PeerError(Code.PROTOCOL, f"the checkpoint is too long: {len(checkpoint_json)} bytes")
-    try:
-        return _read(parse_json(checkpoint_json))
-    except (ValueError, KeyError, TypeError, AttributeError, EigenveilError) as problem:
-        raise PeerError(Code.PROTOCOL, "the signed checkpoint of the ledger cannot be read") from problem
-
-
-def _read(data: dict[str, object]) -> Checkpoint:
-    trail, gaussian = data["trail"], data["gaussian"]
-    if not isinstance(trail, list) or not all(isinstance(one, str) and len(one) == SHORT for one in trail):
-        raise ValueError("the trail is not a list of digests")
-    if not isinstance(gaussian, bool):
-        raise ValueError("gaussian is neither true nor false")
-    return Checkpoint(
-        federation=str(data["federation"]),
-        size=int(str(data["size"])),
-        digest=str(data["digest"]),
-        committed=Cost(micro_rho=int(str(data["micro_rho"])), atto_delta=int(str(data["atto_delta"]))),
-        gaussian=gaussian,
-        trail=tuple(trail),
-    )
+    PeerError: as `SignedStatement.check`."""
+    return SignedCheckpoint(signed_json=checkpoint_json, signature=signature).check(release_key)

@@ -4,7 +4,7 @@ The schema has keys, types and lengths; parsing also checks the order of bounds,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -20,8 +20,8 @@ from eigenveil.dictionary.dictionary import (
     listed,
 )
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.numerics.encoding import canonical, digest, parse_json
-from eigenveil.signatures import Sign, SignedStatement
+from eigenveil.numerics.encoding import digest
+from eigenveil.signatures import Extensible, Sign, SignedStatement
 from eigenveil.study.checks import (
     check_keys,
     coerce_values,
@@ -166,35 +166,67 @@ DICTIONARY_SIGNED = b"eigenveil/dictionary-signature/v1\n"
 MOST_BYTES = 2**20
 
 
-class SignedDictionary(SignedStatement[tuple[str, Dictionary]]):
-    """Canonical JSON of a federation's name and its dictionary, and the Ed25519 signature over it."""
+@dataclass(frozen=True, kw_only=True)
+class DictionaryStatement(Extensible):
+    """Statement that a federation publishes this dictionary. `written` has it as it was read, also with keys
+    of tables that are unknown here and without meaning; None: exactly as `dictionary`."""
+
+    format, noun = "eigenveil-dictionary/1", "the dictionary"
+
+    federation: str
+    dictionary: Dictionary
+    written: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        return ("federation", "dictionary")
+
+    def to_dict(self) -> dict[str, Any]:
+        written = dictionary_to_dict(self.dictionary) if self.written is None else self.written
+        return {"federation": self.federation, "dictionary": written}
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> DictionaryStatement:
+        """Return the inverse of `to_dict`. Raises ValueError: the dictionary is invalid."""
+        written = stated["dictionary"]
+        known = _known(Dictionary, written) | {
+            "columns": [_known(DictionaryColumn, column) for column in written["columns"]]
+        }
+        try:
+            dictionary = dictionary_from_dict(known)
+        except RequestError as problem:
+            raise ValueError(str(problem)) from problem
+        federation = str(stated["federation"])
+        return cls(federation=federation, dictionary=dictionary, written=written, unknown=unknown)
+
+
+def _known(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a table whose keys are fields of `kind`."""
+    return {one.name: table[one.name] for one in fields(kind) if one.name in table}
+
+
+class SignedDictionary(SignedStatement[DictionaryStatement]):
+    """Signed statement of a federation's dictionary."""
 
     __slots__ = ()
-    prefix, noun, most_bytes = DICTIONARY_SIGNED, "the dictionary", MOST_BYTES
+    kind, prefix, most_bytes = DictionaryStatement, DICTIONARY_SIGNED, MOST_BYTES
 
     def check_federation(self, release_key: bytes, federation: str) -> Dictionary:
         """Return the dictionary, if the release key (raw Ed25519) of `federation` signed its exact bytes.
         Raises PeerError: code `identity`, signed by another key, changed, or another federation's;
         `protocol`, not a dictionary."""
-        named, dictionary = self.check(release_key)
-        if named != federation:
-            raise PeerError(Code.IDENTITY, f"the dictionary is of federation {named}; it was rejected")
-        return dictionary
-
-    def read(self) -> tuple[str, Dictionary]:
-        """Return the federation and the dictionary without a check of the signature."""
-        try:
-            stated = parse_json(self.signed_json)
-            return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
-        except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
-            message = f"the federation's dictionary cannot be read: {problem}"
-            raise PeerError(Code.PROTOCOL, message) from problem
+        stated = self.check(release_key)
+        if stated.federation != federation:
+            raise PeerError(
+                Code.IDENTITY, f"the dictionary is of federation {stated.federation}; it was rejected"
+            )
+        return stated.dictionary
 
 
 def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> SignedDictionary:
     """Return a dictionary with the signature of the release key of `federation`.
     Raises: RequestError, code `bad-study`, too long for a message."""
-    dictionary_json = canonical({"federation": federation, "dictionary": dictionary_to_dict(dictionary)})
+    dictionary_json = DictionaryStatement(federation=federation, dictionary=dictionary).signed_json
     need(
         len(dictionary_json) <= MOST_BYTES,
         f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; "

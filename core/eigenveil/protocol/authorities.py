@@ -11,7 +11,7 @@ So a stolen coordinator key or connection cannot add an authority, and an old li
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical
-from eigenveil.signatures import UNREADABLE, read_canonical
+from eigenveil.signatures import UNREADABLE, Extensible
 from eigenveil.study.study import NAME
 
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
@@ -71,11 +70,13 @@ class SignedAuthorityList:
     signatures: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthorityList:
+@dataclass(frozen=True, kw_only=True)
+class AuthorityList(Extensible):
     """Authorities of a federation in one version. `expires` is in Unix seconds. `threshold` is the number of
     signers that must sign the next list. `release_key` is the raw Ed25519 key that signs plans and releases.
     Raises PeerError: code `protocol`, a field is invalid."""
+
+    format, noun = "eigenveil-authorities/1", "a list of authorities"
 
     federation: str
     version: int
@@ -157,23 +158,32 @@ class AuthorityList:
         )
 
     def to_json(self) -> bytes:
-        return canonical(
+        return self.signed_json
+
+    def to_dict(self) -> dict[str, Any]:
+        authorities = [
             {
-                "federation": self.federation,
-                "version": self.version,
-                "expires": self.expires,
-                "threshold": self.threshold,
-                "release_key": self.release_key.hex(),
-                "authorities": [
-                    {
-                        "certificate": one.certificate.public_bytes(Encoding.PEM).decode(),
-                        "issues": one.issues,
-                        "signs": one.signs,
-                    }
-                    for one in self.authorities
-                ],
+                "certificate": one.certificate.public_bytes(Encoding.PEM).decode(),
+                "issues": one.issues,
+                "signs": one.signs,
             }
+            for one in self.authorities
+        ]
+        return super().to_dict() | {"release_key": self.release_key.hex(), "authorities": authorities}
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> AuthorityList:
+        """Return the inverse of `to_dict`."""
+        authorities = tuple(
+            ListedAuthority(
+                certificate=x509.load_pem_x509_certificate(one["certificate"].encode()),
+                issues=one["issues"] is True,
+                signs=one["signs"] is True,
+            )
+            for one in stated["authorities"]
         )
+        release_key = bytes.fromhex(stated["release_key"])
+        return cls(**{**stated, "release_key": release_key, "authorities": authorities}, unknown=unknown)
 
     def is_signed(self, signed: SignedAuthorityList) -> bool:
         """Return True if at least `threshold` signers of this list signed `signed`."""
@@ -187,25 +197,7 @@ class AuthorityList:
 def list_from_json(data: bytes) -> AuthorityList:
     """Return the list in `data`, which must be canonical JSON. Raises PeerError: code `protocol`."""
     _need(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
-    return read_canonical(data, "a list of authorities", _read, AuthorityList.to_json)
-
-
-def _read(data: dict[str, Any]) -> AuthorityList:
-    return AuthorityList(
-        federation=data["federation"],
-        version=data["version"],
-        expires=data["expires"],
-        threshold=data["threshold"],
-        release_key=bytes.fromhex(data["release_key"]),
-        authorities=tuple(
-            ListedAuthority(
-                certificate=x509.load_pem_x509_certificate(one["certificate"].encode()),
-                issues=one["issues"] is True,
-                signs=one["signs"] is True,
-            )
-            for one in data["authorities"]
-        ),
-    )
+    return AuthorityList.read(data)
 
 
 def update_authorities(

@@ -5,15 +5,15 @@ contradicts the document that it publishes. Run as a module, it prints the state
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.numerics.encoding import IntArray, canonical, digest, frozen, parse_json
+from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.signatures import Sign, SignedStatement
+from eigenveil.signatures import Extensible, Sign, SignedStatement
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,12 +70,14 @@ HEX = 64
 MOST_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundStatement:
+@dataclass(frozen=True, kw_only=True)
+class RoundStatement(Extensible):
     """Digests of a round's query, of the release before it and, once sealed, of its own release. `after` is
     empty in the first round, `release` until the round is sealed. `ledger` is the digest of the last row of
     the coordinator's ledger at that time, `size` the number of its rows. Raises PeerError: code `protocol`, a
     field is invalid."""
+
+    format, noun = "eigenveil-round/1", "the statement about a round"
 
     plan: str
     round: int
@@ -94,7 +96,7 @@ class RoundStatement:
 
     def signed(self, sign: Sign) -> SignedRound:
         """Return the statement with the signature of the release key."""
-        statement_json = canonical(asdict(self))
+        statement_json = self.signed_json
         return SignedRound(signed_json=statement_json, signature=sign(ROUND_SIGNED + statement_json))
 
 
@@ -102,14 +104,7 @@ class SignedRound(SignedStatement[RoundStatement]):
     """Signed statement about a round."""
 
     __slots__ = ()
-    prefix, noun, most_bytes = ROUND_SIGNED, "the statement about a round", MOST_BYTES
-
-    def read(self) -> RoundStatement:
-        """Return the statement without a check of its signature."""
-        try:
-            return RoundStatement(**parse_json(self.signed_json))
-        except (ValueError, TypeError) as problem:
-            raise PeerError(Code.PROTOCOL, "the statement about a round cannot be read") from problem
+    kind, prefix, most_bytes = RoundStatement, ROUND_SIGNED, MOST_BYTES
 
 
 class RoundState(Enum):

@@ -26,6 +26,7 @@ from eigenveil.reporting.release_file import (
 )
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_text
+from eigenveil.signatures import check_format, formatted
 from eigenveil.study.study import MAX_ATTEMPTS, Trust
 from eigenveil.study_authorization import SignedAuthorization
 
@@ -90,8 +91,6 @@ def _plan_mismatch(why: str) -> RequestError:
 
 FORMAT = "eigenveil-release/3"
 PCA = "pca"  # kind of result: components, variances, mean and covariance
-KNOWN = frozenset[str]()  # what a later version may require of a reader, and this version knows
-OTHER = "read it with the version of eigenveil that wrote it, or a later one"
 RELEASE_SIGNATURE_CONTEXT = b"eigenveil/release-signature/v1\n"
 NOT_PRIVATE = (
     "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
@@ -130,9 +129,7 @@ def release_document(
     `sites` holds the rules that each site had stated when the study was submitted, or None. They are public
     configuration, not findings about records; the sites of a simulation state none. `authorization` is the
     analyst's signature of the plan; a simulation has none."""
-    return {
-        "format": FORMAT,
-        "required": [],
+    values = {
         "software": {"eigenveil": __version__},
         "private": private,
         "plan_digest": plan.digest,
@@ -146,6 +143,7 @@ def release_document(
             release_row(release) | record.to_dict() for release, record in zip(releases, rounds, strict=True)
         ],
     }
+    return formatted(FORMAT, values)
 
 
 def _section(result: Result) -> dict[str, Any]:
@@ -216,14 +214,10 @@ def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
     2. The members are the document, its signature if there is one, and exactly the arrays that the document
        names, each with the stated SHA-256, type and shape.
 
-    Raises RequestError: code `bad-release`, of another format, or it requires what is unknown here;
-    ValueError, KeyError, TypeError, AttributeError: not a release."""
+    Raises PeerError: code `version`, of another format, or it requires what is unknown here; ValueError,
+    KeyError, TypeError, AttributeError: not a release."""
     document = parse_json(members[DOCUMENT])
-    if document["format"] != FORMAT:
-        raise RequestError(Code.BAD_RELEASE, f"this release has the format {document['format']!r}; {OTHER}")
-    if unknown := set(document["required"]) - KNOWN:
-        names = ", ".join(sorted(map(str, unknown)))
-        raise RequestError(Code.BAD_RELEASE, f"this release requires {names}, unknown here; {OTHER}")
+    check_format(document, FORMAT, "this release")
     if canonical(document) != members[DOCUMENT]:
         raise ValueError("the document is not in canonical form")
     arrays = {

@@ -34,6 +34,7 @@ from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
+from eigenveil.signatures import check_format, formatted
 from eigenveil.study_authorization import release_analyst
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -68,7 +69,7 @@ class RoundLog:
             }
             for message in self.messages
         ]
-        return canonical({"format": ROUND_LOG_FORMAT, "plan": self.plan, "rounds": rows})
+        return canonical(formatted(ROUND_LOG_FORMAT, {"plan": self.plan, "rounds": rows}))
 
     def find_contradictions(self, document: Mapping[str, Any], key: bytes) -> list[str]:
         """Return the contradictions between statements signed by `key` and `document`, a sentence each.
@@ -121,10 +122,11 @@ def read_round_log(data: bytes) -> RoundLog:
     round log."""
     try:
         content = parse_json(data)
-        if content["format"] != ROUND_LOG_FORMAT:
-            raise ValueError(content["format"])
+        check_format(content, ROUND_LOG_FORMAT, "this log of signed rounds")
         messages = (pb.SealedRound.FromString(base64.b64decode(row["message"])) for row in content["rounds"])
         return RoundLog(plan=str(content["plan"]), messages=tuple(messages))
+    except PeerError as problem:
+        raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
     except (ValueError, KeyError, TypeError, DecodeError) as problem:
         raise RequestError(
             Code.BAD_ARGUMENT, "this is not a log of signed rounds; `eigenveil study log` writes one"
@@ -246,6 +248,8 @@ def load_release(data: bytes) -> SignedRelease:
             )
         public = _check_signature(members)
         content = read_content(members)
+    except PeerError as problem:
+        raise _bad_release(f"{problem}; read it with the version of eigenveil that wrote it") from problem
     except UNREADABLE as problem:
         raise _bad_release(
             "this is not an intact eigenveil release; fetch it again from the coordinator"
@@ -270,7 +274,7 @@ def load_unsigned(data: bytes) -> ReleaseContent | None:
     try:
         members = read_archive(data)
         return None if SIGNATURE in members else read_content(members)
-    except UNREADABLE:
+    except (*UNREADABLE, PeerError):
         return None
 
 

@@ -7,7 +7,7 @@ the attempt. Without this secret, a mask is indistinguishable from fair bits."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.numerics.encoding import IntArray, WordArray, canonical, digest_of
+from eigenveil.numerics.encoding import IntArray, WordArray, digest_of
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import HEX
-from eigenveil.signatures import Sign, SignedStatement, read_canonical
+from eigenveil.signatures import Extensible, Sign, SignedStatement
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
 ATTEMPT_SIGNED = b"eigenveil/attempt-signature/v1\n"
@@ -28,9 +28,11 @@ MOST_BYTES = 200 * MAX_SITES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Extensible):
     """Sites whose masked answers to a query are added: `members` maps a site to the digest of its key card.
     `number` counts the attempts at a round from 1. Raises PeerError: code `protocol`, a field is invalid."""
+
+    format, noun = "eigenveil-attempt/1", "the attempt at a masked round"
 
     plan: str
     round: int
@@ -64,11 +66,6 @@ class Attempt:
         return tuple(sorted(self.members))
 
     @cached_property
-    def signed_json(self) -> bytes:
-        """Canonical JSON, which is signed, stored and hashed."""
-        return canonical(asdict(self))
-
-    @cached_property
     def digest(self) -> str:
         """SHA-256 (hex), from which every mask of the attempt is derived."""
         return digest_of("attempt", self.signed_json)
@@ -82,23 +79,12 @@ class Attempt:
         """Return the attempt with the signature of the release key."""
         return SignedAttempt(signed_json=self.signed_json, signature=sign(ATTEMPT_SIGNED + self.signed_json))
 
-    @classmethod
-    def read(cls, attempt_json: bytes) -> Attempt:
-        """Return the attempt in JSON, without a check of its signature. Raises PeerError: code `protocol`,
-        not an attempt, or not canonical."""
-        noun = "the attempt at a masked round"
-        return read_canonical(attempt_json, noun, lambda stated: cls(**stated), lambda one: one.signed_json)
-
 
 class SignedAttempt(SignedStatement[Attempt]):
     """Signed attempt at a masked round."""
 
     __slots__ = ()
-    prefix, noun, most_bytes = ATTEMPT_SIGNED, "the attempt at a masked round", MOST_BYTES
-
-    def read(self) -> Attempt:
-        """Return the attempt without a check of its signature."""
-        return Attempt.read(self.signed_json)
+    kind, prefix, most_bytes = Attempt, ATTEMPT_SIGNED, MOST_BYTES
 
 
 MASK_DOMAIN = b"eigenveil/mask/v1\n"

@@ -197,7 +197,7 @@ def show(config_path: Path, version: int | None, as_json: bool) -> None:
     rows = [one for one in _published(config_path) if version in (None, one.version)]
     if not rows:
         raise RequestError(Code.NOT_FOUND, "no such dictionary was published; see `dictionary history`")
-    _, found = rows[-1].signed.read()
+    found = rows[-1].signed.read()
     print_result(dictionary_to_dict(found), as_json, dictionary_to_toml(found))
 
 
@@ -218,7 +218,7 @@ def history(config_path: Path, as_json: bool) -> None:
             "published": time_text(one.at),
         }
         for one in _published(config_path)
-        for _, found in [one.signed.read()]
+        for found in [one.signed.read().dictionary]
     ]
     lines = [f"{r['published']}  version {r['version']}  {r['name']}, {r['columns']} columns" for r in rows]
     print_result({"dictionaries": rows}, as_json, "\n".join(lines) or "No dictionary was published yet.")

@@ -10,8 +10,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Role
+from eigenveil.identity import JOIN_FORMAT, Role
 from eigenveil.protocol.authorities import ListedAuthority
+from eigenveil.signatures import formatted
 from eigenveil.study.checks import toml_text
 from eigenveil_common.files import (
     check_new,
@@ -99,7 +100,7 @@ def join_file(
         registry = Registry(store, config.federation, unix_ms)
         token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
     host = f"[{config.host}]" if ":" in config.host else config.host
-    join = {
+    values = {
         "token": token,
         "role": role.value,
         "name": name,
@@ -108,6 +109,7 @@ def join_file(
         "enrol": f"{host}:{config.enrol_port}",
         "authorities": authorities,
     }
+    join = formatted(JOIN_FORMAT, values)
     if out is not None:
         write_secret(out, json.dumps(join, indent=2, sort_keys=True).encode() + b"\n")
     return join

@@ -12,13 +12,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import parse_json
+from eigenveil.signatures import check_format, formatted
 from eigenveil_common.config import load
 from eigenveil_common.files import failpoint, is_occupied, read, storage_errors, sync, write_secret
 from eigenveil_common.storage.database import Expect
@@ -39,7 +40,7 @@ from eigenveil_server.storage.database import (
     open_store,
 )
 
-MANIFEST, FORMAT = "manifest.json", 1
+MANIFEST, BACKUP_FORMAT = "manifest.json", "eigenveil-backup/1"
 STATE_KEY = re.compile(r"^\s*state\s*=.*$", re.MULTILINE)
 ReportProgress = Callable[[str], None]
 
@@ -52,10 +53,9 @@ class Manifest:
     created_at: str
     ledger: dict[str, Any]
     files: dict[str, str]
-    format: int
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
+        return json.dumps(formatted(BACKUP_FORMAT, asdict(self)), indent=2, sort_keys=True).encode() + b"\n"
 
 
 def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress) -> Manifest:
@@ -74,7 +74,6 @@ def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress
             federation=config.federation,
             created_at=time_text(unix_ms()),
             ledger=ledger,
-            format=FORMAT,
             files={path.name: _digest(path) for path in sorted(here.iterdir())},
         )
         for name in manifest.files:
@@ -166,15 +165,15 @@ def _await_checkpoints(
 
 def _manifest(source: Path) -> Manifest:
     try:
-        manifest = Manifest(**parse_json(read(source / MANIFEST)))
-        if manifest.format != FORMAT:
-            raise ValueError(f"format {manifest.format}")
+        content = parse_json(read(source / MANIFEST))
+        check_format(content, BACKUP_FORMAT, "the manifest")
+        manifest = Manifest(**{one.name: content[one.name] for one in fields(Manifest)})
         if any(Path(name).name != name for name, _ in manifest.files.items()):
             raise ValueError("a file outside the folder")
         if manifest.ledger.keys() != {"rows", "head", "spent_micro_rho"}:
             raise ValueError("it states no ledger")
         return manifest
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, PeerError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{source} is not a readable backup: {problem}") from problem
 
 

@@ -75,7 +75,7 @@ class Checkpoints:
             return None
         if self._signed is None or self._signed_size != totals.size:
             digests, committed = self._digests[: totals.size], [totals.committed]
-            document = checkpoint_of(federation, digests, committed, gaussian=totals.gaussian).to_json()
+            document = checkpoint_of(federation, digests, committed, gaussian=totals.gaussian).signed_json
             signature = self._keys.sign_checkpoint(document)
             self._signed = pb.SignedCheckpoint(checkpoint_json=document, signature=signature)
             self._signed_size = totals.size

@@ -10,6 +10,9 @@ from typing import Any, Generic
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.key_cards import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
+from eigenveil.signatures import check_format, formatted
+
+ROSTER_FORMAT = "eigenveil-roster/1"
 
 
 class PinStatus(Enum):
@@ -131,16 +134,18 @@ class RosterContent(Generic[AnyCard]):
     @classmethod
     def from_dict(cls, kind: RosterKind[AnyCard], written: dict[str, Any]) -> RosterContent[AnyCard]:
         """Return the content of a file. Raises as `pin_from_dict`."""
+        check_format(written, ROSTER_FORMAT, "the file")
         pins, earlier = (
             [pin_from_dict(one, kind.read) for one in written[name]] for name in (kind.entries, "earlier")
         )
         return cls(kind=kind, pins={one.card.owner: one for one in pins}, earlier=tuple(earlier))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        values = {
             self.kind.entries: [self.pins[name].to_dict() for name in sorted(self.pins)],
             "earlier": [one.to_dict() for one in self.earlier],
         }
+        return formatted(ROSTER_FORMAT, values)
 
     @property
     def ever_confirmed(self) -> bool:
