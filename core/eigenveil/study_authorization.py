@@ -213,9 +213,11 @@ def _allowed(study: Study) -> tuple[Algorithm, ...]:
 
 def _whole(plan: Plan) -> bool:
     """Return True if a plan has the whole budget of its study, as every valid plan does."""
-    names = {"federation": plan.federation, "submission": plan.submission, "analyst": plan.analyst}
     try:
-        return plan == plan_for(plan.study, plan.algorithm, **names)
+        return plan == plan_for(
+            plan.study, plan.algorithm, federation=plan.federation, submission=plan.submission,
+            analyst=plan.analyst, version=plan.version, revision=plan.revision,
+        )  # fmt: skip
     except RequestError:
         return False
 

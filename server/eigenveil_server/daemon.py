@@ -50,6 +50,7 @@ from eigenveil_server.rpc.interceptor import (
 from eigenveil_server.rpc.listeners import Enrolment, Health, registered_methods_server
 from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.sites import SiteSessions
+from eigenveil_server.storage import directory
 from eigenveil_server.storage.database import existing_store, lock_folder
 from eigenveil_server.storage.repository import Repository, check_start
 from eigenveil_server.studies.engine import StudyEngine
@@ -97,6 +98,7 @@ class Daemon:
             self.checkpoints = Checkpoints(config, store, repository.ledger, keys, clock, fatal)
             undo.pop_all()
         self.runtime = Runtime(
+            capabilities=directory.capabilities(store.reader),
             repository=repository,
             keys=keys,
             noise=noise or OsNoise(),

@@ -15,6 +15,7 @@ import grpc
 
 from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
+from eigenveil.protocol.capabilities import OWN
 from eigenveil.protocol.plan import Plan, plan_from_json, verify_plan
 from eigenveil.reporting.verify import RoundLog, load_release, verify_release
 from eigenveil.study.study import Study
@@ -145,7 +146,7 @@ class Analyst:
         """Return the coordinator's plan of this study, after checks, to be signed for `days`. `dictionary`:
         as in `Proposal`. Raises as `submit`."""
         study, mine = parse_study(text), self._identity.identity
-        request = pb.ExplainStudyRequest(study_toml=text, submission=submission)
+        request = pb.ExplainStudyRequest(study_toml=text, submission=submission, capabilities=OWN.to_proto())
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
         plan = plan_from_json(answer.plan_json)
         check_plan_matches_study(
@@ -161,6 +162,7 @@ class Analyst:
             study_toml=proposal.toml,
             submission=proposal.plan.submission,
             authorization=proposal.sign().to_proto(),
+            capabilities=OWN.to_proto(),
         )
         store_submission(self._identity.folder, proposal.signed_submission, time.time())
         try:
@@ -175,7 +177,7 @@ class Analyst:
     async def explain(self, text: str) -> str:
         """Return the queries and the cost of a study as JSON: see `eigenveil.reporting.explain`."""
         parse_study(text)
-        request = pb.ExplainStudyRequest(study_toml=text)
+        request = pb.ExplainStudyRequest(study_toml=text, capabilities=OWN.to_proto())
         return (await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)).explanation_json
 
     async def studies(self) -> list[pb.StudyRow]:

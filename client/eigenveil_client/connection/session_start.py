@@ -85,16 +85,18 @@ async def greet_coordinator(
     seconds: float = CALL_SECONDS,
     checkpoint: pb.SignedCheckpoint | None = None,
     statement: pb.SiteStatement | None = None,
+    capabilities: pb.Capabilities | None = None,
 ) -> pb.HelloResponse:
     """Send Hello as `stored`, and accept the lists of authorities that follow the stored one.
 
-    A site also sends its `generation`, its stored `checkpoint` and its `statement`.
+    A site also sends its `generation`, its stored `checkpoint`, its `statement` and its `capabilities`.
 
     Raises:
         EigenveilError: as `negotiate_version`, or `identity`: a list does not follow the stored one.
         InternalError: code `storage`, at this end; an error of the coordinator's storage is a PeerError."""
     current, upcoming = generation.announce() if generation is not None else (b"", b"")
-    extra, shown = pb.HelloRequest(checkpoint=checkpoint, statement=statement), stored.authorities
+    extra = pb.HelloRequest(checkpoint=checkpoint, statement=statement, capabilities=capabilities)
+    shown = stored.authorities
     extra.generation, extra.next_generation = current, upcoming
     extra.authorities, extra.authorities_version = shown.digest, shown.version
     hello = await _as_peer_error(negotiate_version(stub, software, seconds, extra))

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eigenveil.dictionary.dictionary import listed, number_text, suggestion
 from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto, sites_forbidding
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.protocol.capabilities import Capabilities, capabilities_from_dict
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
 from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
@@ -106,12 +107,13 @@ HOUR_SECONDS = 3600
 class Directory:
     """Public information on a federation. `sites` maps each enrolled site to its statement, or None.
     `columns` are those of the published dictionary, or None. `approval_seconds` is the time that a study
-    waits for people at sites."""
+    waits for people at sites. `capabilities` are the versions that sites have, as far as they are known."""
 
     federation: str
     sites: Mapping[str, SiteStatement | None]
     columns: tuple[str, ...] | None
     approval_seconds: float
+    capabilities: Mapping[str, Capabilities] = field(default_factory=dict)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -124,7 +126,8 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
     """Return the directory in plain values, as `plain_fields` gives them."""
     sites = {name: None if one is None else _statement(one) for name, one in data["sites"].items()}
     columns = None if data["columns"] is None else tuple(data["columns"])
-    return Directory(**{**data, "sites": sites, "columns": columns})
+    known = {name: capabilities_from_dict(one) for name, one in data["capabilities"].items()}
+    return Directory(**{**data, "sites": sites, "columns": columns, "capabilities": known})
 
 
 def _statement(data: Mapping[str, Any]) -> SiteStatement:

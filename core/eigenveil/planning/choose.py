@@ -15,6 +15,7 @@ from eigenveil.algorithms.shared.preparation import SMALL_SAMPLE
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import predict_plan_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
+from eigenveil.protocol.capabilities import Capabilities, common_versions
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import noise_fits
@@ -233,12 +234,17 @@ def _raw(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> float
 
 
 def make_plan(
-    study: Study, *, federation: str = "simulation", submission: str = "simulation", analyst: str = ""
+    study: Study,
+    *,
+    federation: str = "simulation",
+    submission: str = "simulation",
+    analyst: str = "",
+    sites: Iterable[Capabilities] = (),
 ) -> Plan:
     """Return the plan of a study: algorithm, budget in micro-rho and atto-delta, and a digest of all.
 
     `auto` is resolved by public numbers. In a federation the plan has the names of the federation, the
-    submission and the analyst.
+    submission and the analyst, and the highest versions that all `sites` have.
 
     Raises:
         RequestError: code `bad-study`: the algorithm cannot run this study, or the budget is too small; code
@@ -251,4 +257,8 @@ def make_plan(
     >>> plan = make_plan(study)
     >>> plan.algorithm.value, plan.micro_rho, len(plan.digest)
     ('refined-cov', 100502, 64)"""
-    return plan_for(study, choose(study), federation=federation, submission=submission, analyst=analyst)
+    algorithm = choose(study)
+    versions = common_versions(algorithm, sites)
+    return plan_for(
+        study, algorithm, federation=federation, submission=submission, analyst=analyst, **versions
+    )

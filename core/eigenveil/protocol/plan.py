@@ -32,6 +32,7 @@ from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
 from eigenveil.study.toml import KEYS, study_from_dict, study_to_dict
 
+PLAN_VERSION_MIN = 7  # the oldest that is still run: that of the version before this one
 PLAN_VERSION = 7
 PLAN_KEYS: dict[str, Any] = dict.fromkeys(
     (
@@ -49,7 +50,7 @@ class Plan:
     `SIMULATION` in a simulation. A plan with a custom algorithm has no federation, and is never read from a
     message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once. `unknown` has the
     keys of a later version that this plan does not require: they are part of its digest, and change nothing
-    that is computed. Raises
+    that is computed. `version` is that of its keys, `revision` that of its algorithm (0: the newest). Raises
     RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a custom
     algorithm, the budget is empty, or sums could overflow."""
 
@@ -60,9 +61,13 @@ class Plan:
     micro_rho: int
     atto_delta: int = 0
     analyst: str = ""
+    version: int = PLAN_VERSION
+    revision: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if self.revision == 0:
+            object.__setattr__(self, "revision", self.algorithm.properties.revision)
         values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
         need(
             [type(value) for value in values] == [str, str, str, int, int],
@@ -219,6 +224,8 @@ def plan_for(
     federation: str,
     submission: str,
     analyst: str = "",
+    version: int = PLAN_VERSION,
+    revision: int = 0,
 ) -> Plan:
     """Return the plan of a study with this algorithm and the study's whole budget. Raises RequestError: see
     `Plan`."""
@@ -231,6 +238,8 @@ def plan_for(
         algorithm=algorithm,
         micro_rho=cost.micro_rho,
         atto_delta=cost.atto_delta,
+        version=version,
+        revision=revision,
     )
 
 
@@ -238,13 +247,13 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return nested plain values, with every key present. `required` names the keys that a reader must know,
     beyond those of this version; there is none yet."""
     return {
-        "version": PLAN_VERSION,
+        "version": plan.version,
         "required": [],
         "federation": plan.federation,
         "submission": plan.submission,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
-        "revision": plan.algorithm.properties.revision,
+        "revision": plan.revision,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
@@ -275,7 +284,9 @@ def plan_from_json(data: bytes) -> Plan:
 
 
 def _check_version(raw: Mapping[str, Any]) -> None:
-    if (raw["version"], raw["row_bits"]) != (PLAN_VERSION, ROW_BITS):
+    version = raw["version"]
+    known = type(version) is int and PLAN_VERSION_MIN <= version <= PLAN_VERSION
+    if not known or raw["row_bits"] != ROW_BITS:
         raise PeerError(
             Code.VERSION,
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
@@ -323,11 +334,11 @@ def planned_study(plan: Mapping[str, Any]) -> Study:
 
 def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
     algorithm = Algorithm(raw["algorithm"])
-    if raw["revision"] != algorithm.properties.revision:
+    if raw["revision"] not in algorithm.properties.revisions:
+        has = ", ".join(map(str, algorithm.properties.revisions))
         raise PeerError(
             Code.VERSION,
-            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has revision "
-            f"{algorithm.properties.revision}. The coordinator and all sites need one version of eigenveil",
+            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has {has}",
         )
     return Plan(
         study=study_from_dict(raw["study"]),
@@ -337,6 +348,8 @@ def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
         algorithm=algorithm,
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),
+        version=raw["version"],
+        revision=raw["revision"],
         unknown=unknown,
     )
 

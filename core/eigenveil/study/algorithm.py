@@ -28,8 +28,8 @@ class AlgorithmProperties:
     - `clips_rows`: clips whole rows to a radius, so a study may state a norm.
     - `exact_rows`: finds a subspace that contains whole-number rows, which scaling and rounding would break.
     - `private`: False for a reference that only a simulation may run.
-    - `revision`: increases whenever the algorithm's queries after the same releases change. A plan names it,
-      so that a study runs under one revision.
+    - `revisions`: those that this program has, the newest last. A new one is made whenever the algorithm's
+      queries or its result after the same releases change. A plan names one, so that a study runs under it.
 
     Raises:
         RequestError: two rules of composition."""
@@ -46,7 +46,7 @@ class AlgorithmProperties:
     clips_rows: bool = True
     exact_rows: bool = False
     private: bool = True
-    revision: int = 1
+    revisions: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
         if self.gaussian and (self.basic or self.delta):
@@ -54,6 +54,11 @@ class AlgorithmProperties:
                 Code.BAD_ARGUMENT,
                 "an algorithm with Gaussian noise only (gaussian) can be neither basic nor have a delta",
             )
+
+    @property
+    def revision(self) -> int:
+        """The newest revision."""
+        return self.revisions[-1]
 
     @property
     def federated(self) -> bool:
@@ -91,40 +96,52 @@ class Algorithm(Enum):
         return str(self._value_)
 
     AUTO = "auto", AlgorithmProperties(gaussian=True)
-    GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revision=2)
-    ANALYZE_GAUSS = "analyze-gauss", AlgorithmProperties(gaussian=True, revision=2)
-    SEPARATE_COV = "separate-cov", AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2)
-    ADAPTIVE_COV = "adaptive-cov", AlgorithmProperties(pure=True, trusted=True, revision=2)
-    EM_COV = "em-cov", AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2)
+    GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revisions=(2,))
+    ANALYZE_GAUSS = "analyze-gauss", AlgorithmProperties(gaussian=True, revisions=(2,))
+    SEPARATE_COV = "separate-cov", AlgorithmProperties(gaussian=True, pure=True, trusted=True, revisions=(2,))
+    ADAPTIVE_COV = "adaptive-cov", AlgorithmProperties(pure=True, trusted=True, revisions=(2,))
+    EM_COV = "em-cov", AlgorithmProperties(basic=True, pure=True, trusted=True, revisions=(2,))
     ZERO = "zero", AlgorithmProperties(gaussian=True, pure=True)
     REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True)
     REFINED_PCA = "refined-pca", AlgorithmProperties(gaussian=True)
-    DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revision=2)
+    DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revisions=(2,))
     DP_PCA_SINGLE_PASS = (
         "dp-pca-single-pass",
         AlgorithmProperties(
-            trusted=True, delta=True, batches=True, deflation=True, clips_rows=False, revision=2
+            trusted=True, delta=True, batches=True, deflation=True, clips_rows=False, revisions=(2,)
         ),
     )
     OJA = "oja", AlgorithmProperties(deflation=True, private=False)
-    PRIVATE_OJA = "private-oja", AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2)
+    PRIVATE_OJA = (
+        "private-oja",
+        AlgorithmProperties(gaussian=True, batches=True, deflation=True, revisions=(2,)),
+    )
     PRIVATE_OJA_SHUFFLED = (
         "private-oja-shuffled",
         AlgorithmProperties(
-            basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
+            basic=True,
+            delta=True,
+            trusted=True,
+            one_site=True,
+            batches=True,
+            single_records=True,
+            revisions=(2,),
         ),
     )
-    NOISY_POWER = "noisy-power", AlgorithmProperties(gaussian=True, revision=2)
+    NOISY_POWER = "noisy-power", AlgorithmProperties(gaussian=True, revisions=(2,))
     SUBSPACE_EXACT = "subspace-exact", SUBSPACE_PROPERTIES
     SUBSPACE_EXACT_RANK = "subspace-exact-rank", SUBSPACE_PROPERTIES
     SUBSPACE_REFERENCE = "subspace-reference", replace(SUBSPACE_PROPERTIES, one_site=True)
     SUBSPACE_APPROX = "subspace-approx", SUBSPACE_PROPERTIES
     SUBSPACE_APPROX_RANK = "subspace-approx-rank", SUBSPACE_PROPERTIES
-    SMOOTH_GAUSSIAN = "smooth-gaussian", AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2)
-    SMOOTH_CAUCHY = "smooth-cauchy", AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2)
+    SMOOTH_GAUSSIAN = (
+        "smooth-gaussian",
+        AlgorithmProperties(basic=True, delta=True, trusted=True, revisions=(2,)),
+    )
+    SMOOTH_CAUCHY = "smooth-cauchy", AlgorithmProperties(basic=True, pure=True, trusted=True, revisions=(2,))
     PROPOSE_TEST_RELEASE = (
         "propose-test-release",
-        AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
+        AlgorithmProperties(basic=True, delta=True, trusted=True, revisions=(2,)),
     )
 
 

@@ -197,7 +197,7 @@ def show(config_path: Path, version: int | None, as_json: bool) -> None:
     rows = [one for one in _published(config_path) if version in (None, one.version)]
     if not rows:
         raise RequestError(Code.NOT_FOUND, "no such dictionary was published; see `dictionary history`")
-    found = rows[-1].signed.read()
+    found = rows[-1].signed.read().dictionary
     print_result(dictionary_to_dict(found), as_json, dictionary_to_toml(found))
 
 

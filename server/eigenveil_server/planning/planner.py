@@ -24,6 +24,7 @@ from eigenveil.planning.choose import (
     rehearse,
 )
 from eigenveil.planning.predict import predict
+from eigenveil.protocol.capabilities import capabilities_from_dict, check_versions
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
@@ -86,7 +87,13 @@ def _warnings(study: Study) -> list[str]:
 
 
 def _rehearsed(
-    *, study_toml: str, submission: str, analyst: str, directory: TaskInputs, most_columns: int
+    *,
+    study_toml: str,
+    submission: str,
+    analyst: str,
+    directory: TaskInputs,
+    most_columns: int,
+    versions: TaskInputs | None,
 ) -> tuple[Plan, tuple[Course, ...], dict[str, Any]]:
     """Return the plan of a study, its possible courses, each rehearsed once, and the result of `planned`."""
     study, public = parse_study(study_toml), directory_from_dict(directory)
@@ -96,8 +103,14 @@ def _rehearsed(
         "since planning time grows with their cube; choose fewer",
     )
     check_study(study, public)
-    plan = make_plan(study, federation=public.federation, submission=submission, analyst=analyst)
-    warnings = [*_warnings(plan.study), *check_rules(plan, public)]
+    named = [one for site in study.federation.sites if (one := public.capabilities.get(site)) is not None]
+    own = [] if versions is None else [capabilities_from_dict(versions)]
+    plan = make_plan(
+        study, federation=public.federation, submission=submission, analyst=analyst, sites=own + named
+    )
+    warnings = [
+        *_warnings(plan.study), *check_rules(plan, public), *check_versions(plan, public.capabilities)
+    ]  # fmt: skip
     need(
         not plan.algorithm.properties.single_records,
         f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",

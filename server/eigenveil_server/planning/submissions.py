@@ -15,6 +15,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.dictionary.directory import Directory
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
+from eigenveil.protocol.capabilities import Capabilities
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.composition import Composition
 from eigenveil.study_authorization import SignedAuthorization, check_authorization
@@ -74,7 +75,8 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A study as TOML with the analyst's submission id and, to run it, the signature under its plan. Raises
+    """A study as TOML with the analyst's submission id and, to run it, the signature under its plan.
+    `versions` are those of the analyst's program, None if the study is a draft made here. Raises
     RequestError: code `bad-argument`, for the id."""
 
     analyst: str
@@ -82,6 +84,7 @@ class Submission:
     study_toml: str
     directory: Directory
     authorization: SignedAuthorization | None = None
+    versions: Capabilities | None = None
 
     def __post_init__(self) -> None:
         check_submission(self.id)
@@ -260,6 +263,7 @@ class SubmissionPlanner:
             "analyst": submission.analyst,
             "directory": submission.directory,
             "most_columns": self._config.max_columns,
+            "versions": submission.versions,
         }
 
 

@@ -10,6 +10,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, PeerError, RequestError, round_label
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, from_bytes
+from eigenveil.protocol.capabilities import capabilities_from_proto
 from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
 from eigenveil_common import log
@@ -91,7 +92,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self.directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
+        self.directory = SiteDirectory(config, runtime, registry)
         self._next = NextWork(runtime.metrics, engine, checkpoints, self.directory, config.long_poll_seconds)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
@@ -110,11 +111,11 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         caller = CALLER.get()
-        statement = self.directory.stated(caller, request)
+        statement, versions = self.directory.stated(caller, request)
         await self._checkpoints.check_presented(caller, request)
         await self._sessions.greet(caller, CONNECTION_INFO.get().peer, request, self._engine.end_poll)
         await self._checkpoints.note_presented(caller, request, self._repository.writer)
-        await self.directory.note(caller, request, statement)
+        await self.directory.note(caller, request, statement, versions)
         return pb.HelloResponse(
             version=version,
             federation=self._config.federation,
@@ -265,7 +266,7 @@ class Service(CoordinatorServicer):
             authorization_from_proto(request.authorization) if request.HasField("authorization") else None
         )
         made = await self._engine.submit(
-            await self._submission(request.submission, request.study_toml, signed)
+            await self._submission(request.submission, request.study_toml, request.capabilities, signed)
         )
         digest, plan = bytes.fromhex(made.stored.digest), made.stored.signed_plan
         return pb.SubmitStudyResponse(plan_digest=digest, plan=plan, warnings=made.warnings)
@@ -274,12 +275,14 @@ class Service(CoordinatorServicer):
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """Return the plan to sign, its queries and cost, or refuse as SubmitStudy would, without a charge."""
-        submission = await self._submission(request.submission or DRAFT, request.study_toml)
+        submission = await self._submission(
+            request.submission or DRAFT, request.study_toml, request.capabilities
+        )
         plan, explanation = await self._engine.submissions.explained(submission)
         return pb.ExplainStudyResponse(explanation_json=explanation, plan_json=plan.to_json())
 
     async def _submission(
-        self, id: str, study_toml: str, signed: SignedAuthorization | None = None
+        self, id: str, study_toml: str, versions: pb.Capabilities, signed: SignedAuthorization | None = None
     ) -> Submission:
         return Submission(
             analyst=CALLER.get().name,
@@ -287,6 +290,7 @@ class Service(CoordinatorServicer):
             study_toml=study_toml,
             directory=await self._read(self.directory.current),
             authorization=signed,
+            versions=capabilities_from_proto(versions) if versions.ByteSize() else None,
         )
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:

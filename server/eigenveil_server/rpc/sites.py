@@ -14,18 +14,18 @@ from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import HOUR_SECONDS, Directory, SiteStatement, statement_from_proto
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
+from eigenveil.protocol.capabilities import Capabilities, capabilities_from_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.pki.keys import Keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import Clock
 from eigenveil_server.rpc.callers import Calls, Presence
 from eigenveil_server.storage import directory
 from eigenveil_server.storage.database import Store, audit_once
-from eigenveil_server.storage.repository import Repository
+from eigenveil_server.studies.runtime import Runtime
 
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
@@ -148,10 +148,11 @@ class SiteDirectory:
     the sites' last calls are lost when the process ends. Methods that read the database may be called on any
     thread."""
 
-    def __init__(self, config: Config, repository: Repository, keys: Keys, registry: Registry) -> None:
+    def __init__(self, config: Config, runtime: Runtime, registry: Registry) -> None:
         self._config = config
-        self._repository = repository
-        self._keys = keys
+        self._repository = repository = runtime.repository
+        self._keys = runtime.keys
+        self._capabilities = runtime.capabilities
         self._registry = registry
         self._statements = directory.statements(repository.store.reader)
         self._last_call_hours: dict[str, int] = {}
@@ -159,20 +160,39 @@ class SiteDirectory:
         self._signed_dictionary: tuple[int, pb.GetDictionaryResponse] | None = None  # up to 1 MiB: made once
         self._read: tuple[int, Dictionary] | None = None
 
-    def stated(self, caller: Identity, hello: pb.HelloRequest) -> SiteStatement | None:
-        """Return the statement of a site in its Hello, if it makes one."""
-        if not hello.HasField("statement"):
-            return None
-        if caller.role is not Role.SITE or not hello.next_generation:
+    def stated(
+        self, caller: Identity, hello: pb.HelloRequest
+    ) -> tuple[SiteStatement | None, Capabilities | None]:
+        """Return the statement of a site in its Hello, if it makes one, and the versions of its program."""
+        daemon = caller.role is Role.SITE and bool(hello.next_generation)
+        if hello.HasField("statement") and not daemon:
             raise PeerError(Code.PROTOCOL, "only a site's daemon may state what the site offers")
-        return statement_from_proto(hello.statement)
+        if not daemon:
+            return None, None
+        statement = statement_from_proto(hello.statement) if hello.HasField("statement") else None
+        stated = hello.HasField("capabilities")
+        return statement, capabilities_from_proto(hello.capabilities) if stated else None
 
-    async def note(self, caller: Identity, hello: pb.HelloRequest, statement: SiteStatement | None) -> None:
-        """Store the statement of an accepted Hello. A daemon without a statement withdraws the last one."""
+    async def note(
+        self,
+        caller: Identity,
+        hello: pb.HelloRequest,
+        statement: SiteStatement | None,
+        versions: Capabilities | None,
+    ) -> None:
+        """Store the statement and the versions of an accepted Hello. A daemon without a statement withdraws
+        the last one."""
         if caller.role is not Role.SITE or not hello.next_generation:
             return
         site = caller.name
         self.note_call(site)
+        if versions is not None and versions != self._capabilities.get(site):
+            at = self._repository.clock()
+            await self._repository.writer.write(
+                lambda change: directory.note_capabilities(change, site, versions, at)
+            )
+            self._capabilities[site] = versions
+            log.event("site-versions", site=site, software=versions.software)
         if statement == self._statements.get(site):
             return
         await self._repository.writer.write(lambda change: directory.note_statement(change, site, statement))
@@ -210,6 +230,7 @@ class SiteDirectory:
             sites={name: self._statements.get(name) for name in sorted(self._registry.sites())},
             columns=None if dictionary is None else tuple(dictionary.usable()),
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
+            capabilities=dict(self._capabilities),
         )
 
     def published(self) -> Dictionary | None:

@@ -1,4 +1,4 @@
-"""Stored directory of a federation: published dictionaries, and the statements of sites."""
+"""Stored directory of a federation: published dictionaries, and the statements and versions of sites."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import SiteStatement, statement_from_proto
 from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.capabilities import Capabilities, capabilities_from_proto
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
@@ -85,3 +86,21 @@ def note_statement(change: Connection, site: str, statement: SiteStatement | Non
         "ON CONFLICT (site) DO UPDATE SET statement = excluded.statement",
         (site, statement.to_proto().SerializeToString(deterministic=True)),
     )
+
+
+def capabilities(reader: Database) -> dict[str, Capabilities]:
+    """Return the versions that each site stated last."""
+    rows = reader.rows("SELECT site, capabilities FROM capabilities")
+    return {
+        row["site"]: capabilities_from_proto(pb.Capabilities.FromString(row["capabilities"])) for row in rows
+    }
+
+
+def note_capabilities(change: Connection, site: str, stated: Capabilities, at: int) -> None:
+    """Store the versions that a site has from now on."""
+    change.execute(
+        "INSERT INTO capabilities VALUES (?, ?, ?) "
+        "ON CONFLICT (site) DO UPDATE SET capabilities = excluded.capabilities, at = excluded.at",
+        (site, stated.to_proto().SerializeToString(deterministic=True), at),
+    )
+    audit(change, at, "site-versions", f"site/{site}", stated.software)

@@ -39,6 +39,7 @@ DECLINES: dict[int, str] = {
     pb.DECLINE_REASON_POLICY: "policy",
     pb.DECLINE_REASON_BUDGET: "budget",
     pb.DECLINE_REASON_PROTOCOL: "protocol",
+    pb.DECLINE_REASON_VERSION: "version",
     pb.DECLINE_REASON_FAILURE: "failure",
 }
 PERSON_DECLINES: dict[int, DeclineReason] = {
@@ -48,7 +49,7 @@ PERSON_DECLINES: dict[int, DeclineReason] = {
 
 # Other reasons can depend on records, so only the operator sees them. A person's reason is that person's own
 # statement.
-VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", *DeclineReason})
+VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", "version", *DeclineReason})
 
 
 def shown(declined: str) -> tuple[str, ...]:

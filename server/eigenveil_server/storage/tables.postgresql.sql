@@ -32,6 +32,11 @@ CREATE TABLE statements (
   site TEXT COLLATE "C" PRIMARY KEY,
   statement BYTEA NOT NULL
 );
+CREATE TABLE capabilities (
+  site TEXT PRIMARY KEY,
+  capabilities BYTEA NOT NULL,
+  at BIGINT NOT NULL
+);
 CREATE TABLE dictionaries (
   version BIGINT PRIMARY KEY,
   signed_json BYTEA NOT NULL,

@@ -31,6 +31,11 @@ CREATE TABLE statements (
   site TEXT PRIMARY KEY,
   statement BLOB NOT NULL
 ) STRICT;
+CREATE TABLE capabilities (
+  site TEXT PRIMARY KEY,
+  capabilities BLOB NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
 CREATE TABLE dictionaries (
   version INTEGER PRIMARY KEY,
   signed_json BLOB NOT NULL,

@@ -30,6 +30,7 @@ POLICY_HINT = (
     "the rules of {sites} do not allow this study, for example its algorithm, epsilon or analyst: contact "
     "them, or leave them out"
 )
+UPGRADE = "waiting for an upgrade"
 EVENTS = {
     ConsentState.WAITING: "site-waits",
     ConsentState.AGREED: "site-agreed",
@@ -50,8 +51,10 @@ class ConsentPhase:
         repository: Repository,
         news: ChangeEvent,
         config: Config,
+        lacking: Callable[[str], str] = lambda site: "",
     ) -> None:
         self._study = stored
+        self._lacking = lacking  # why a site's program cannot run the plan; empty if it can
         self._federation = federation
         self._repository = repository
         self._news = news
@@ -154,8 +157,14 @@ class ConsentPhase:
         return "; ".join(
             reasons
             + [f"{site}: denied by the coordinator's operator" for site in denied]
-            + [f"{site}: {self._consents[site].status}" for site in missing if site not in waited]
+            + [f"{site}: {self._status(site)}" for site in missing if site not in waited]
         )
+
+    def _status(self, site: str) -> str:
+        """Return the consent of a site as text; one that is too old is not asked before it is upgraded."""
+        consent, why = self._consents[site], self._lacking(site)
+        asked = consent.state is not ConsentState.UNSTATED
+        return consent.status if asked or not why else f"{UPGRADE}: it {why}"
 
     def _hint(self, missing: list[str]) -> str:
         """Return the advice about sites whose rules decline."""
@@ -172,6 +181,7 @@ class ConsentPhase:
         consent = study in poll.agreed or study in poll.awaiting_approval or (study, 0, 0) in poll.answered
         if (
             consent
+            or self._lacking(site)
             or site not in self._federation.sites
             or self._consents[site].state is ConsentState.DECLINED
         ):
@@ -244,8 +254,8 @@ class ConsentPhase:
     def add_consent_status(self, message: pb.StudyEvent | pb.StudyRow) -> None:
         """Add the consent of every site, and the time limits, to a message."""
         for site in self._federation.sites:
-            consent = self._consents[site]
-            message.consent.append(pb.SiteStatus(site=site, status=consent.status, text=consent.text))
+            status, text = self._status(site), self._consents[site].text
+            message.consent.append(pb.SiteStatus(site=site, status=status, text=text))
         if self.open:
             undecided = self._undecided(self._repository.clock(), self._consents)
             message.consent_ends_unix_ms = max(map(self._deadline_of, undecided), default=0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.noise.source import NoiseSource
+from eigenveil.protocol.capabilities import Capabilities
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.wire import digest_from_bytes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -53,7 +54,8 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
     """Services made once and shared by every study; a class that needs few of them gets only those. `work`
-    is the event for sites, `news` for watchers of studies."""
+    is the event for sites, `news` for watchers of studies. `capabilities` are the versions that each site
+    stated last."""
 
     repository: Repository
     keys: Keys
@@ -63,6 +65,7 @@ class Runtime:
     metrics: Metrics
     work: ChangeEvent = field(default_factory=ChangeEvent)
     news: ChangeEvent = field(default_factory=ChangeEvent)
+    capabilities: dict[str, Capabilities] = field(default_factory=dict)
 
     async def plan(self, stored: StoredStudy) -> Plan:
         """Return the parsed plan of a study. Raises as `Studies.plan_of`."""

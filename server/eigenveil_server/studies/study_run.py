@@ -67,9 +67,16 @@ class StudyRun:
         self._noise = PreparedNoise(runtime.noise, runtime.compute.draws)
         self.record_counts: dict[str, int] = {}  # of each site, in memory only [0014]
         self._cancelled = False
-        self.consent = ConsentPhase(stored, plan.study.federation, runtime.repository, runtime.news, config)
+        self.consent = ConsentPhase(
+            stored, plan.study.federation, runtime.repository, runtime.news, config, self._lacking
+        )
         self._on_next_attempt = on_next_attempt
         self._driver = self._driver_of()
+
+    def _lacking(self, site: str) -> str:
+        """Return why the program of a site cannot run this plan; empty if it can, or is not known yet."""
+        known = self._runtime.capabilities.get(site)
+        return "" if known is None else known.lacking(self.plan)
 
     def _driver_of(self) -> RoundDriver:
         study, repository, sign = self.plan.study, self._repository, self._runtime.keys.release.sign

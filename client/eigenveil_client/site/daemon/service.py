@@ -22,6 +22,7 @@ from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.dictionary.site_rules import ANY, analysts_line
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.identity import Role
+from eigenveil.protocol.capabilities import OWN
 from eigenveil_client.connection.channel import backoff_seconds, call
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
 from eigenveil_client.connection.session_start import (
@@ -149,8 +150,9 @@ class SiteDaemon:
         self._store.note_ledger()
         try:
             hello = await greet_coordinator(
-                stub, software, identity, generation, checkpoint=checkpoint, statement=self._statement
-            )
+                stub, software, identity, generation, checkpoint=checkpoint, statement=self._statement,
+                capabilities=OWN.to_proto(),
+            )  # fmt: skip
         except InternalError:
             raise
         except EigenveilError as problem:
