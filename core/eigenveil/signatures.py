@@ -21,13 +21,33 @@ from eigenveil.numerics.encoding import canonical, parse_json
 Sign = Callable[[bytes], bytes]  # signs with a private key that it does not expose
 
 
-def check_signature(public: bytes, signature: bytes, signed: bytes, refusal: str) -> None:
-    """Check that the key `public` (raw Ed25519) signed exactly the bytes `signed`. Raises PeerError: code
-    `identity`, with the message `refusal`."""
+Keys = bytes | tuple[bytes, ...]  # one public key (raw Ed25519), or those of which any may have signed
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseKeys:
+    """Release keys of a federation: what is sent now is signed by one of `accepted`, what was stored or
+    published by one of `known`."""
+
+    accepted: tuple[bytes, ...]
+    known: tuple[bytes, ...]
+
+
+def check_signature(public: Keys, signature: bytes, signed: bytes, refusal: str) -> None:
+    """Check that a key of `public` signed exactly the bytes `signed`. Raises PeerError: code `identity`, with
+    the message `refusal`."""
+    keys = (public,) if isinstance(public, bytes) else public
+    if not any(has_signed(key, signature, signed) for key in keys):
+        raise PeerError(Code.IDENTITY, refusal)
+
+
+def has_signed(public: bytes, signature: bytes, signed: bytes) -> bool:
+    """Return True if the key `public` (raw Ed25519) signed exactly the bytes `signed`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(Code.IDENTITY, refusal) from problem
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 FORMAT, REQUIRED = "format", "required"  # keys of every statement
@@ -126,14 +146,14 @@ class SignedStatement(Generic[Stated]):
     signed_json: bytes
     signature: bytes
 
-    def check(self, release_key: bytes) -> Stated:
-        """Return the statement, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
+    def check(self, release_keys: Keys) -> Stated:
+        """Return the statement, if one of the federation's `release_keys` signed its exact bytes. Raises
         PeerError: code `identity`, signed by another key or changed; otherwise as `Extensible.read`."""
         noun = self.kind.noun
         if len(self.signed_json) > self.most_bytes:
             raise PeerError(Code.PROTOCOL, f"{noun} is too long: {len(self.signed_json)} bytes")
         refusal = f"{noun} is not signed by this federation; it was rejected"
-        check_signature(release_key, self.signature, self.prefix + self.signed_json, refusal)
+        check_signature(release_keys, self.signature, self.prefix + self.signed_json, refusal)
         return self.read()
 
     def read(self) -> Stated:

@@ -196,6 +196,7 @@ def doctor(config_path: Path, as_json: bool) -> int:
 
 
 group.add_command(ca)
+group.add_command(release_key)
 group.add_command(dictionary)
 
 

@@ -192,4 +192,5 @@ class Files:
         self.server = folder / "server.pem"  # certificate of both listeners (PEM); renewed while serving
         # Secret Ed25519 key that signs plans and releases (32 raw bytes).
         self.release_key = folder / "release.key"
+        self.next_release_key = folder / "release.next"  # the one to come, until it signs
         self.audit_key = folder / "audit.key"  # secret key of the contributions' HMACs (32 raw bytes)

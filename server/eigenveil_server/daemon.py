@@ -36,6 +36,7 @@ from eigenveil_server.front.quota import ConnectionInfo, ListenerLimits
 from eigenveil_server.metrics import LoopDelay, Metrics, MetricsListener
 from eigenveil_server.pki.keys import ServerCertificate, load_keys
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.pki.release_keys import complete as complete_key_change
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.process import Clock, Compute, Fatal, end_process, unix_ms
 from eigenveil_server.recovery.checkpoints import Checkpoints
@@ -93,6 +94,7 @@ class Daemon:
             self._lock = undo.enter_context(lock_folder(config))
             store.acquire_server_lock()
             check_start(store)
+            complete_key_change(config.files, store)
             keys = load_keys(config.files)
             repository = Repository.of(config, store, clock, fatal)
             self.checkpoints = Checkpoints(config, store, repository.ledger, keys, clock, fatal)

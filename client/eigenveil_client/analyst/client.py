@@ -167,7 +167,9 @@ class Analyst:
         store_submission(self._identity.folder, proposal.signed_submission, time.time())
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
-            plan = verify_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
+            plan = verify_plan(
+                answer.plan.plan_json, answer.plan.signature, self._identity.release_keys.accepted
+            )
             if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
                 raise PeerError(Code.PROTOCOL, OTHER_PLAN)
         except EigenveilError as problem:  # whatever the answer, the coordinator has the signature
@@ -246,7 +248,7 @@ class Analyst:
             if len(data) < total and not answer.release:
                 raise PeerError(Code.PROTOCOL, "the coordinator sent an incomplete release")
         release = load_release(data)
-        verify_release(release, self._identity.release_key)
+        verify_release(release, self._identity.release_keys.known)
         if release.document["plan_digest"] != plan_digest.hex():
             raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
         return data

@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import parse_json
+from eigenveil.protocol.authorities import list_from_json
 from eigenveil.reporting.explain import GUARANTEE_TEXT_DIFFERS
 from eigenveil.reporting.trust import document_trust_text
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
+from eigenveil.signatures import Keys
 from eigenveil.study_authorization import ReleaseAnalyst, release_analyst
 from eigenveil_client.analyst.profile import SigningKey, default_profile, key_exists
 from eigenveil_client.connection.identity import folder_identity
@@ -29,8 +30,9 @@ REPORT = "report.html"
 ELSEWHERE = "Name another folder with --out"
 
 
-def read_key(text: str) -> bytes:
-    """Return a raw Ed25519 public key from 64 hexadecimal digits, or from a file such as authorities.json."""
+def read_key(text: str) -> Keys:
+    """Return a raw Ed25519 public key from 64 hexadecimal digits, or all that a file such as authorities.json
+    names."""
     given = text.strip()
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
@@ -40,9 +42,9 @@ def read_key(text: str) -> bytes:
     if len(data) == PRIVATE_BYTES or b"PRIVATE KEY" in data:
         todo = "Use the public key, shown by: eigenveil-coordinator status --config FILE"
         raise _bad_argument(f"{given} holds a private key, which must not leave the coordinator. {todo}")
+    with suppress(PeerError):  # else all of the file is the key
+        return list_from_json(data).known_keys
     content = data.decode("utf-8-sig", errors="replace")
-    with suppress(ValueError, KeyError, TypeError):  # else all of the file is the key
-        content = str(parse_json(content)["release_key"])
     if KEY.fullmatch(content.strip().lower()):
         return bytes.fromhex(content.strip())
     raise _bad_argument(f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
@@ -149,12 +151,12 @@ def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path 
     return SigningKey.read(folder).key_card.fingerprint == asker.fingerprint
 
 
-def profile_key(profile: Path | None, federation: str) -> bytes | None:
-    """Return the release key that the profile trusts; None if the default profile is not of `federation`."""
+def profile_key(profile: Path | None, federation: str) -> Keys | None:
+    """Return the release keys that the profile trusts; None if the default profile is not of `federation`."""
     folder = profile or default_profile()
     owner = folder_identity(folder)
     if owner is not None and owner.federation == federation:
-        return stored_authorities(folder).release_key
+        return stored_authorities(folder).known_keys
     if profile is not None:
         raise _bad_argument(f"{profile} holds no identity of federation {federation}")
     return None

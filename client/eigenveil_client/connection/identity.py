@@ -18,7 +18,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import JOIN_FORMAT, Identity, Role, grouped_digest, parse_identity
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
-from eigenveil.signatures import check_format, formatted, key_print
+from eigenveil.signatures import ReleaseKeys, check_format, formatted, key_print
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity_files import (
@@ -61,9 +61,9 @@ class StoredIdentity:
         return self.authorities.issuers_pem
 
     @property
-    def release_key(self) -> bytes:
-        """The raw Ed25519 public key that signs plans and releases."""
-        return self.authorities.release_key
+    def release_keys(self) -> ReleaseKeys:
+        """The federation's release keys."""
+        return self.authorities.trusted_keys
 
     def reread(self) -> StoredIdentity:
         """Return the identity that is in the folder now, with this proxy. Raises as `load_identity`."""

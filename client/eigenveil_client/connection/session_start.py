@@ -173,7 +173,7 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
         written = parse_json(read(stored.folder / DICTIONARY_FILE))
         statement, signature = (bytes.fromhex(written[key]) for key in ("signed_json", "signature"))
         signed = SignedDictionary(signed_json=statement, signature=signature)
-        return signed.check_federation(stored.release_key, stored.identity.federation)
+        return signed.check_federation(stored.release_keys.known, stored.identity.federation)
     except (ValueError, KeyError, TypeError, PeerError):
         return None  # a damaged file is fetched again
 
@@ -189,7 +189,7 @@ def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) ->
     with locked(stored.folder / DICTIONARY_LOCK):
         before, found = stored_dictionary(stored), None
         if sent.HasField("dictionary"):
-            found = signed.check_federation(stored.release_key, stored.identity.federation)
+            found = signed.check_federation(stored.release_keys.accepted, stored.identity.federation)
         if before not in (None, found) and (found is None or found.version <= before.version):
             now = "none" if found is None else f"version {found.version}"
             why = f"which contradicts the stored version {before.version}"

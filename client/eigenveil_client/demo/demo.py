@@ -175,7 +175,7 @@ def _write_results(
 
     write_durably(layout.release, release)
     signed = load_release(release)
-    verify_release(signed, identity.release_key)
+    verify_release(signed, identity.release_keys.known)
     result, sine, projection = signed.result, None, None
     if result.declined is None:
         sine = sin_angle(exact_components(to_grid(records.values, study), study), result.components)

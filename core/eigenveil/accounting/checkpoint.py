@@ -10,7 +10,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, PeerError
-from eigenveil.signatures import Extensible, SignedStatement
+from eigenveil.signatures import Extensible, Keys, SignedStatement
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
@@ -135,7 +135,7 @@ class SignedCheckpoint(SignedStatement[Checkpoint]):
     kind, prefix, most_bytes = Checkpoint, CHECKPOINT_SIGNED, MOST_BYTES
 
 
-def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
-    """Return the checkpoint, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
-    PeerError: as `SignedStatement.check`."""
-    return SignedCheckpoint(signed_json=checkpoint_json, signature=signature).check(release_key)
+def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_keys: Keys) -> Checkpoint:
+    """Return the checkpoint, if a release key of the federation signed its exact bytes. Raises PeerError: as
+    `SignedStatement.check`."""
+    return SignedCheckpoint(signed_json=checkpoint_json, signature=signature).check(release_keys)

@@ -21,7 +21,7 @@ from eigenveil.dictionary.dictionary import (
 )
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import digest
-from eigenveil.signatures import Extensible, Sign, SignedStatement
+from eigenveil.signatures import Extensible, Keys, Sign, SignedStatement
 from eigenveil.study.checks import (
     check_keys,
     coerce_values,
@@ -211,11 +211,11 @@ class SignedDictionary(SignedStatement[DictionaryStatement]):
     __slots__ = ()
     kind, prefix, most_bytes = DictionaryStatement, DICTIONARY_SIGNED, MOST_BYTES
 
-    def check_federation(self, release_key: bytes, federation: str) -> Dictionary:
-        """Return the dictionary, if the release key (raw Ed25519) of `federation` signed its exact bytes.
+    def check_federation(self, release_keys: Keys, federation: str) -> Dictionary:
+        """Return the dictionary, if a release key of `federation` signed its exact bytes.
         Raises PeerError: code `identity`, signed by another key, changed, or another federation's;
         `protocol`, not a dictionary."""
-        stated = self.check(release_key)
+        stated = self.check(release_keys)
         if stated.federation != federation:
             raise PeerError(
                 Code.IDENTITY, f"the dictionary is of federation {stated.federation}; it was rejected"

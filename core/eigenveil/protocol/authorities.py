@@ -4,16 +4,21 @@ Replaced as the root role of The Update Framework. A new list is accepted if
 
 - its version is the pinned version plus 1,
 - a threshold of the signers of the pinned list have signed it, and
-- a threshold of its own signers have signed it.
+- a threshold of its own signers have signed it,
+- it has all release keys that have signed, in their order, each named by the one before,
+- its release key signs already, or was announced by the pinned list.
 
-So a stolen coordinator key or connection cannot add an authority, and an old list cannot be restored."""
+So a stolen coordinator key or connection cannot add an authority, and an old list cannot be restored. Neither
+the authorities nor a stolen release key alone can replace the release key."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from cryptography import x509
@@ -22,10 +27,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.signatures import UNREADABLE, Extensible
+from eigenveil.signatures import UNREADABLE, Extensible, ReleaseKeys, has_signed
 from eigenveil.study.study import NAME
 
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
+SUCCESSION_SIGNED = b"eigenveil/release-key/v1\n"
+MOST_RELEASE_KEYS = 32
 MOST_AUTHORITIES = 8
 MOST_SIGNATURES = 16
 MOST_BYTES = 64 * 1024
@@ -62,6 +69,40 @@ class ListedAuthority:
         return True
 
 
+class KeyUse(Enum):
+    """Use of a release key: it verifies what was signed `earlier`, it `signs` now, or it signs `next`, and is
+    accepted from now on, so that every party knows it before it is used."""
+
+    EARLIER = "earlier"
+    SIGNS = "signs"
+    NEXT = "next"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseKey:
+    """A release key of the federation (raw Ed25519). `succession` is the signature of the key before it over
+    `succession_bytes`; empty for the first one."""
+
+    key: bytes
+    use: KeyUse
+    succession: bytes = b""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return plain values."""
+        return {"key": self.key.hex(), "use": self.use.value, "succession": self.succession.hex()}
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, str]) -> ReleaseKey:
+        """Return the inverse of `to_dict`."""
+        key, succession = bytes.fromhex(stated["key"]), bytes.fromhex(stated["succession"])
+        return cls(key=key, use=KeyUse(stated["use"]), succession=succession)
+
+
+def succession_bytes(federation: str, key: bytes) -> bytes:
+    """Return the bytes that a release key signs to name its successor."""
+    return SUCCESSION_SIGNED + f"{federation}\n{key.hex()}".encode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedAuthorityList:
     """JSON of a list, and signatures over `AUTHORITIES_SIGNED` and this JSON."""
@@ -73,8 +114,8 @@ class SignedAuthorityList:
 @dataclass(frozen=True, kw_only=True)
 class AuthorityList(Extensible):
     """Authorities of a federation in one version. `expires` is in Unix seconds. `threshold` is the number of
-    signers that must sign the next list. `release_key` is the raw Ed25519 key that signs plans and releases.
-    Raises PeerError: code `protocol`, a field is invalid."""
+    signers that must sign the next list. `release_keys` are those that sign plans and releases, and those
+    that have signed earlier, oldest first. Raises PeerError: code `protocol`, a field is invalid."""
 
     format, noun = "eigenveil-authorities/1", "a list of authorities"
 
@@ -82,7 +123,7 @@ class AuthorityList(Extensible):
     version: int
     expires: int
     threshold: int
-    release_key: bytes
+    release_keys: tuple[ReleaseKey, ...]
     authorities: tuple[ListedAuthority, ...]
 
     def __post_init__(self) -> None:
@@ -92,7 +133,7 @@ class AuthorityList(Extensible):
             all(type(one) is int and 1 <= one <= LAST_SECOND for one in numbers),
             "version, expires or threshold is not a whole number in range",
         )
-        _need(len(self.release_key) == KEY_BYTES, "the release key does not have 32 bytes")
+        self._check_release_keys()
         _need(len(self.authorities) <= MOST_AUTHORITIES, f"more than {MOST_AUTHORITIES} authorities")
         _need(len(set(self.fingerprints)) == len(self.authorities), "an authority is listed twice")
         _need(all(one.issues or one.signs for one in self.authorities), "an authority has no role")
@@ -109,6 +150,51 @@ class AuthorityList(Extensible):
         keys = {one.certificate.public_key().public_bytes(*form) for one in self.signers}
         _need(len(keys) == len(self.signers), "two signers have the same key")
         _need(self.threshold <= len(keys), f"threshold {self.threshold} is above its {len(keys)} signers")
+
+    def _check_release_keys(self) -> None:
+        keys, uses = self.known_keys, [one.use for one in self.release_keys]
+        _need(all(len(one) == KEY_BYTES for one in keys), "a release key does not have 32 bytes")
+        _need(len(set(keys)) == len(keys) <= MOST_RELEASE_KEYS, "a release key is listed twice, or too many")
+        earlier = len(keys) - uses.count(KeyUse.NEXT) - 1
+        order = [*[KeyUse.EARLIER] * earlier, KeyUse.SIGNS, *[KeyUse.NEXT] * (len(keys) - earlier - 1)]
+        _need(uses == order and uses.count(KeyUse.NEXT) <= 1, "the uses of the release keys are out of order")
+        _need(not self.release_keys[0].succession, "the first release key has no predecessor")
+        for before, after in pairwise(self.release_keys):
+            named = succession_bytes(self.federation, after.key)
+            _need(
+                has_signed(before.key, after.succession, named),
+                "a release key is not named by the one before",
+            )
+
+    @property
+    def release_key(self) -> bytes:
+        """The raw Ed25519 key that signs plans and releases."""
+        return next(one.key for one in self.release_keys if one.use is KeyUse.SIGNS)
+
+    @property
+    def accepted_keys(self) -> tuple[bytes, ...]:
+        """Keys of which what is sent now may be signed: the one that signs, and the next one."""
+        return tuple(one.key for one in self.release_keys if one.use is not KeyUse.EARLIER)
+
+    @property
+    def known_keys(self) -> tuple[bytes, ...]:
+        """Every release key, by which what was stored earlier is verified."""
+        return tuple(one.key for one in self.release_keys)
+
+    @property
+    def trusted_keys(self) -> ReleaseKeys:
+        """Release keys as a client uses them."""
+        return ReleaseKeys(self.accepted_keys, self.known_keys)
+
+    def with_next_key(self, key: bytes, succession: bytes) -> tuple[ReleaseKey, ...]:
+        """Return the release keys of a list that announces `key`, in place of another announced one."""
+        kept = tuple(one for one in self.release_keys if one.use is not KeyUse.NEXT)
+        return (*kept, ReleaseKey(key=key, use=KeyUse.NEXT, succession=succession))
+
+    def with_next_signing(self) -> tuple[ReleaseKey, ...]:
+        """Return the release keys of a list by which the announced key signs."""
+        uses = {KeyUse.NEXT: KeyUse.SIGNS, KeyUse.SIGNS: KeyUse.EARLIER, KeyUse.EARLIER: KeyUse.EARLIER}
+        return tuple(replace(one, use=uses[one.use]) for one in self.release_keys)
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
@@ -169,7 +255,8 @@ class AuthorityList(Extensible):
             }
             for one in self.authorities
         ]
-        return super().to_dict() | {"release_key": self.release_key.hex(), "authorities": authorities}
+        release_keys = [one.to_dict() for one in self.release_keys]
+        return super().to_dict() | {"release_keys": release_keys, "authorities": authorities}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> AuthorityList:
@@ -182,8 +269,8 @@ class AuthorityList(Extensible):
             )
             for one in stated["authorities"]
         )
-        release_key = bytes.fromhex(stated["release_key"])
-        return cls(**{**stated, "release_key": release_key, "authorities": authorities}, unknown=unknown)
+        release_keys = tuple(map(ReleaseKey.from_dict, stated["release_keys"]))
+        return cls(**{**stated, "release_keys": release_keys, "authorities": authorities}, unknown=unknown)
 
     def is_signed(self, signed: SignedAuthorityList) -> bool:
         """Return True if at least `threshold` signers of this list signed `signed`."""
@@ -233,6 +320,13 @@ def verify_next_list(pinned: AuthorityList, signed: SignedAuthorityList) -> Auth
             f"version {found.version} of the list of authorities has too few signatures and was rejected; it "
             f"names {_names(found.fingerprints)}. Tell the federation's operator",
         )
+    used = tuple(one.key for one in pinned.release_keys if one.use is not KeyUse.NEXT)
+    if found.known_keys[: len(used)] != used or found.release_key not in pinned.accepted_keys:
+        raise PeerError(
+            Code.IDENTITY,
+            f"version {found.version} of the list of authorities has another release key than was announced "
+            "and was rejected. Tell the federation's operator",
+        )
     return found
 
 
@@ -242,7 +336,11 @@ def describe_change(before: AuthorityList, after: AuthorityList) -> str:
     new = [one for one in after.fingerprints if one not in before.fingerprints]
     unchanged = [one for one in after.fingerprints if one in before.fingerprints]
     text = f"now trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(unchanged)}"
-    return text if before.release_key == after.release_key else f"{text}; the release key has changed"
+    if before.release_key != after.release_key:
+        text += f"; the release key {after.release_key.hex()[:16]}... signs from now on"
+    elif before.accepted_keys != after.accepted_keys:
+        text += f"; the next release key is {after.accepted_keys[-1].hex()[:16]}..."
+    return text
 
 
 def _names(fingerprints: Iterable[str]) -> str:

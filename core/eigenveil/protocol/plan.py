@@ -17,7 +17,7 @@ from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.limits import least_row_radius, row_norm_limit
-from eigenveil.signatures import check_signature
+from eigenveil.signatures import Keys, check_signature
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.composition import (
@@ -357,12 +357,12 @@ def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
 PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 
 
-def verify_plan(plan_json: bytes, signature: bytes, release_key: bytes) -> Plan:
-    """Return the plan, if the federation's release key (raw Ed25519) signed its exact bytes. Raises
+def verify_plan(plan_json: bytes, signature: bytes, release_keys: Keys) -> Plan:
+    """Return the plan, if a release key of the federation signed its exact bytes. Raises
     PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical; RequestError: a
     value of the plan is invalid."""
     check_signature(
-        release_key,
+        release_keys,
         signature,
         PLAN_SIGNED + plan_json,
         "the plan is not signed by this federation; it was rejected",

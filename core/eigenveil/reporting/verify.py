@@ -34,7 +34,7 @@ from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
-from eigenveil.signatures import check_format, formatted
+from eigenveil.signatures import Keys, check_format, formatted
 from eigenveil.study_authorization import release_analyst
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -71,7 +71,7 @@ class RoundLog:
         ]
         return canonical(formatted(ROUND_LOG_FORMAT, {"plan": self.plan, "rounds": rows}))
 
-    def find_contradictions(self, document: Mapping[str, Any], key: bytes) -> list[str]:
+    def find_contradictions(self, document: Mapping[str, Any], key: Keys) -> list[str]:
         """Return the contradictions between statements signed by `key` and `document`, a sentence each.
         Raises PeerError: a statement here is not signed by `key`; RequestError: code `bad-argument`, the log
         is of another study."""
@@ -83,7 +83,7 @@ class RoundLog:
         found = [_contradiction(stated, document) for stated in self._statements(key)]
         return [sentence for sentence in found if sentence]
 
-    def replay(self, release: HasRelease, key: bytes) -> ReplayReport:
+    def replay(self, release: HasRelease, key: Keys) -> ReplayReport:
         """Recompute every query and the result from the plan and the releases. Raises RequestError: code
         `bad-release`, a query, a round or the result differs; code `bad-argument`, the log holds no
         release."""
@@ -107,7 +107,7 @@ class RoundLog:
             statements=len(self.messages), rounds=replayed_rounds, of=len(document["rounds"]), result=complete
         )
 
-    def _statements(self, key: bytes) -> list[RoundStatement]:
+    def _statements(self, key: Keys) -> list[RoundStatement]:
         signed = (message.signed_round for message in self.messages)
         statements = [
             SignedRound(signed_json=one.signed_json, signature=one.signature).check(key) for one in signed
@@ -278,12 +278,12 @@ def load_unsigned(data: bytes) -> ReleaseContent | None:
         return None
 
 
-def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None) -> ReplayReport | None:
+def verify_release(release: SignedRelease, key: Keys, log: bytes | None = None) -> ReplayReport | None:
     """Check that `key` signed this release and that the release is consistent with its plan.
 
-    `key` is a federation's raw Ed25519 release key. The checks: the plan has its stated digest, the guarantee
-    follows from the plan, the analyst's signature, if there is one, is of that plan, and the attempts of a
-    masked study are within the plan's limits.
+    `key` is a federation's raw Ed25519 release key, or a tuple of all that it has had. The checks: the plan
+    has its stated digest, the guarantee follows from the plan, the analyst's signature, if there is one, is
+    of that plan, and the attempts of a masked study are within the plan's limits.
 
     With `log`, the bytes that `eigenveil study log` writes, every query is recomputed from the plan and the
     releases before it, and the result from all of them. Returns how much of it the log held [R21].
@@ -293,16 +293,13 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
             of the log's rounds; code `bad-argument`: not a round log, or of another study.
         PeerError: a statement in the log is not signed by `key`.
 
-    >>> import json
-    >>> from pathlib import Path
     >>> from eigenveil import load_release
     >>> release = load_release("release.zip")
-    >>> key = bytes.fromhex(parse_json(Path("authorities.json").read_text())["release_key"])
-    >>> verify_release(release, key)
+    >>> verify_release(release, release.public_key)  # compare it with the one that the operator states
     >>> verify_release(release, bytes(32))
     Traceback (most recent call last):
     eigenveil.errors.RequestError: this release is intact but signed by another key ..."""
-    if key != release.public_key:
+    if release.public_key not in ((key,) if isinstance(key, bytes) else key):
         by = f"{release.public_key.hex()[:16]}..."
         raise _bad_release(f"this release is intact but signed by another key ({by}); do not use it")
     _check_guarantee(release.document)

@@ -1,4 +1,5 @@
-"""Commands `eigenveil-coordinator ca`: the trusted authorities, and their rotation without a restart."""
+"""Commands `eigenveil-coordinator ca` and `release-key`: the trusted authorities and their rotation without a
+restart, and a new release key."""
 
 from __future__ import annotations
 
@@ -188,4 +189,51 @@ def _report_change(config_path: Path, change: Callable[[Config], bool], as_json:
         f"{draft.text()}\nNot in force yet: it needs signatures by keys on another machine. "
         f"Copy {config.files.draft} there, then run:\neigenveil-coordinator ca sign --draft FILE --key KEY "
         "--out SIGNATURE\nand here:\n" + shell_command("eigenveil-coordinator", *accept),
+    )
+
+
+@click.group(name="release-key")
+def release_key() -> None:
+    """The key that signs plans, checkpoints and releases, and its successor.
+
+    Run prepare; wait until `show` reports that every participant has the list; stop the coordinator, run
+    switch, and start it. Nobody enrols again, running studies go on, and what the old key signed stays
+    verifiable. If the old key was stolen, do all of it today: until the switch the thief signs as you do."""
+
+
+@release_key.command(name="show")
+@config_option
+@json_option
+def show_release_keys(config_path: Path, as_json: bool) -> None:
+    """Show the release keys, and the participants that do not know the latest list yet."""
+    from eigenveil_server.pki import release_keys
+
+    found = release_keys.status(load(config_path, Config))
+    print_result(found, as_json, release_keys.status_text(found))
+
+
+@release_key.command()
+@config_option
+@json_option
+def prepare(config_path: Path, as_json: bool) -> None:
+    """Make the next release key and announce it; the old one still signs. The coordinator may serve."""
+    from eigenveil_server.pki import release_keys
+
+    _report_change(config_path, release_keys.prepare, as_json)
+
+
+@release_key.command(name="switch")
+@config_option
+@click.option(
+    "--signature", type=PATH, multiple=True, help="Of the waiting list, from another machine; repeat."
+)
+@anyway_option
+@json_option
+def switch_release_key(config_path: Path, signature: tuple[Path, ...], anyway: bool, as_json: bool) -> None:
+    """Sign with the announced key from now on, and delete the old one. Stop the coordinator first."""
+    from eigenveil_server.pki import release_keys
+
+    signatures = [read(path) for path in signature]
+    _report_change(
+        config_path, lambda config: release_keys.switch(config, signatures, anyway=anyway), as_json
     )

@@ -27,7 +27,7 @@ from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.pki.authority import Authority
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.authority_lists import AuthorityListStore
-from eigenveil_server.pki.keys import ServerCertificate, create_keys, load_keys, release_public
+from eigenveil_server.pki.keys import ServerCertificate, create_keys, first_release_keys, load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.database import existing_store, open_store
@@ -70,7 +70,7 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
         [ListedAuthority(certificate=certificate, issues=True, signs=True)],
         1,
         federation=config.federation,
-        release_key=release_public(config.files),
+        release_keys=first_release_keys(config.files),
     )
     ServerCertificate(config, load_keys(config.files), unix_ms)
 

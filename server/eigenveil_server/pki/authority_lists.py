@@ -20,6 +20,7 @@ from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
     ListedAuthority,
+    ReleaseKey,
     SignedAuthorityList,
     list_from_json,
 )
@@ -69,7 +70,12 @@ class AuthorityListStore:
         return parse_draft(read(self._files.draft)) if path_exists(self._files.draft) else None
 
     def change(
-        self, authorities: Sequence[ListedAuthority], threshold: int, *, federation: str, release_key: bytes
+        self,
+        authorities: Sequence[ListedAuthority],
+        threshold: int,
+        *,
+        federation: str,
+        release_keys: tuple[ReleaseKey, ...],
     ) -> bool:
         """Sign the next list with the keys on this machine; True if it is in force, False if it waits."""
         proposed = AuthorityList(
@@ -77,7 +83,7 @@ class AuthorityListStore:
             version=self._next_version,
             expires=int((datetime.now(UTC) + LIST_VALIDITY).timestamp()),
             threshold=threshold,
-            release_key=release_key,
+            release_keys=release_keys,
             authorities=tuple(authorities),
         )
         signed = self._sign(proposed)

@@ -17,9 +17,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
+from eigenveil.protocol.authorities import KeyUse, ReleaseKey
 from eigenveil.protocol.plan import PLAN_SIGNED
 from eigenveil_common import log
-from eigenveil_common.files import read_secret, write_durably, write_secret
+from eigenveil_common.files import path_exists, read_secret, write_durably, write_secret
 from eigenveil_server.config import Config, Files
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
@@ -45,6 +46,11 @@ class Keys:
         """Return the raw Ed25519 public key (32 bytes) that verifies plans and releases."""
         return self.release.public_key().public_bytes_raw()
 
+    @property
+    def known_release_keys(self) -> tuple[bytes, ...]:
+        """Return the public halves of all release keys, by which what was signed earlier is verified."""
+        return self.authorities.current_list.known_keys
+
     def sign_plan(self, plan_json: bytes) -> bytes:
         """Return the signature that a site checks before it reads a plan [R4]."""
         return self.release.sign(PLAN_SIGNED + plan_json)
@@ -69,11 +75,17 @@ def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
 
 def release_public(files: Files) -> bytes:
     """Return the public half of the release key (raw)."""
-    return _release_key(files).public_key().public_bytes_raw()
+    return read_release_key(files.release_key).public_key().public_bytes_raw()
 
 
-def _release_key(files: Files) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key))
+def first_release_keys(files: Files) -> tuple[ReleaseKey, ...]:
+    """Return the release keys of the first list of authorities."""
+    return (ReleaseKey(key=release_public(files), use=KeyUse.SIGNS),)
+
+
+def read_release_key(path: Path) -> Ed25519PrivateKey:
+    """Return the release key in a file. Raises RequestError: it is damaged, or others can read it."""
+    return Ed25519PrivateKey.from_private_bytes(_read_raw_key(path))
 
 
 def _read_raw_key(path: Path) -> bytes:
@@ -85,9 +97,15 @@ def _read_raw_key(path: Path) -> bytes:
 
 def load_keys(files: Files) -> Keys:
     """Return the secrets in `files`."""
-    release, audit = _release_key(files), _read_raw_key(files.audit_key)
+    release, audit = read_release_key(files.release_key), _read_raw_key(files.audit_key)
     keys = Keys(authorities=Authorities(files), release=release, audit=audit)
     if keys.authorities.current_list.release_key != keys.release_public:
+        if path_exists(files.next_release_key):
+            raise RequestError(
+                Code.CONFLICT,
+                "a change of the release key was interrupted; complete it: release-key switch, or start the "
+                "coordinator",
+            )
         raise RequestError(
             Code.BAD_CONFIG,
             f"{files.release_key} is not the release key in the list of authorities; restore both files "

@@ -27,7 +27,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import Authority, fingerprint, sign_list, signing_key
 from eigenveil_server.pki.authority_files import Authorities, authority_of, certificates
 from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
-from eigenveil_server.pki.keys import release_public
+from eigenveil_server.pki.keys import first_release_keys
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.database import audit, existing_store
 
@@ -57,7 +57,7 @@ class Signers:
 
 
 @contextmanager
-def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
+def locked_lists(config: Config) -> Iterator[AuthorityListStore]:
     """Let one command at a time read, decide and write; two at once could drop a key or a list."""
     with locked(config.files.authorities.with_suffix(".lock")):
         yield AuthorityListStore(config.files)
@@ -65,7 +65,7 @@ def _locked_lists(config: Config) -> Iterator[AuthorityListStore]:
 
 def rotate(config: Config) -> bool:
     """Trust a new authority, its own root, from now on. Return False if the list waits for signatures."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         authorities = _authorities(config, rotating=False)
         made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
         return _change(config, lists, _and_next(authorities, made.certificate))
@@ -73,7 +73,7 @@ def rotate(config: Config) -> bool:
 
 def request(config: Config, out: Path) -> None:
     """Make the next authority's key, and write the request that an external authority signs."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         if lists.current_list is not None:
             _authorities(config, rotating=False)
         check_new(out)  # before the key is made
@@ -83,7 +83,7 @@ def request(config: Config, out: Path) -> None:
 def import_authority(config: Config, path: Path, signers: Signers) -> bool:
     """Trust the authority whose certificate, made from `request`, is in `path`. Return False if the list
     waits for signatures. `signers` sign the lists after it, if any are named."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         certificate = certificates(read(path))[0]
         _check_authority(certificate)
         authority_of(certificate, lists.keys)
@@ -102,14 +102,20 @@ def import_authority(config: Config, path: Path, signers: Signers) -> bool:
 def extend(config: Config, signers: Signers) -> bool:
     """Make a new list of the same authorities, for another year. Return False if it waits for signatures.
     Raises RequestError: there is no list, or a file is damaged."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         return _change(config, lists, lists.in_force.authorities, signers)
 
 
 def accept(config: Config, paths: Sequence[Path]) -> None:
     """Put the waiting list in force, with the signatures in these files."""
-    with _locked_lists(config) as lists:
-        before = lists.current_list
+    with locked_lists(config) as lists:
+        before, draft = lists.current_list, lists.draft
+        if before is not None and draft is not None and draft.release_key != before.release_key:
+            raise RequestError(
+                Code.CONFLICT,
+                "this list changes the release key; stop the coordinator, then bring its signatures with: "
+                "release-key switch --signature FILE",
+            )
         lists.accept([read(path) for path in paths])
         _audit_trusted(config, before, lists.in_force)
 
@@ -123,7 +129,7 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
 
 def switch(config: Config, *, anyway: bool) -> None:
     """Issue with the new authority from now on."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         successor = _authorities(config, rotating=True).trusted[1]
         behind = ", ".join(rotation_status(config).without_current_list)
         if behind and not anyway:
@@ -140,7 +146,7 @@ def retire(config: Config, *, anyway: bool) -> bool:
     """Stop trusting the old authority. Return False if the list without it waits for signatures. Repeated
     after a crash, it completes the interrupted change. The old one's certificates are invalidated first.
     While two authorities are trusted, or the old one's key is on this machine, work is left."""
-    with _locked_lists(config) as lists:
+    with locked_lists(config) as lists:
         if not lists.files_in_sync:
             lists.sync_files()
             if len(lists.in_force.issuers) < MOST_AUTHORITIES:
@@ -214,11 +220,11 @@ def _change(
     """Make the next list; True if it is in force. Named signers replace those of the list before."""
     before = lists.current_list
     threshold = 1 if before is None else before.threshold
-    key = release_public(config.files) if before is None else before.release_key
+    keys = first_release_keys(config.files) if before is None else before.release_keys
     if signers.certificates:
         authorities, threshold = signers.of(authorities), signers.threshold
     try:
-        if not lists.change(authorities, threshold, federation=config.federation, release_key=key):
+        if not lists.change(authorities, threshold, federation=config.federation, release_keys=keys):
             return False
     except PeerError as problem:  # the limits for a peer hold for the operator
         raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem

@@ -93,7 +93,7 @@ def _rehearsed(
     analyst: str,
     directory: TaskInputs,
     most_columns: int,
-    versions: TaskInputs | None,
+    versions: TaskInputs | None = None,
 ) -> tuple[Plan, tuple[Course, ...], dict[str, Any]]:
     """Return the plan of a study, its possible courses, each rehearsed once, and the result of `planned`."""
     study, public = parse_study(study_toml), directory_from_dict(directory)

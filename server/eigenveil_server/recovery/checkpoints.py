@@ -183,7 +183,7 @@ def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Check
 
 def read_checkpoint(signed: pb.SignedCheckpoint, keys: Keys, federation: str) -> Checkpoint:
     """Return a checkpoint that this coordinator signed."""
-    checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.release_public)
+    checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.known_release_keys)
     if checkpoint.federation != federation:
         raise PeerError(
             Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not of {federation}"

@@ -243,7 +243,9 @@ class SiteDirectory:
             found = directory.latest(reader)
             assert found is not None
             try:
-                dictionary = found.signed.check_federation(self._keys.release_public, self._config.federation)
+                dictionary = found.signed.check_federation(
+                    self._keys.known_release_keys, self._config.federation
+                )
             except PeerError as problem:
                 raise RequestError(
                     Code.NOT_READY,

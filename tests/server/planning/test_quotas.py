@@ -111,7 +111,7 @@ async def test_an_approved_study_of_another_version_ends_and_stops_no_other(
         ada = await rig.credentials(Role.ANALYST, "ada")
         digest = await rig.connect(ada).submit(study_toml())
     assert (await decided(config, "approve", digest[:12]))[0] == 0
-    newer = replace(Algorithm.GAUSS_COV.properties, revision=99)
+    newer = replace(Algorithm.GAUSS_COV.properties, revisions=(99,))
     monkeypatch.setattr(Algorithm.GAUSS_COV, "properties", newer)
     async with serving(config) as rig:
         again = rig.connect(ada)

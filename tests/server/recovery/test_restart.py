@@ -69,7 +69,7 @@ async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_n
     async with serving(config) as rig:
         stored = await enrolled_at(rig)
         digest = await rig.connect(stored["ada"]).submit(study_toml())
-    newer = replace(Algorithm.GAUSS_COV.properties, revision=99)
+    newer = replace(Algorithm.GAUSS_COV.properties, revisions=(99,))
     monkeypatch.setattr(Algorithm.GAUSS_COV, "properties", newer)
     async with serving(config) as rig:
         row = rig.repository.studies.get(digest)

@@ -21,6 +21,7 @@ from eigenveil.queries import centre_of
 from eigenveil.queries.contract import describe_grid
 from eigenveil.reporting.document import attempts_of
 from eigenveil.reporting.presentation import sent_kind_label
+from eigenveil.signatures import Keys
 from eigenveil.study.study import Study
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.terminal import moment, show_table
@@ -31,7 +32,7 @@ from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console, print_result
 
 
-def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
+def check_published(store: SiteStore, document: Mapping[str, Any], key: Keys, site: str) -> None:
     """Check a published document against the statements signed to this site and against its charges. Raises
     RequestError, code `bad-release`, for a contradiction."""
     plan, charged = document["plan_digest"], store.ledger.ledger.charged
@@ -63,7 +64,7 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
         )
 
 
-def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
+def sets(store: SiteStore, plan: str, key: Keys) -> list[dict[str, Any]]:
     """Return every set of sites of a study that the coordinator signed to this site. `answered` is false for
     refused sets, which are proof against the coordinator. Raises PeerError if one is not signed by `key`."""
     return [

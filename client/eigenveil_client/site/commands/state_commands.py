@@ -233,7 +233,7 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
 
     with opened_store(config) as store:
         if release is not None:
-            key = load_identity(config.identity).release_key
+            key = load_identity(config.identity).release_keys.known
             published = load_release(read(release))
             verify_release(published, key)
             evidence.check_published(store, published.document, key, config.name)
@@ -257,7 +257,7 @@ def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> N
     with opened_store(config) as store:
         plan = store.studies.find(wanted).plan
         log = store.transcript.log(plan)
-        sets = evidence.sets(store, plan, load_identity(config.identity).release_key)
+        sets = evidence.sets(store, plan, load_identity(config.identity).release_keys.known)
     write_durably(out, log.to_json())
     view = {"log": str(out), "statements": len(log.messages), "attempts": sets}
     print_result(view, as_json, "\n".join(filter(None, (evidence.sets_text(sets), str(out)))))

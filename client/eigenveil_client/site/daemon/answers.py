@@ -172,7 +172,7 @@ class MaskedReplies:
                 plan_digest=plan_digest, round=round, query=round_query.digest, card=keys.card.digest
             )
         stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
-        attempt = stated.check(self._member.release_key)
+        attempt = stated.check(self._member.release_keys.accepted)
         refuse_if(not attempt.is_of(round_query), "the set of sites belongs to another query")
         checked_attempt = VerifiedAttempt(attempt, stated)
         try:

@@ -146,7 +146,7 @@ class PlanDecisions:
 
     def admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan once, and return its digest. Raises a refusal's reason, or PlanPostponed."""
-        plan = verify_plan(signed.plan_json, signed.signature, self._member.release_key)
+        plan = verify_plan(signed.plan_json, signed.signature, self._member.release_keys.accepted)
         if self._store.studies.status(plan.digest) is not None:
             return plan.digest
         if self._store.declined.get(plan.digest) is not None:

@@ -15,6 +15,7 @@ from eigenveil.protocol.rounds import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.session import Session
+from eigenveil.signatures import Keys, ReleaseKeys
 from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.roster.peers import PEERS, SiteKeys
@@ -31,17 +32,19 @@ def refuse_if(broken: bool, message: str) -> None:
 
 
 class SessionReplica:
-    """Session of `plan`, replayed from the stored statements. Unusable after a method has raised. Raises
+    """Session of `plan`, replayed from the stored statements. A query is signed by a key that is accepted
+    now. It names the release before it, which names the one before, so an earlier key is enough for these.
+    Unusable after a method has raised. Raises
     EigenveilError: the stored statements are inconsistent."""
 
-    def __init__(self, plan: Plan, release_key: bytes, transcript: Transcript) -> None:
+    def __init__(self, plan: Plan, keys: ReleaseKeys, transcript: Transcript) -> None:
         self._plan = plan
-        self._key = release_key
+        self._keys = keys
         self._session = Session(plan)
         self._ledger = ("", 0)
         self._unsaved: list[VerifiedStatement] = []
         for message in transcript.releases(plan.digest):
-            self._follow_release(self._verify(message.signed_round), message)
+            self._follow_release(self._verify(message.signed_round, self._keys.known), message)
         self.mark_saved()
 
     @property
@@ -63,7 +66,7 @@ class SessionReplica:
             PeerError: code `identity` or `protocol`: not signed, contradictory, or not the next one.
             EigenveilError: they lead to an invalid query."""
         for message in messages:
-            stated = self._verify(message.signed_round)
+            stated = self._verify(message.signed_round, self._keys.known)
             with self._save_refused(stated, message.signed_round):
                 if stated.round >= self.release_count:
                     self._follow_release(stated, message)
@@ -78,7 +81,7 @@ class SessionReplica:
     def expect(self, round_query: RoundQuery, signed: pb.SignedRound) -> None:
         """Require that `round_query` is the next query of this study, and signed by the coordinator. Raises
         PeerError, code `identity` or `protocol`."""
-        stated = self._verify(signed)
+        stated = self._verify(signed, self._keys.accepted)
         with self._save_refused(stated, signed):
             expected = (round_query.round, round_query.digest, "")
             found = (stated.round, stated.query, stated.release)
@@ -150,8 +153,8 @@ class SessionReplica:
         )
         self._ledger = (stated.ledger, stated.size)
 
-    def _verify(self, signed: pb.SignedRound) -> RoundStatement:
-        stated = SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(self._key)
+    def _verify(self, signed: pb.SignedRound, keys: Keys) -> RoundStatement:
+        stated = SignedRound(signed_json=signed.signed_json, signature=signed.signature).check(keys)
         unknown = stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS
         refuse_if(unknown, "a signed statement is about another plan or an unknown round")
         return stated

@@ -127,7 +127,7 @@ class SiteWorker:
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
         """Store a checkpoint. Raises as `CheckpointStore.advance`."""
         member = self._member
-        self.store.checkpoints.advance(signed, member.release_key, member.identity.federation, parted=parted)
+        self.store.checkpoints.advance(signed, member.release_keys, member.identity.federation, parted=parted)
 
     def may_send(self, reply: Sendable) -> bool:
         """True if `reply` may still be sent: an answer is sent only while its study is accepted. Raises as
@@ -239,8 +239,8 @@ class SiteWorker:
         if plan.digest not in self._sessions:
             while len(self._sessions) >= MAX_LOADED_STUDIES:
                 self._sessions.pop(next(iter(self._sessions)))
-            key = self._member.release_key
-            self._sessions[plan.digest] = SessionReplica(plan, key, self.store.transcript)
+            keys = self._member.release_keys
+            self._sessions[plan.digest] = SessionReplica(plan, keys, self.store.transcript)
         return self._sessions[plan.digest]
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:

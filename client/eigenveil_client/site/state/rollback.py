@@ -14,6 +14,7 @@ from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.numerics.encoding import digest
+from eigenveil.signatures import Keys, ReleaseKeys
 from eigenveil_common.concurrency import locked
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.log import log_error
@@ -74,7 +75,7 @@ class CheckpointStore:
             raise RequestError(Code.CONFLICT, self._rollback_text())
 
     def advance(
-        self, signed: pb.SignedCheckpoint, release_key: bytes, federation: str, *, parted: bool = False
+        self, signed: pb.SignedCheckpoint, keys: ReleaseKeys, federation: str, *, parted: bool = False
     ) -> None:
         """Hold a checkpoint from now on. `parted`: the coordinator says that it does not follow.
 
@@ -82,12 +83,12 @@ class CheckpointStore:
             PeerError: it is not signed by this federation; nothing was accepted.
             RequestError: code `conflict`, it does not follow the stored one. The refusal is recorded; nothing
                 more may be sent before the operator has decided."""
-        checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, release_key)
+        checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.accepted)
         if checkpoint.federation != federation:
             raise PeerError(
                 Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not {federation}"
             )
-        stored = self._stored(release_key)
+        stored = self._stored(keys.known)
         if stored is None or (not parted and _may_follow(checkpoint, stored[1])):
             if stored is None or stored[0] != signed:
                 with self._lock:
@@ -99,11 +100,11 @@ class CheckpointStore:
         log_error("ledger-backwards", here=self.size(), there=checkpoint.size)
         raise RequestError(Code.CONFLICT, self._rollback_text())
 
-    def _stored(self, release_key: bytes) -> VerifiedCheckpoint | None:
+    def _stored(self, keys: Keys) -> VerifiedCheckpoint | None:
         signed = self.latest()
         if self._latest is not None or signed is None:
             return self._latest
-        return signed, verify_checkpoint(signed.checkpoint_json, signed.signature, release_key)
+        return signed, verify_checkpoint(signed.checkpoint_json, signed.signature, keys)
 
     def unsaved(self) -> VerifiedCheckpoint | None:
         """Return the checkpoint that is not durable yet, if any."""
