@@ -17,7 +17,7 @@ from eigenveil_common.config import load
 from eigenveil_common.examples import example
 from eigenveil_common.start import INTERRUPTED
 from eigenveil_server.admin import commands
-from eigenveil_server.admin.ca_commands import ca
+from eigenveil_server.admin.ca_commands import ca, release_key
 from eigenveil_server.admin.commands import PATH, config_option, dictionary, json_option
 from eigenveil_server.config import Config
 

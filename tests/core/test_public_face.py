@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import json
 import re
 import warnings
 from pathlib import Path
@@ -43,7 +42,6 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     release = signed_release(run.document, run.result, sign=key.sign, public_key=public)
     Path("release.zip").write_bytes(release)
-    Path("authorities.json").write_text(json.dumps({"release_key": public.hex()}))
 
 
 def test_the_package_offers_exactly_the_public_names() -> None:

@@ -88,7 +88,7 @@ def test_killed_at_a_random_moment(victims: tuple[str, ...], seed: int, stage: S
     data = asyncio.run(fetch(stage, digest))
 
     release = load_release(data)
-    assert release.public_key == stage.analyst.release_key
+    assert release.public_key == stage.analyst.authorities.release_key
     document = release.document
     released = {entry["round"]: entry["micro_rho"] for entry in document["rounds"]}
     assert sorted(released) == list(range(len(released)))

@@ -54,7 +54,7 @@ def test_killed_at_any_moment_a_masked_study_is_released_and_paid(seed: int, sta
     kills = [(0.4 + 0.35 * seed * (index + 1) % 1.3, victim) for index, victim in enumerate(victims)]
     digest = asyncio.run(study_with_kills(here, f"masked-{seed}", kills))
     release = load_release(asyncio.run(fetch(here, digest)))
-    verify_release(release, here.analyst.release_key)
+    verify_release(release, here.analyst.release_keys.known)
     assert all(tuple(one["present"]) == SITES for one in release.document["rounds"])
     check_books(here)
 

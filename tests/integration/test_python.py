@@ -77,7 +77,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     run.wait()
     assert run.status.state == "released"
     assert run.status.spent == pytest.approx(1, abs=0.05)
-    assert run.result.public_key == published.analyst.release_key
+    assert run.result.public_key == published.analyst.authorities.release_key
     assert run.result.components.shape == (1, 3)
     assert load_release(run.fetch()).document == run.result.document
     assert federation.budget.left.micro_rho == before.left.micro_rho - round(

@@ -73,7 +73,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     assert code == 0
     assert done["guarantee"]["epsilon"] <= 0.3
     assert "Privacy guarantee" in Path(done["report"]).read_text()
-    key = stage.analyst.release_key.hex()
+    key = stage.analyst.authorities.release_key.hex()
     assert eigenveil(["verify", done["release"], "--key", key]) == 0
     capfd.readouterr()
 

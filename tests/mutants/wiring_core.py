@@ -146,7 +146,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what an analyst's client believes
     of("R4", CLIENT, "() == proposal.plan.digest", "()", OTHER_PLAN),
     of("R4", CLIENT, "answer.plan_digest.hex() == proposal", "proposal", OTHER_PLAN),
-    of("R12", CLIENT, "        verify_release(release, self._identity.release_key)\n", "", OTHER_RELEASE),
+    of("R12", CLIENT, "        verify_release(release, self._identity.release_keys.known)\n", "",
+       OTHER_RELEASE),
     of("R12", CLIENT, 'release.document["plan_digest"] != plan_digest.hex()', "False", OTHER_RELEASE),
     of("R12", CLIENT, "if len(data) < total", "if False", OTHER_RELEASE),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from eigenveil.identity import Identity, Role
 from eigenveil.planning.choose import candidates, make_plan
 from eigenveil.protocol.plan import PLAN_SIGNED, Plan, plan_for
 from eigenveil.reporting.document import signed_release
+from eigenveil.signatures import ReleaseKeys
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_digest, study_to_toml
@@ -80,7 +81,9 @@ class ScriptedAnalyst(Analyst):
 
     def __init__(self, *answers: Any, folder: Path = Path()) -> None:
         self._answers = list(answers)
-        self._identity: Any = SimpleNamespace(release_key=PUBLIC, identity=ADA, folder=folder)
+        self._identity: Any = SimpleNamespace(
+            release_keys=ReleaseKeys((PUBLIC,), (PUBLIC,)), identity=ADA, folder=folder
+        )
         self.sent: list[Any] = []
 
     async def _call(self, method: Any, request: Any, *more: Any) -> Any:

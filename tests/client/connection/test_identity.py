@@ -102,7 +102,7 @@ def test_enrolment_stores_a_complete_identity(tmp_path: Path) -> None:
     enrolling(folder, servicer)
     stored = load_identity(folder)
     assert (stored.identity.uri, stored.coordinator) == (URI, "127.0.0.1:7443")
-    assert stored.release_key == authority.release_public
+    assert stored.authorities.release_key == authority.release_public
     assert (stat.S_IMODE(stored.pair.stat().st_mode), stat.S_IMODE(folder.stat().st_mode)) == (0o600, 0o700)
     assert len({request.csr_der for request in servicer.requests}) == 1
     assert b"PRIVATE" not in servicer.requests[0].SerializeToString()

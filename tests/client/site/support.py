@@ -27,13 +27,20 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.identity import parse_identity
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedAuthorityList
+from eigenveil.protocol.authorities import (
+    AuthorityList,
+    KeyUse,
+    ListedAuthority,
+    ReleaseKey,
+    SignedAuthorityList,
+)
 from eigenveil.protocol.plan import PLAN_SIGNED, Plan
+from eigenveil.signatures import ReleaseKeys, formatted
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil.study.toml import study_digest
 from eigenveil.study_authorization import SignedAuthorization
-from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity import IDENTITY_FORMAT, load_identity
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.decisions import Refusal
@@ -84,6 +91,10 @@ class Authority:
     def release_public(self) -> bytes:
         return self.release_key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
+    @property
+    def release_keys(self) -> ReleaseKeys:
+        return ReleaseKeys((self.release_public,), (self.release_public,))
+
     @staticmethod
     def _builder(
         subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: timedelta
@@ -130,9 +141,12 @@ class Authority:
     def trusting(
         self, *others: ListedAuthority, federation: str = FEDERATION, **changes: Any
     ) -> AuthorityList:
+        if (key := changes.pop("release_key", None)) is not None:
+            changes["release_keys"] = (ReleaseKey(key=key, use=KeyUse.SIGNS),)
         values: dict[str, Any] = {
             "version": 1, "threshold": 1, "expires": int(time.time()) + 90 * 86_400,
-            "release_key": self.release_public, "authorities": (self.listed, *others),
+            "release_keys": (ReleaseKey(key=self.release_public, use=KeyUse.SIGNS),),
+            "authorities": (self.listed, *others),
         }  # fmt: skip
         return AuthorityList(federation=federation, **(values | changes))
 
@@ -158,7 +172,9 @@ def store_identity(
     write_secret(folder / "key.pem", leaf.key + leaf.certificate)
     federation = parse_identity(uri).federation
     (folder / "authorities.json").write_bytes(authority.trusting(federation=federation).to_json())
-    (folder / "identity.json").write_text(json.dumps({"identity": uri, "coordinator": address}))
+    (folder / "identity.json").write_text(
+        json.dumps(formatted(IDENTITY_FORMAT, {"identity": uri, "coordinator": address}))
+    )
 
 
 def a_study(**changes: object) -> Study:

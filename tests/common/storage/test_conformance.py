@@ -178,7 +178,7 @@ def test_versions_of_a_dictionary_rise_and_stay(store: Store) -> None:
             publish(store, version)
     stored = directory.history(store.reader)
     assert [(one.version, one.at) for one in stored] == [(1, 1000), (3, 3000)]
-    assert [one.signed.read()[1].version for one in stored] == [1, 3]
+    assert [one.signed.read().dictionary.version for one in stored] == [1, 3]
     assert directory.latest(store.reader) == stored[-1]
     remaining = store.reader.rows("SELECT detail FROM audit WHERE kind = ?", ("dictionary-published",))
     assert [row["detail"] for row in remaining] == ["version 1", "version 3"]

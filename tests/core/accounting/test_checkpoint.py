@@ -40,11 +40,11 @@ def signed(message: bytes) -> tuple[bytes, bytes, bytes]:
 def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
     for gaussian in (True, False):
         one = checkpoint(digests(size), gaussian=gaussian)
-        assert verify_checkpoint(*signed(one.to_json())) == one
+        assert verify_checkpoint(*signed(one.signed_json)) == one
 
 
 def test_a_changed_or_strange_head_is_refused() -> None:
-    message = checkpoint(digests(3)).to_json()
+    message = checkpoint(digests(3)).signed_json
     with refused(Code.IDENTITY, "not signed"):
         verify_checkpoint(message.replace(b"7", b"6"), KEY.sign(CHECKPOINT_SIGNED + message), PUBLIC)
     with refused(Code.IDENTITY, "not signed"):

@@ -58,11 +58,9 @@ def trusted(*queries: Any) -> CustomAlgorithm:
     return CustomAlgorithm(steps=asking(*queries), properties=AlgorithmProperties(trusted=True))
 
 
-def plan_of(algorithm: Any, **names: str) -> Plan:
+def plan_of(algorithm: Any, **names: Any) -> Plan:
     """The plan of a simulation that runs it."""
-    return plan_for(
-        STUDY, as_custom_algorithm(algorithm), **({"federation": "", "submission": "one"} | names)
-    )
+    return plan_for(STUDY, as_custom_algorithm(algorithm), **{"federation": "", "submission": "one", **names})
 
 
 def test_a_named_algorithm_run_as_ones_own_gives_the_same_bits() -> None:

@@ -45,8 +45,8 @@ NAMES = {"federation": "north", "submission": "one", "analyst": "ada"}
 STUDY = a_study()
 
 
-def a_plan(study: Study = STUDY, **names: str) -> Plan:
-    return make_plan(study, **(NAMES | names))
+def a_plan(study: Study = STUDY, **names: Any) -> Plan:
+    return make_plan(study, **{**NAMES, **names})
 
 
 PLAN = a_plan()
@@ -101,12 +101,10 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.AUTHORIZATION, "for submission two", lambda: stating(submission="two")),
         (Code.AUTHORIZATION, "another plan", lambda: stating(plan="ab" * 32)),
         (Code.AUTHORIZATION, "for key", lambda: stating(key="ab" * 32)),
-        (Code.VERSION, "has form 0", lambda: stating(form=0)),
-        (Code.VERSION, "has form 2", lambda: stating(form=2, more="x")),
-        (Code.VERSION, "has form True", lambda: signing(
-            SIGNED.signed_json.replace(b'"form":1', b'"form":true'))),
-        (Code.PROTOCOL, "cannot be read", lambda: stating(form=None)),
-        (Code.PROTOCOL, "cannot be read", lambda: stating(more="x")),
+        (Code.VERSION, "has the format", lambda: stating(format="eigenveil-authorization/2")),
+        (Code.VERSION, "has the format", lambda: stating(format="eigenveil-attempt/1")),
+        (Code.VERSION, "requires more", lambda: stating(more="x", required=["more"])),
+        (Code.PROTOCOL, "cannot be read", lambda: stating(format=None)),
         (Code.PROTOCOL, "cannot be read", lambda: stating(expires=None)),
         (Code.PROTOCOL, "has an invalid field", lambda: stating(expires="soon")),
         (Code.PROTOCOL, "has an invalid field", lambda: stating(expires=True)),

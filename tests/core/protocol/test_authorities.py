@@ -40,7 +40,7 @@ def unchanged(one: AuthorityList, **changes: Any) -> AuthorityList:
 def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_have_expired() -> None:
     past = int((NOW - timedelta(days=400)).timestamp())
     two = unchanged(NEXT, expires=past)
-    three = unchanged(NEW.trusting(version=3), expires=past, release_key=OLD.release_public)
+    three = unchanged(NEW.trusting(version=3), expires=past, release_keys=PINNED.release_keys)
     four = NEW.trusting(THIRD.listed, version=4)
     chain = [signed(two, OLD), signed(three, OLD, NEW), signed(four, NEW)]
     assert update_authorities(PINNED, chain, NOW) == four
@@ -124,7 +124,7 @@ def test_a_list_is_read_in_one_form_only() -> None:
     wrong: list[Any] = [
         *(message | {name: value} for name, value in (
             ("version", 0), ("version", True), ("version", "2"), ("threshold", 3), ("threshold", 0),
-            ("federation", "No Name"), ("expires", 2**53 - 1), ("release_key", "00"), ("surplus", 1),
+            ("federation", "No Name"), ("expires", 2**53 - 1), ("release_keys", []),
             ("authorities", []), ("authorities", [first, first]), ("authorities", [first] * 9),
             ("authorities", [first | {"certificate": leaf}]), ("authorities", [first | {"issues": 1}]),
             ("authorities", [first | {"issues": False}]), ("authorities", [first | {"signs": False}]),

@@ -113,9 +113,9 @@ def test_a_changed_authorization_is_no_good_release_though_the_federation_signed
         verified(document)
 
 
-def test_a_signature_of_a_later_form_is_marked_unchecked() -> None:
+def test_a_signature_of_a_later_format_is_marked_unchecked() -> None:
     document = a_document()
-    document["authorization"]["authorization"]["form"] = 2
+    document["authorization"]["authorization"]["format"] = "eigenveil-authorization/2"
     query = release_analyst(verified(document))
     assert (query.key_card, query.fingerprint, query.checked) == ("", "", False)
     assert query.to_dict()["signed"] is None, "neither signed nor unsigned: not known"

@@ -49,7 +49,10 @@ def test_a_card_stays_valid_when_its_file_is_reformatted(site: str, federation: 
     sent = signed_card(site, seed, federation)
     assert sent.check() == a_card(site, seed, federation)
     file = json.loads(cards_to_file([sent, signed_card("other", seed + 1)]))
-    turned = {name: file["cards"][0]["card"][name] for name in ("signing", "agreement", "site", "federation")}
+    turned = {
+        name: file["cards"][0]["card"][name]
+        for name in ("signing", "agreement", "site", "required", "federation", "format")
+    }
     file["cards"][0] = dict(reversed(file["cards"][0].items())) | {"card": turned}
     mailed = json.dumps(file, indent=7).replace("\n", "\r\n").encode("utf-8-sig")
     assert cards_from_file(mailed, SignedSiteKeyCard)[0] == sent

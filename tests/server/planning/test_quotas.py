@@ -116,7 +116,7 @@ async def test_an_approved_study_of_another_version_ends_and_stops_no_other(
     async with serving(config) as rig:
         again = rig.connect(ada)
         end = (await again.events(digest))[-1]
-        assert (end.state, "revision 99" in end.failure) == (pb.STUDY_STATE_FAILED, True)
+        assert (end.state, "this program has 99" in end.failure) == (pb.STUDY_STATE_FAILED, True)
         monkeypatch.undo()
         assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
 

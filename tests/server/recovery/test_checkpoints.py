@@ -188,7 +188,7 @@ async def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp
 async def test_a_checkpoint_with_another_signature_stops_nothing(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         keys = rig.daemon.runtime.keys
-        strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
+        strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).signed_json
         forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
         assert (await refusal(greet(rig, forged))).code is Code.IDENTITY
         other = pb.SignedCheckpoint(

@@ -76,7 +76,7 @@ async def test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_m
     async with serving(made(tmp_path / "c", max_epsilon_per_study=0.5)) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        names = {"federation": rig.config.federation, "submission": "s", "analyst": "ada"}
+        names: dict[str, Any] = {"federation": rig.config.federation, "submission": "s", "analyst": "ada"}
         signed = signed_by_analyst(make_plan(parse_study(toml), **names)).to_proto()
         request = pb.SubmitStudyRequest(study_toml=toml, submission="s", authorization=signed)
         refused = await refusal(ada.stub.SubmitStudy(request))

@@ -160,7 +160,7 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
         data = await stubborn(lambda: analyst.release(bytes.fromhex(plan.digest)))
     toll.witness.look(read(here.books, here.sites))
     release = load_release(data)
-    verify_release(release, here.analyst.release_key)
+    verify_release(release, here.analyst.release_keys.known)
     rounds = release.document["rounds"]
     if plan.masked and (wrong := wrong_round(plan, release.document, here.records)):
         toll.failed.append(f"study {submission}: {wrong}")

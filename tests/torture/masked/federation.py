@@ -105,7 +105,7 @@ async def followed(here: Running) -> tuple[Plan, str, Mapping[str, Any]]:
         if events[-1].state != pb.STUDY_STATE_RELEASED:
             return plan, events[-1].failure or pb.StudyState.Name(events[-1].state), {}
         release = load_release(await analyst.release(bytes.fromhex(plan.digest)))
-        verify_release(release, me.release_key)
+        verify_release(release, me.release_keys.known)
         return plan, "", release.document
 
 

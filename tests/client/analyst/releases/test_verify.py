@@ -17,9 +17,11 @@ from eigenveil.errors import Code
 from eigenveil.reporting.document import signed_release, unsigned_release
 from eigenveil.reporting.trust import CENTRAL
 from eigenveil.reporting.verify import load_release
+from eigenveil.signatures import formatted
 from eigenveil.study_authorization import ReleaseAnalyst
 from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.analyst.release_files import signed_by_current_key, write_result
+from eigenveil_client.connection.identity import IDENTITY_FORMAT
 from tests.client.commands import eigenveil, ran
 from tests.client.site.support import FEDERATION, Authority, store_identity
 from tests.support import Capture, Patch, a_study, changed_member, refused
@@ -104,7 +106,8 @@ def test_trust_is_shown_by_the_plan_and_not_by_the_release(
 
 def test_the_key_may_be_given_as_text_or_file(release: Path, tmp_path: Path, capfd: Capture) -> None:
     (tmp_path / "key.hex").write_text(f"\ufeff{key_hex()}\n")
-    (tmp_path / "authorities.json").write_text(json.dumps({"release_key": key_hex()}))
+    trusted = Authority().trusting(release_key=bytes.fromhex(key_hex()))
+    (tmp_path / "authorities.json").write_bytes(trusted.to_json())
     for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "authorities.json")):
         code, value = ran(capfd, "verify", str(release), "--key", key)
         assert (code, value["key_checked"]) == (0, True)
@@ -123,7 +126,7 @@ def test_the_profile_key_verifies_a_release(
     release: Path, tmp_path: Path, monkeypatch: Patch, capfd: Capture
 ) -> None:
     def enrolled(federation: str, key: str) -> None:
-        about = {"identity": f"eigenveil://{federation}/analyst/ada"}
+        about = formatted(IDENTITY_FORMAT, {"identity": f"eigenveil://{federation}/analyst/ada"})
         (tmp_path / "identity.json").write_text(json.dumps(about))
         trusted = Authority().trusting(federation=federation, release_key=bytes.fromhex(key))
         (tmp_path / "authorities.json").write_bytes(trusted.to_json())

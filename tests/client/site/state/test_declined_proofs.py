@@ -65,7 +65,9 @@ LIES: dict[Code, Signing] = {
     Code.IDENTITY: lambda plan: replace(by(plan), signature=bytes(64)),
     Code.AUTHORIZATION: lambda _: by(a_plan(submission="the one that she signed")),
     Code.PROTOCOL: lambda plan: signed_by_ada(plan, b"{ }"),
-    Code.VERSION: lambda plan: signed_by_ada(plan, canonical(parse_json(by(plan).signed_json) | {"form": 2})),
+    Code.VERSION: lambda plan: signed_by_ada(
+        plan, canonical(parse_json(by(plan).signed_json) | {"format": "eigenveil-authorization/2"})
+    ),
 }
 
 
@@ -78,7 +80,7 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: C
     with closing(stage.store()) as store:
         (proof,) = store.proofs.all()
         result = consent.studies(stage.config, store)["proofs"]
-    key = load_identity(stage.config.identity).release_key
+    key = load_identity(stage.config.identity).release_keys.known
     assert (verify_plan(proof.plan_json, proof.signature, key), proof.reason) == (one, reason.value)
     signed = signing(one)
     assert proof.authorization == (b"" if signed is None else signed.to_proto().SerializeToString())

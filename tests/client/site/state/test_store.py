@@ -206,7 +206,7 @@ OTHER = [f"{number:04x}" * 16 for number in range(101, 160)]
 
 
 def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedCheckpoint:
-    statement_json = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))], gaussian=True).to_json()
+    statement_json = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))], gaussian=True).signed_json
     return pb.SignedCheckpoint(
         checkpoint_json=statement_json,
         signature=stage.authority.release_key.sign(CHECKPOINT_SIGNED + statement_json),
@@ -214,7 +214,7 @@ def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.Si
 
 
 def advance(stage: Stage, checkpoints: CheckpointStore, rows: list[str], *, parted: bool = False) -> None:
-    checkpoints.advance(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
+    checkpoints.advance(signed(stage, rows), stage.authority.release_keys, FEDERATION, parted=parted)
 
 
 @pytest.mark.parametrize(
@@ -257,12 +257,12 @@ def checkpoint(stage: Stage, rows: list[str]) -> Checkpoint:
 
 
 def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage, store: SiteStore) -> None:
-    public = stage.authority.release_public
+    keys = stage.authority.release_keys
     forged = pb.SignedCheckpoint(checkpoint_json=signed(stage, ROWS).checkpoint_json, signature=bytes(64))
     with refused(Code.IDENTITY, "not signed"):
-        store.checkpoints.advance(forged, public, FEDERATION)
+        store.checkpoints.advance(forged, keys, FEDERATION)
     with refused(Code.PROTOCOL, "federation elsewhere"):
-        store.checkpoints.advance(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
+        store.checkpoints.advance(signed(stage, ROWS, "elsewhere"), keys, FEDERATION)
     store.checkpoints.check()
     assert store.checkpoints.latest() is None
 
