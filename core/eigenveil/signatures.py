@@ -122,12 +122,16 @@ def check_format(content: Mapping[str, Any], kind: str, noun: str) -> None:
     here; other unknown keys are ignored.
 
     Raises:
-        PeerError: code `version`, it is of another format, or requires an unknown key.
+        PeerError: code `version`, it is of another version of the format, or requires an unknown key;
+            `protocol`, it is something else.
         KeyError: it has no format."""
     stated, required = content[FORMAT], content[REQUIRED]
     if stated != kind:
+        name, _, _ = kind.partition("/")
+        if not str(stated).startswith(f"{name}/"):
+            raise PeerError(Code.PROTOCOL, f"{noun} is expected, and this is {stated!r}; it was rejected")
         raise PeerError(Code.VERSION, f"{noun} has the format {stated!r}, and this version reads {kind}")
-    if required:
+    if required != []:
         names = ", ".join(map(str, required)) if isinstance(required, list) else str(required)
         raise PeerError(Code.VERSION, f"{noun} requires {names}, which this version does not know")
 

@@ -42,7 +42,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{CARDS}::test_an_authorization_lasts_no_longer_than_the_most_from_now"),
     of("R31", "signatures.py", "written != data", "False", OTHER),
     of("R31", "signatures.py", "    if stated != kind:\n", "    if False:\n", OTHER),
-    of("R31", "signatures.py", "    if required:\n", "    if False:\n", OTHER),
+    of("R31", "signatures.py", "    if required != []:\n", "    if False:\n", OTHER),
     *each("R31", SIGNED, OTHER,
           ("len(self.signed_json) > MOST_BYTES", "False")),
     of("R31", SIGNED, "sent.ByteSize() > MOST_SENT", "False",

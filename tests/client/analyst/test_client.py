@@ -25,14 +25,16 @@ from eigenveil.identity import Identity, Role
 from eigenveil.planning.choose import candidates, make_plan
 from eigenveil.protocol.plan import PLAN_SIGNED, Plan, plan_for
 from eigenveil.reporting.document import signed_release
-from eigenveil.signatures import ReleaseKeys
+from eigenveil.signatures import ReleaseKeys, formatted
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_digest, study_to_toml
 from eigenveil.study_authorization import authorization_from_proto, check_authorization
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.profile import KEY_FILE, SigningKey, key_exists
 from eigenveil_client.analyst.proposal import SUBMISSIONS_FILE, signed_submissions
+from eigenveil_client.connection.identity import IDENTITY_FORMAT
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -50,6 +52,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "components": {"components": 2},
     "federation": {"federation": replace(STUDY.federation, sites=("north", "south"))},
     "purpose": {"purpose": "another"},
+    "applicant": {"applicant": Applicant(contact="bea@example.org")},
     "algorithm": {"algorithm": Algorithm.REFINED_COV},
     "choose": {"algorithm": Algorithm.AUTO, "choose": Choose.DURING},
     "neighbours": {"neighbours": Neighbours.REPLACE_ONE},
@@ -97,7 +100,7 @@ class ScriptedAnalyst(Analyst):
 @pytest.fixture(scope="module")
 def ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ada")
-    (folder / ABOUT).write_text(json.dumps({"identity": ADA.uri}))
+    (folder / ABOUT).write_text(json.dumps(formatted(IDENTITY_FORMAT, {"identity": ADA.uri})))
     SigningKey.make(folder)
     return folder
 

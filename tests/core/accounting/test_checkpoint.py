@@ -50,10 +50,10 @@ def test_a_changed_or_strange_head_is_refused() -> None:
     with refused(Code.IDENTITY, "not signed"):
         verify_checkpoint(message, KEY.sign(message), PUBLIC)
     for wrong in (b"", b"[]", b"{}", message[:-2], message.replace(b'"size":"3"', b'"size":"4"')):
-        with refused(Code.PROTOCOL, "cannot be read"):
+        with refused(Code.PROTOCOL, "rejected"):
             verify_checkpoint(*signed(wrong))
     for key, value in {"gaussian": 1, "trail": 1, "micro_rho": "-1", "size": "0", "digest": ""}.items():
-        with refused(Code.PROTOCOL, "cannot be read"):
+        with refused(Code.PROTOCOL, "rejected"):
             verify_checkpoint(*signed(json.dumps(json.loads(message) | {key: value}).encode()))
     with refused(Code.PROTOCOL, "too long"):
         verify_checkpoint(*signed(b" " * (MOST_BYTES + 1)))

@@ -102,7 +102,7 @@ def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
         (Code.AUTHORIZATION, "another plan", lambda: stating(plan="ab" * 32)),
         (Code.AUTHORIZATION, "for key", lambda: stating(key="ab" * 32)),
         (Code.VERSION, "has the format", lambda: stating(format="eigenveil-authorization/2")),
-        (Code.VERSION, "has the format", lambda: stating(format="eigenveil-attempt/1")),
+        (Code.PROTOCOL, "is expected", lambda: stating(format="eigenveil-attempt/1")),
         (Code.VERSION, "requires more", lambda: stating(more="x", required=["more"])),
         (Code.PROTOCOL, "cannot be read", lambda: stating(format=None)),
         (Code.PROTOCOL, "cannot be read", lambda: stating(expires=None)),
@@ -234,19 +234,26 @@ def test_an_analyst_card_is_valid_and_has_its_own_fingerprint() -> None:
         (Code.IDENTITY, stating_card(signing=analyst_key("eve").public_key().public_bytes_raw().hex())),
         (Code.PROTOCOL, stating_card(analyst="Ada L")),
         (Code.PROTOCOL, stating_card(signing="ab")),
-        (Code.PROTOCOL, stating_card(more="x")),
+        (Code.VERSION, stating_card(more="x", required=["more"])),
         (Code.PROTOCOL, replace(ADA, signed_json=ADA.signed_json + b" ")),
         (Code.PROTOCOL, replace(ADA, signed_json=b"{}")),
     ],
 )
 def test_a_card_that_was_changed_is_refused(code: Code, signed: SignedAnalystKeyCard) -> None:
-    with refused(code, "rejected"):
+    with refused(code):
         signed.check()
+
+
+def test_a_key_that_a_card_does_not_require_is_kept_and_covered_by_its_fingerprint() -> None:
+    later = stating_card(more={"x": [1]})
+    card = later.check()
+    assert (card.signed_json, card.owner, card.signing) == (later.signed_json, "ada", ADA.check().signing)
+    assert card.fingerprint != ADA.check().fingerprint
 
 
 def test_a_file_holds_cards_of_one_kind() -> None:
     assert cards_from_file(cards_to_file([ADA]), SignedAnalystKeyCard) == (ADA,)
-    with pytest.raises(EigenveilError, match="cannot be read"):
+    with pytest.raises(EigenveilError, match="the site's key card is expected"):
         cards_from_file(cards_to_file([ADA]), SignedSiteKeyCard)
-    with pytest.raises(EigenveilError, match="cannot be read"):
+    with pytest.raises(EigenveilError, match="the analyst's key card is expected"):
         cards_from_file(cards_to_file([signed_card()]), SignedAnalystKeyCard)

@@ -69,6 +69,12 @@ class Postponed:
 Reply = Sendable | Postponed
 
 
+LEVELS = {  # of refusals that this site's operator must see
+    pb.DECLINE_REASON_PROTOCOL: logging.ERROR,
+    pb.DECLINE_REASON_VERSION: logging.WARNING,
+}
+
+
 class SiteWorker:
     """Worker of one site, for one piece of work at a time. `engine` stores the records of its studies."""
 
@@ -252,8 +258,8 @@ class SiteWorker:
             log_error("work-unreadable", code=problem.code.value, **log_fields(problem))
             return None
         refusal = refusal_of(problem, digest, round)
-        log_line = log_error if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
-        log_line("declined", study=digest, round=round, code=problem.code.value, **log_fields(problem))
+        level = LEVELS.get(refusal.reason, logging.INFO)
+        event("declined", level, study=digest, round=round, code=problem.code.value, **log_fields(problem))
         session = self._sessions.pop(digest, None)  # its session is replayed the next time
         stated = () if session is None else session.unsaved()
         self._outgoing.refuse(digest, round, _egress_text(problem), stated)

@@ -84,7 +84,7 @@ def test_a_release_of_another_format_is_named(release: Path, capfd: Capture) -> 
     run = small_run()
     sealed = signed(run, format="eigenveil-release/1")
     for data, words in (
-        (sealed, "has the format 'eigenveil-release/1'; read it with the version"),
+        (sealed, "has the format 'eigenveil-release/1', and this version reads"),
         (changed_member(sealed, "release.json", b"tiny", b"tinx"), "not an intact"),
         (sealed + b" ", "not an intact"),
         (unsigned_release(run.document, run.result), "has no signature"),

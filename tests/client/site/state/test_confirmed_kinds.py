@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -13,12 +14,14 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.key_cards import cards_to_file
 from eigenveil.planning.choose import rehearse
+from eigenveil.signatures import formatted
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.pins import ROSTER_FORMAT
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.store import SiteStore
@@ -47,7 +50,7 @@ def moved_away(path: Path) -> None:
 
 
 def emptied(path: Path) -> None:
-    path.write_text('{"analysts": [], "peers": [], "earlier": []}')
+    path.write_text(json.dumps(formatted(ROSTER_FORMAT, {"analysts": [], "earlier": []})))
 
 
 @pytest.mark.parametrize("loss", [moved_away, emptied])
