@@ -26,11 +26,13 @@ from eigenveil.dictionary.formats import (
     sign_dictionary,
 )
 from eigenveil.errors import EigenveilError, RequestError
+from eigenveil.identity import JOIN_FORMAT
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.reporting.document import RELEASE_SIGNATURE_CONTEXT, unsigned_release
 from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive, write_archive
 from eigenveil.reporting.verify import load_release
+from eigenveil.signatures import formatted
 from eigenveil.simulation import simulate
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
@@ -179,7 +181,7 @@ def _join() -> bytes:
         "token": "t", "role": "site", "name": "anna", "federation": trusted.federation,
         "coordinator": "127.0.0.1:1", "enrol": "127.0.0.1:2", "authorities": trusted.to_json().decode(),
     }  # fmt: skip
-    return canonical(statement)
+    return canonical(formatted(JOIN_FORMAT, statement))
 
 
 async def _read_join(path: Path, data: bytes) -> None:

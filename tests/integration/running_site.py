@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.dictionary.site_rules import ANY
-from eigenveil.identity import Role
+from eigenveil.identity import JOIN_FORMAT, Role
+from eigenveil.signatures import formatted
 from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
 from eigenveil_client.records.tables.source import RecordsConfig
@@ -70,7 +71,7 @@ def invited(
         "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
         "authorities": authorities or rig.list_json,
     }
-    write_secret(path, json.dumps(join).encode())
+    write_secret(path, json.dumps(formatted(JOIN_FORMAT, join)).encode())
     return path
 
 

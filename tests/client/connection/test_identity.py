@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Role
+from eigenveil.identity import JOIN_FORMAT, Role
 from eigenveil.protocol.wire import lists_to_proto
+from eigenveil.signatures import formatted
 from eigenveil_client.connection import key_files
 from eigenveil_client.connection.channel import MAX_BACKOFF_SECONDS, backoff_seconds, call
 from eigenveil_client.connection.identity import enrol, load_identity, open_channel
@@ -88,7 +89,7 @@ def enrolling(folder: Path, servicer: Enrolment, leaf: Leaf | None = None, **joi
                 "authorities": authority.trusting().to_json().decode(),
             }  # fmt: skip
             path = folder.parent / "join.json"
-            write_secret(path, json.dumps(values | join).encode())
+            write_secret(path, json.dumps(formatted(JOIN_FORMAT, values | join)).encode())
             await asyncio.to_thread(enrol, path, folder, (Role.SITE,))
 
     asyncio.run(scenario())

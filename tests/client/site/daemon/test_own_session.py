@@ -294,7 +294,7 @@ def test_one_unit_is_the_same_question_and_two_are_another() -> None:
 
 def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:
     stated = state(rehearse(PLAN)[0], HONEST, HONEST[0].digest)
-    other = RoundStatement(**json.loads(stated.signed_json) | {"query": "ee" * 32}).signed(RELEASE_KEY.sign)
+    other = replace(stated.read(), query="ee" * 32).signed(RELEASE_KEY.sign)
     own = SessionReplica(PLAN, stage.authority.release_keys, store.transcript)
     known = round_to_proto(HONEST[0], stated)
     for _ in range(2):
