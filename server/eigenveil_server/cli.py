@@ -93,6 +93,9 @@ def serve(config_path: Path, as_json: bool) -> None:
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
 @click.option("--out", type=PATH, help="Write the join file here, mode 0600.")
 @click.option("--lift-denial", is_flag=True, help="Admit a denied name again.")
+@click.option(
+    "--device", default="", help="For a further device of a person: the others stay admitted."
+)
 @json_option
 def token(
     config_path: Path,
@@ -101,6 +104,7 @@ def token(
     valid_hours: float,
     out: Path | None,
     lift_denial: bool,
+    device: str,
     as_json: bool,
 ) -> None:
     """Create a one-time join file for a site, an analyst or an operator. Earlier unused ones become void."""
@@ -109,7 +113,9 @@ def token(
     if math.isnan(valid_hours):  # nan passes every range check
         raise click.BadParameter("nan is not a number of hours", param_hint="--valid-hours")
     valid_ms = int(valid_hours * 3_600_000)
-    join = join_file(load(config_path, Config), Role(role), name, valid_ms, out, lift_denial=lift_denial)
+    join = join_file(
+        load(config_path, Config), Role(role), name, valid_ms, out, lift_denial=lift_denial, device=device
+    )
     if out is None:
         click.echo(json.dumps(join, sort_keys=True))
     else:

@@ -61,6 +61,12 @@ class StoredIdentity:
         return self.authorities.issuers_pem
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of the coordinator, the first one first: of the list of authorities, or of the join
+        file."""
+        return self.authorities.addresses or (self.coordinator,)
+
+    @property
     def release_keys(self) -> ReleaseKeys:
         """The federation's release keys."""
         return self.authorities.trusted_keys
@@ -79,8 +85,16 @@ async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
     Raises:
         PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
         RequestError: the proxy's credentials cannot be used."""
-    federation = caller.identity.federation
-    return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
+    federation, problem = caller.identity.federation, None
+    for address in caller.addresses:
+        try:
+            return await verified_channel(address, federation, caller.ca_pem, caller.pair, caller.proxy)
+        except PeerError as failure:
+            if failure.code is not Code.UNREACHABLE:
+                raise
+            problem = problem or failure  # the preferred address's
+    assert problem is not None
+    raise problem
 
 
 IDENTITY_FORMAT = "eigenveil-identity/1"

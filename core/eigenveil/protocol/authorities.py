@@ -14,6 +14,7 @@ the authorities nor a stolen release key alone can replace the release key."""
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from eigenveil.study.study import NAME
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
 SUCCESSION_SIGNED = b"eigenveil/release-key/v1\n"
 MOST_RELEASE_KEYS = 32
+MOST_ADDRESSES = 4
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):[1-9][0-9]{0,4}")
 MOST_AUTHORITIES = 8
 MOST_SIGNATURES = 16
 MOST_BYTES = 64 * 1024
@@ -115,7 +118,8 @@ class SignedAuthorityList:
 class AuthorityList(Extensible):
     """Authorities of a federation in one version. `expires` is in Unix seconds. `threshold` is the number of
     signers that must sign the next list. `release_keys` are those that sign plans and releases, and those
-    that have signed earlier, oldest first. Raises PeerError: code `protocol`, a field is invalid."""
+    that have signed earlier, oldest first. `addresses` are where the coordinator is reached, the first one
+    first; empty: where the join file says. Raises PeerError: code `protocol`, a field is invalid."""
 
     format, noun = "eigenveil-authorities/1", "a list of authorities"
 
@@ -125,6 +129,7 @@ class AuthorityList(Extensible):
     threshold: int
     release_keys: tuple[ReleaseKey, ...]
     authorities: tuple[ListedAuthority, ...]
+    addresses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _need(NAME.fullmatch(self.federation) is not None, "the name of the federation is invalid")
@@ -134,6 +139,8 @@ class AuthorityList(Extensible):
             "version, expires or threshold is not a whole number in range",
         )
         self._check_release_keys()
+        fits = len(self.addresses) <= MOST_ADDRESSES and all(map(ADDRESS.fullmatch, self.addresses))
+        _need(fits, f"more than {MOST_ADDRESSES} addresses, or one that is not HOST:PORT")
         _need(len(self.authorities) <= MOST_AUTHORITIES, f"more than {MOST_AUTHORITIES} authorities")
         _need(len(set(self.fingerprints)) == len(self.authorities), "an authority is listed twice")
         _need(all(one.issues or one.signs for one in self.authorities), "an authority has no role")
@@ -256,7 +263,8 @@ class AuthorityList(Extensible):
             for one in self.authorities
         ]
         release_keys = [one.to_dict() for one in self.release_keys]
-        return super().to_dict() | {"release_keys": release_keys, "authorities": authorities}
+        lists = {"release_keys": release_keys, "authorities": authorities, "addresses": list(self.addresses)}
+        return super().to_dict() | lists
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> AuthorityList:
@@ -270,7 +278,13 @@ class AuthorityList(Extensible):
             for one in stated["authorities"]
         )
         release_keys = tuple(map(ReleaseKey.from_dict, stated["release_keys"]))
-        return cls(**{**stated, "release_keys": release_keys, "authorities": authorities}, unknown=unknown)
+        values = {
+            **stated,
+            "release_keys": release_keys,
+            "authorities": authorities,
+            "addresses": tuple(stated["addresses"]),
+        }
+        return cls(**values, unknown=unknown)
 
     def is_signed(self, signed: SignedAuthorityList) -> bool:
         """Return True if at least `threshold` signers of this list signed `signed`."""
@@ -340,6 +354,8 @@ def describe_change(before: AuthorityList, after: AuthorityList) -> str:
         text += f"; the release key {after.release_key.hex()[:16]}... signs from now on"
     elif before.accepted_keys != after.accepted_keys:
         text += f"; the next release key is {after.accepted_keys[-1].hex()[:16]}..."
+    if before.addresses != after.addresses:
+        text += f"; the coordinator is reached at {_names(after.addresses)}"
     return text
 
 

@@ -192,6 +192,21 @@ def _report_change(config_path: Path, change: Callable[[Config], bool], as_json:
     )
 
 
+@ca.command()
+@config_option
+@click.argument("address", nargs=-1)
+@json_option
+def addresses(config_path: Path, address: tuple[str, ...], as_json: bool) -> None:
+    """Announce where the coordinator is reached, as HOST:PORT, the first ADDRESS first.
+
+    To move it: announce the present and the new one; wait until `show` reports that every participant has the
+    list; stop, back up and restore there, state the new host in coordinator.toml, and start; then announce the
+    new one alone. Nobody enrols again."""
+    from eigenveil_server.pki import rotation
+
+    _report_change(config_path, partial(rotation.announce_addresses, addresses=address), as_json)
+
+
 @click.group(name="release-key")
 def release_key() -> None:
     """The key that signs plans, checkpoints and releases, and its successor.

@@ -67,9 +67,9 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
         return
     certificate = Authority.create(config.federation, as_datetime(unix_ms()), key).certificate
     AuthorityListStore(config.files).change(
-        [ListedAuthority(certificate=certificate, issues=True, signs=True)],
-        1,
         federation=config.federation,
+        authorities=(ListedAuthority(certificate=certificate, issues=True, signs=True),),
+        threshold=1,
         release_keys=first_release_keys(config.files),
     )
     ServerCertificate(config, load_keys(config.files), unix_ms)
@@ -88,7 +88,14 @@ def _claim(folder: Path, path: Path) -> None:
 
 
 def join_file(
-    config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
+    config: Config,
+    role: Role,
+    name: str,
+    valid_ms: int,
+    out: Path | None,
+    *,
+    lift_denial: bool = False,
+    device: str = "",
 ) -> dict[str, Any]:
     """Return a one-time token with all data for enrolment, and write them to `out` if given. Raises
     PeerError: `name` is invalid; RequestError: `out` exists already, or `name` is denied and `lift_denial` is
@@ -98,7 +105,7 @@ def join_file(
     authorities = Authorities(config.files).current_list.to_json().decode()
     with closing(existing_store(config)) as store:
         registry = Registry(store, config.federation, unix_ms)
-        token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
+        token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial, device=device)
     host = f"[{config.host}]" if ":" in config.host else config.host
     values = {
         "token": token,

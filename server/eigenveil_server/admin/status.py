@@ -99,6 +99,7 @@ def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
         found.append({
             "role": one.role,
             "name": one.name,
+            "device": one.device,
             "certificate_expires": time_text(one.expires_at),
             "denied": one.denied,
             "key_sha256": one.key,
@@ -153,10 +154,14 @@ def _identity_text(one: dict[str, Any]) -> str:
         last = f"  last seen {one['last_heard']}" if one["last_heard"] else "  never seen"
         seen = "  online" if one["online"] else last
     return (
-        f"  {one['role']}/{one['name']}{seen}  certificate until {one['certificate_expires']}"
+        f"  {one['role']}/{one['name']}{_device_text(one)}{seen}  certificate until {one['certificate_expires']}"
         + ("  DENIED" if one["denied"] else "")
         + f"\n    key SHA-256  {grouped_digest(one['key_sha256'], 17)}"
     )
+
+
+def _device_text(one: dict[str, Any]) -> str:
+    return f" on {one['device']}" if one["device"] else ""
 
 
 def studies_text(found: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -20,7 +20,6 @@ from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
     ListedAuthority,
-    ReleaseKey,
     SignedAuthorityList,
     list_from_json,
 )
@@ -69,22 +68,12 @@ class AuthorityListStore:
     def draft(self) -> AuthorityList | None:
         return parse_draft(read(self._files.draft)) if path_exists(self._files.draft) else None
 
-    def change(
-        self,
-        authorities: Sequence[ListedAuthority],
-        threshold: int,
-        *,
-        federation: str,
-        release_keys: tuple[ReleaseKey, ...],
-    ) -> bool:
-        """Sign the next list with the keys on this machine; True if it is in force, False if it waits."""
-        proposed = AuthorityList(
-            federation=federation,
-            version=self._next_version,
-            expires=int((datetime.now(UTC) + LIST_VALIDITY).timestamp()),
-            threshold=threshold,
-            release_keys=release_keys,
-            authorities=tuple(authorities),
+    def change(self, **changes: Any) -> bool:
+        """Sign the next list, which has these changes, with the keys on this machine. Return True if it is in
+        force, False if it waits."""
+        values = {"version": self._next_version, "expires": _a_year_from_now(), "unknown": {}} | changes
+        proposed = (
+            AuthorityList(**values) if self.current_list is None else replace(self.current_list, **values)
         )
         signed = self._sign(proposed)
         if self._has_enough_signatures(proposed, signed):
@@ -181,6 +170,10 @@ class AuthorityListStore:
     def _write_keys(self, keys: Sequence[ec.EllipticCurvePrivateKey]) -> None:
         write_secret(self._files.ca_key, b"".join(key_to_pem(key) for key in keys))
         self.keys = tuple(keys)
+
+
+def _a_year_from_now() -> int:
+    return int((datetime.now(UTC) + LIST_VALIDITY).timestamp())
 
 
 def parse_draft(data: bytes) -> AuthorityList:

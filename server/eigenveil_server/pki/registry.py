@@ -92,11 +92,12 @@ LIVE = "superseded = 0 AND expires_at > ?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolledCaller:
-    """One enrolled identity, as the operator sees it. Times in Unix milliseconds. `key` is the SHA-256 of its
-    latest certificate's public key; the party sees the same one."""
+    """One enrolled identity on one `device` (empty: the first), as the operator sees it. Times in Unix
+    milliseconds. `key` is the SHA-256 of its latest certificate's public key; the party sees the same one."""
 
     role: str
     name: str
+    device: str
     expires_at: int
     denied: bool
     key: str
@@ -119,11 +120,18 @@ class Registry:
     _federation: str
     _clock: Clock
 
-    def new_token(self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False) -> str:
-        """Return a new one-time token; only its hash is stored. Unused tokens of the same identity become
-        invalid. Raises PeerError: `name` is not a valid name; RequestError: the identity is on the deny-list,
-        and `lift_denial` is not set."""
+    def new_token(
+        self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False, device: str = ""
+    ) -> str:
+        """Return a new one-time token; only its hash is stored. Unused tokens of the same identity and device
+        become invalid. A further `device` of a person does not replace the certificate of another one. Raises
+        PeerError: `name` or `device` is not a valid name; RequestError: the identity is on the deny-list, and
+        `lift_denial` is not set, or a site would have two devices."""
         Identity(federation=self._federation, role=role, name=name)
+        if device:
+            Identity(federation=self._federation, role=role, name=device)
+            if role is Role.SITE:
+                raise RequestError(Code.BAD_ARGUMENT, "a site has one daemon; name a device for people only")
         token, now, caller_key = secrets.token_urlsafe(TOKEN_BYTES), self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
             denied = _denied(change, caller_key)
@@ -132,10 +140,10 @@ class Registry:
                     Code.CONFLICT,
                     f"{'/'.join(caller_key)} is on the deny-list; to let it in again, add --lift-denial",
                 )
-            _void_tokens(change, caller_key)
+            _void_tokens(change, caller_key, device)
             change.execute(
-                "INSERT INTO tokens (hash, role, name, expires_at) VALUES (?, ?, ?, ?)",
-                (hashlib.sha256(token.encode()).digest(), *caller_key, now + valid_ms),
+                "INSERT INTO tokens (hash, role, name, device, expires_at) VALUES (?, ?, ?, ?, ?)",
+                (hashlib.sha256(token.encode()).digest(), *caller_key, device, now + valid_ms),
             )
             change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", caller_key)
             if denied:
@@ -173,10 +181,12 @@ class Registry:
                 raise identity_error("the token has expired; ask the operator for a new join file")
             _check_new_key(change, new_key_print)
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days(identity.role))
-            # Earlier certificates and stored greetings of the name end: each name has one live certificate.
-            change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
+            # Earlier certificates and stored greetings of the name end: each device has one live certificate.
+            device = row["device"]
+            same = "WHERE (role, name, device) = (?, ?, ?)"
+            change.execute(f"UPDATE certificates SET superseded = 1 {same}", (*caller_key, device))
             change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", caller_key)
-            self._record(change, identity, issued, authority, "enrolled")
+            self._record(change, identity, issued, authority, "enrolled", device)
             change.execute(
                 "UPDATE tokens SET key_print = ?, certificate = ? WHERE hash = ?",
                 (new_key_print, pem(issued), *token_hash),
@@ -199,18 +209,19 @@ class Registry:
             shown = next((row for row in live if row["fingerprint"] == presented), None)
             if shown is None or _denied(change, caller_key):
                 raise identity_error(f"the certificate of {caller.uri} was replaced or denied; enrol again")
+            device = shown["device"]
             for row in live:
-                if row["key_print"] == new_key_print:
+                if (row["key_print"], row["device"]) == (new_key_print, device):
                     return IssuedCertificate(identity=caller, key=new_key_print, pem=row["certificate"])
             self._check_due(shown)
             _check_new_key(change, new_key_print)
             # Issued and never used: the answer was lost together with its key.
-            never_used = "(role, name) = (?, ?) AND renewal_unused = 1 AND fingerprint != ?"
-            change.execute(f"DELETE FROM certificates WHERE {never_used}", (*caller_key, presented))
-            ended = "(role, name) = (?, ?) AND superseded = 1 AND expires_at <= ?"
-            change.execute(f"DELETE FROM certificates WHERE {ended}", (*caller_key, now))
+            same = "DELETE FROM certificates WHERE (role, name, device) = (?, ?, ?) AND"
+            never_used = f"{same} renewal_unused = 1 AND fingerprint != ?"
+            change.execute(never_used, (*caller_key, device, presented))
+            change.execute(f"{same} superseded = 1 AND expires_at <= ?", (*caller_key, device, now))
             issued = authority.issue(caller, key, now=as_datetime(now), days=days)
-            self._record(change, caller, issued, authority, "renewed")
+            self._record(change, caller, issued, authority, "renewed", device)
             failpoint("renewal-issuing")
         failpoint("renewal-issued")
         return IssuedCertificate(identity=caller, key=new_key_print, pem=pem(issued))
@@ -222,13 +233,20 @@ class Registry:
             raise RequestError(Code.NOT_READY, "too early: renew after two thirds of the validity")
 
     def _record(
-        self, change: Connection, identity: Identity, issued: x509.Certificate, issuer: Authority, action: str
+        self,
+        change: Connection,
+        identity: Identity,
+        issued: x509.Certificate,
+        issuer: Authority,
+        action: str,
+        device: str,
     ) -> None:
         print = fingerprint(issued)
         row = {
             "fingerprint": print,
             "role": identity.role.value,
             "name": identity.name,
+            "device": device,
             "issued_at": self._clock(),
             "expires_at": int(1000 * issued.not_valid_after_utc.timestamp()),
             "renewal_unused": int(action == "renewed"),
@@ -237,16 +255,18 @@ class Registry:
             "certificate": pem(issued),
         }
         change.insert("certificates", row)
-        about = f"{identity.role.value}/{identity.name}"
-        audit(change, self._clock(), action, about, f"certificate {print}")
+        about, on_device = f"{identity.role.value}/{identity.name}", f", device {device}" if device else ""
+        audit(change, self._clock(), action, about, f"certificate {print}{on_device}")
 
     def mark_used(self, caller: Identity, used: str) -> None:
-        """Note the first use of a renewed certificate; earlier ones of this caller become invalid."""
+        """Note the first use of a renewed certificate; earlier ones of this caller's device become
+        invalid."""
         caller_key = (caller.role.value, caller.name)
         with self._store.writer.transaction() as change:
             change.execute(
                 "UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?) AND fingerprint != ? "
-                "AND EXISTS (SELECT 1 FROM certificates f WHERE f.fingerprint = ? AND f.renewal_unused = 1)",
+                "AND device = (SELECT device FROM certificates f WHERE f.fingerprint = ? AND "
+                "f.renewal_unused = 1)",
                 (*caller_key, used, used),
             )
             change.execute("UPDATE certificates SET renewal_unused = 0 WHERE fingerprint = ?", (used,))
@@ -280,11 +300,11 @@ class Registry:
         """Return every enrolled identity, with expiry and key of its latest certificate. A replaced
         certificate counts only if there is no other."""
         rows = self._store.reader.rows(
-            "SELECT role, name, expires_at, key_print AS key, EXISTS (SELECT 1 FROM denied d "
+            "SELECT role, name, device, expires_at, key_print AS key, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
-            "FROM certificates c ORDER BY role, name, superseded DESC, issued_at, expires_at"
+            "FROM certificates c ORDER BY role, name, device, superseded DESC, issued_at, expires_at"
         )
-        latest = {(row["role"], row["name"]): row for row in rows}
+        latest = {(row["role"], row["name"], row["device"]): row for row in rows}
         return [EnrolledCaller(**{**dict(row), "denied": bool(row["denied"])}) for row in latest.values()]
 
 
@@ -292,9 +312,14 @@ def _denied(change: Connection, caller_key: CallerKey) -> bool:
     return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", caller_key))
 
 
-def _void_tokens(change: Connection, caller_key: CallerKey) -> None:
-    """Delete unused tokens, which may have leaked. Used ones stay, to answer the same request again."""
-    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL", caller_key)
+def _void_tokens(change: Connection, caller_key: CallerKey, device: str | None = None) -> None:
+    """Delete unused tokens, of one device or of all: they may have leaked. Used ones stay, to answer the same
+    request again."""
+    unused = "DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL"
+    if device is None:
+        change.execute(unused, caller_key)
+    else:
+        change.execute(f"{unused} AND device = ?", (*caller_key, device))
 
 
 def _check_new_key(change: Connection, print: str) -> None:

@@ -49,7 +49,7 @@ def prepare(config: Config) -> bool:
         failpoint("release-key-made")
         public = _public(read_release_key(files.next_release_key))
         succession = read_release_key(files.release_key).sign(succession_bytes(config.federation, public))
-        return _publish(config, lists, current.with_next_key(public, succession))
+        return _publish(lists, current.with_next_key(public, succession))
 
 
 def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) -> bool:
@@ -74,7 +74,7 @@ def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) ->
                 )
             if signatures:
                 lists.accept(signatures)
-            elif not _publish(config, lists, current.with_next_signing()):
+            elif not _publish(lists, current.with_next_signing()):
                 return False
             failpoint("release-key-listed")
         complete(config.files, store)
@@ -125,12 +125,9 @@ def _again(current: AuthorityList, key: Ed25519PrivateKey, signed: bytes, signat
     return key.sign(signed)
 
 
-def _publish(config: Config, lists: AuthorityListStore, keys: tuple[ReleaseKey, ...]) -> bool:
-    current = lists.in_force
+def _publish(lists: AuthorityListStore, keys: tuple[ReleaseKey, ...]) -> bool:
     try:
-        return lists.change(
-            current.authorities, current.threshold, federation=config.federation, release_keys=keys
-        )
+        return lists.change(release_keys=keys)
     except PeerError as problem:  # the limits for a peer hold for the operator
         raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
 

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
@@ -219,12 +220,14 @@ def _change(
 ) -> bool:
     """Make the next list; True if it is in force. Named signers replace those of the list before."""
     before = lists.current_list
-    threshold = 1 if before is None else before.threshold
-    keys = first_release_keys(config.files) if before is None else before.release_keys
+    changes: dict[str, Any] = {"authorities": tuple(authorities)}
+    if before is None:
+        keys = first_release_keys(config.files)
+        changes |= {"federation": config.federation, "threshold": 1, "release_keys": keys}
     if signers.certificates:
-        authorities, threshold = signers.of(authorities), signers.threshold
+        changes |= {"authorities": signers.of(authorities), "threshold": signers.threshold}
     try:
-        if not lists.change(authorities, threshold, federation=config.federation, release_keys=keys):
+        if not lists.change(**changes):
             return False
     except PeerError as problem:  # the limits for a peer hold for the operator
         raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
@@ -241,3 +244,16 @@ def _audit_trusted(config: Config, before: AuthorityList | None, after: Authorit
 def _audit(config: Config, kind: str, print: str) -> None:
     with closing(existing_store(config)) as store, store.writer.transaction() as change:
         audit(change, unix_ms(), kind, "ca", print)
+
+
+def announce_addresses(config: Config, addresses: Sequence[str]) -> bool:
+    """Tell every party where the coordinator is reached from now on, the first address first; without any:
+    where join files say. Return False if the list waits for signatures."""
+    with locked_lists(config) as lists:
+        try:
+            made = lists.change(addresses=tuple(addresses))
+        except PeerError as problem:  # the limits for a peer hold for the operator
+            raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+        if made:
+            _audit(config, "addresses-announced", ", ".join(addresses) or "of the join files")
+        return made

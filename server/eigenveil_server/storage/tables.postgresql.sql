@@ -4,6 +4,7 @@ CREATE TABLE tokens (
   hash BYTEA PRIMARY KEY,
   role TEXT COLLATE "C" NOT NULL,
   name TEXT COLLATE "C" NOT NULL,
+  device TEXT COLLATE "C" NOT NULL DEFAULT '',
   expires_at BIGINT NOT NULL,
   key_print TEXT COLLATE "C",
   certificate BYTEA
@@ -12,6 +13,7 @@ CREATE TABLE certificates (
   fingerprint TEXT COLLATE "C" PRIMARY KEY,
   role TEXT COLLATE "C" NOT NULL,
   name TEXT COLLATE "C" NOT NULL,
+  device TEXT COLLATE "C" NOT NULL DEFAULT '',
   issued_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
   superseded BIGINT NOT NULL DEFAULT 0,

@@ -3,6 +3,7 @@ CREATE TABLE tokens (
   hash BLOB PRIMARY KEY,
   role TEXT NOT NULL,
   name TEXT NOT NULL,
+  device TEXT NOT NULL DEFAULT '',
   expires_at INTEGER NOT NULL,
   key_print TEXT,
   certificate BLOB
@@ -11,6 +12,7 @@ CREATE TABLE certificates (
   fingerprint TEXT PRIMARY KEY,
   role TEXT NOT NULL,
   name TEXT NOT NULL,
+  device TEXT NOT NULL DEFAULT '',
   issued_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   superseded INTEGER NOT NULL DEFAULT 0,
