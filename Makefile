@@ -218,6 +218,7 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	$(LOCK) --extra site --extra genotypes $(HELD) --output-file requirements/site-genotypes.txt pyproject.toml
 	$(LOCK) --extra coordinator --extra postgres $(HELD) --output-file requirements/coordinator.txt pyproject.toml
 	$(LOCK) --extra analyst $(HELD) --output-file requirements/analyst.txt pyproject.toml
+	$(LOCK) --extra estimators $(HELD) --output-file requirements/estimators.txt pyproject.toml
 	$(LOCK) --extra site --extra coordinator --extra postgres --extra analyst $(HELD) \
 	  --output-file requirements/runtime.txt pyproject.toml
 	printf 'hatchling\neditables\n' | $(LOCK) $(HELD) --output-file requirements/build.txt -

@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from eigenveil import __version__
 from tests.repo.tree import PACKAGES, ROOT
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)[^\n]*\\\n((?: +--hash=[^\n]+\n)+)", re.MULTILINE)
@@ -23,6 +24,8 @@ LOCK = LOCKS["lock.txt"]
 ROLES = {
     "analyst.txt": {"analyst"},
     "coordinator.txt": {"coordinator", "postgres"},
+    "estimators.txt": {"estimators"},
+    "lock.txt": {"dev"},
     "runtime.txt": {"analyst", "coordinator", "postgres", "site"},
     "site-dask.txt": {"site", "dask"},
     "site-genotypes.txt": {"site", "genotypes"},
@@ -81,20 +84,34 @@ def test_a_lock_names_no_index_and_shows_its_command(name: str) -> None:
     assert "--generate-hashes" in header
 
 
-@pytest.mark.parametrize("name", ROLES)
+def test_every_extra_has_a_list_that_make_lock_writes() -> None:
+    extras = {name: set(re.findall(r" --extra (\S+)", text.split("\n", 2)[1])) for name, text in LOCKS.items()}
+    assert extras == ROLES | {"build.txt": set()}
+    assert set.union(*extras.values()) == set(PROJECT["project"]["optional-dependencies"])
+    written = re.findall(r"--output-file requirements/(\S+)", (ROOT / "Makefile").read_text())
+    assert sorted(written) == sorted(LOCKS)
+
+
+@pytest.mark.parametrize("name", sorted(set(ROLES) - {"lock.txt"}))
 def test_a_role_installs_what_it_needs_and_nothing_that_others_do(name: str) -> None:
     project = PROJECT["project"]
     wanted = [line for extra in ROLES[name] for line in project["optional-dependencies"][extra]]
     assert unlocked([Requirement(line) for line in [*project["dependencies"], *wanted]], LOCKS[name]) == []
-    unwanted = UNWANTED - ({"matplotlib"} if "analyst" in ROLES[name] else set())
+    wanted_here = {"analyst": {"matplotlib"}, "estimators": {"scikit-learn", "scipy"}}
+    unwanted = UNWANTED - set().union(*(wanted_here.get(extra, set()) for extra in ROLES[name]))
     assert set(pins(LOCKS[name])) & unwanted == set()
 
 
 def test_the_changelog_names_the_version_or_is_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     dated = RELEASED.findall(changelog)
-    assert dated[:1] in ([], [PROJECT["project"]["version"]])
-    assert dated or f"\n## [Unreleased]\n\nVersion {PROJECT['project']['version']} " in changelog
+    assert dated[:1] in ([], [__version__])
+    assert dated or f"\n## [Unreleased]\n\nVersion {__version__} " in changelog
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert "version" not in PROJECT["project"]
+    assert ROOT / PROJECT["tool"]["hatch"]["version"]["path"] == PACKAGES["eigenveil"] / "eigenveil/_version.py"
 
 
 def test_every_release_in_the_changelog_speaks_of_privacy() -> None:
