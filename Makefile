@@ -154,6 +154,14 @@ wheel: $(STAMP) ## Build the wheel into dist/; the same tree gives the same byte
 	$(BIN)/python -m hatchling build -t wheel
 	sha256sum dist/*.whl
 
+.PHONY: release
+release: $(STAMP) ## Build a release of the last commit into dist/: source, wheels, their origin (ARGS=--check: twice)
+	$(BIN)/python -m deploy.release $(ARGS)
+
+.PHONY: licences
+licences: $(STAMP) ## List the licence of every package that a role installs; fail if one is not allowed
+	$(BIN)/python -m deploy.release.licences
+
 # Whichever engine answers; a program without its daemon builds nothing.
 ENGINE = $(shell for one in podman docker; do "$$one" info >/dev/null 2>&1 && { echo "$$one"; break; }; done)
 

@@ -85,7 +85,9 @@ def test_a_lock_names_no_index_and_shows_its_command(name: str) -> None:
 
 
 def test_every_extra_has_a_list_that_make_lock_writes() -> None:
-    extras = {name: set(re.findall(r" --extra (\S+)", text.split("\n", 2)[1])) for name, text in LOCKS.items()}
+    extras = {
+        name: set(re.findall(r" --extra (\S+)", text.split("\n", 2)[1])) for name, text in LOCKS.items()
+    }
     assert extras == ROLES | {"build.txt": set()}
     assert set.union(*extras.values()) == set(PROJECT["project"]["optional-dependencies"])
     written = re.findall(r"--output-file requirements/(\S+)", (ROOT / "Makefile").read_text())
@@ -110,8 +112,9 @@ def test_the_changelog_names_the_version_or_is_unreleased() -> None:
 
 
 def test_the_version_stands_in_one_place() -> None:
+    source = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
     assert "version" not in PROJECT["project"]
-    assert ROOT / PROJECT["tool"]["hatch"]["version"]["path"] == PACKAGES["eigenveil"] / "eigenveil/_version.py"
+    assert source == PACKAGES["eigenveil"] / "eigenveil" / "_version.py"
 
 
 def test_every_release_in_the_changelog_speaks_of_privacy() -> None:
