@@ -99,7 +99,10 @@ def require_clean(tree: Path) -> None:
     """Refuse a tree that is not its last commit: nobody else could build the same bytes."""
     if changed := uncommitted(tree):
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        raise SystemExit(f"{changed[0]}{others} differ from the last commit. Commit, stash or remove them.")
+        where = f"{changed[0]}{others}"
+        raise SystemExit(
+            f"The tree differs from its last commit: {where}. Commit, stash or remove what differs."
+        )
 
 
 def main() -> None:
