@@ -107,6 +107,10 @@ test-full: openssl lint ## The gates, then every test, then a part of the tortur
 everything: $(STAMP) ## Run all that is promised and write docs/CHECKED.md (two hours; ARGS="--only tests", "--again")
 	$(BIN)/python -m tests.everything $(ARGS)
 
+.PHONY: matrix
+matrix: $(STAMP) ## Try the wheel on each Python, NumPy and user; write docs/matrix.json (hours; ARGS="--only demo": minutes)
+	$(BIN)/python -m tests.matrix $(ARGS)
+
 .PHONY: browser
 browser: $(STAMP) ## Open every page in Chromium, as people do (BROWSER_SHOTS=folder keeps pictures elsewhere)
 	$(call need,chromium,chromium)

@@ -14,11 +14,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tests.everything.results import FAILED, GREEN, NOT_RUN, Result, load, machine, page, store, summary
+from tests.everything.results import (
+    FAILED,
+    GREEN,
+    NOT_RUN,
+    Result,
+    Results,
+    load,
+    machine,
+    page,
+    store,
+    summary,
+)
 from tests.everything.rows import MINUTES, ROWS, Row
 from tests.everything.tree import ROOT, TABLE, commit, digest
 
@@ -86,6 +98,7 @@ def everything(
     every: tuple[Row, ...] = ROWS,
     build: Path = BUILD,
     table: Path = ROOT / TABLE,
+    written: Callable[[str, Results, tuple[Row, ...]], str] = page,
 ) -> bool:
     """Run those of `rows` that are not green yet, a line each, and write the table of `every` row after each.
 
@@ -105,7 +118,7 @@ def everything(
                 return False
             results[row.name] = result
             store(state, results)
-            table.write_text(page(tree, results, every))
+            table.write_text(written(tree, results, every))
         result = results[row.name]
         print(f"{row.name:16} {result.outcome}: {result.detail}  [{result.seconds:.0f} s]", flush=True)
         if result.outcome == FAILED:
@@ -123,6 +136,12 @@ def status() -> str:
     return f"{TABLE} is about {found[1]}, {mine}: {found[2]}"
 
 
+def heed_signals() -> None:
+    """End as Ctrl-C does: also in the background, where a shell has SIGINT ignored."""
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
+
+
 def main() -> int:
     names = tuple(row.name for row in ROWS)
     parser = argparse.ArgumentParser(prog="python -m tests.everything", description=__doc__)
@@ -130,8 +149,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run rows anew that are green already")
     parser.add_argument("--status", action="store_true", help="only say which tree the table is about")
     chosen = parser.parse_args()
-    for ending in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell has SIGINT ignored
-        signal.signal(ending, signal.default_int_handler)
+    heed_signals()
     if chosen.status:
         print(status())
         return 0

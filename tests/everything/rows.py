@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from tests.everything.tree import commit
 from tests.torture.checks import CHECKS, lacking
 
 MINUTES = 60  # a row that takes longer has failed
@@ -45,6 +46,10 @@ def _engine() -> str:
     return "needs a container engine that answers (package podman)"
 
 
+def uncommitted() -> str:
+    return "needs a tree whose changes are committed" if commit().endswith("+") else ""
+
+
 def _torture() -> Iterator[Row]:
     """Return a row for each folder of checks, so that a stopped run goes on after the last whole one."""
     folders = Counter(check.folder for check in CHECKS.values())
@@ -78,5 +83,7 @@ ROWS = (
     Row(name="papers", command=("make", "papers"), promise="every scheme of the papers runs to a result"),
     Row(name="fuzz", command=("make", "fuzz"), promise="ten minutes of mutated inputs, no surprise",
         package="tests.fuzz"),
+    Row(name="release", command=("make", "release", "ARGS=--check --committed"),
+        promise="two builds of a release are the same bytes", lacking=uncommitted),
     Row(name="image", command=("make", "image"), promise="the container images build", lacking=_engine),
 )  # fmt: skip

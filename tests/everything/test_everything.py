@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.everything import __main__ as command
 from tests.everything.results import page
 from tests.everything.rows import ROWS, Row
-from tests.everything.tree import TABLE, digest
+from tests.everything.tree import TABLES, digest
 from tests.repo.tree import ROOT
 
 
@@ -43,18 +43,18 @@ def test_a_second_run_goes_on_where_the_first_one_ended(tmp_path: Path) -> None:
         assert (tmp_path / "count").read_text().count("once") == runs
 
 
-def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> None:
+def test_the_digest_sees_every_change_but_those_of_the_tables(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    file, table = tmp_path / "a.py", tmp_path / TABLE
+    file, (table, matrix) = tmp_path / "a.py", (tmp_path / name for name in TABLES)
     seen = []
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for path, text in ((file, "1"), (file, "2"), (tmp_path / "b.py", ""), (table, "green")):
+    for path, text in ((file, "1"), (file, "2"), (tmp_path / "b.py", ""), (table, "green"), (matrix, "[]")):
         path.write_text(text)
         seen.append(digest(tmp_path))
     file.chmod(0o755)
     seen.append(digest(tmp_path))
     assert len(set(seen)) == 4
-    assert seen[2] == seen[3], "the table is no part of the tree that it is about"
+    assert seen[2] == seen[3] == seen[4], "a table is no part of the tree that it is about"
 
 
 def test_a_package_depends_on_what_it_imports_and_on_no_other_test_or_page(tmp_path: Path) -> None:

@@ -11,18 +11,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/", "benchmarks/")
-TABLE = "docs/CHECKED.md"  # written from the results, so it is no part of what was checked
+TABLE, MATRIX = "docs/CHECKED.md", "docs/matrix.json"
+TABLES = (TABLE, MATRIX)  # written from the results, so they are no part of what was checked
 
 
 def digest(root: Path = ROOT, package: str = "") -> str:
     """Return 16 hex digits over path, executable bit and content of every file that git would keep.
 
-    Uncommitted changes count: the digest is of the files as they are. Ignored files and the table of
+    Uncommitted changes count: the digest is of the files as they are. Ignored files and the tables of
     results do not count. With a `package` of tests, such as `tests.torture`, only the files count that its
     commands can read: neither pages, nor tests and benchmarks that the package does not import."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     out = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout.decode()
-    names = {name for name in out.split("\0") if name and name != TABLE and (root / name).is_file()}
+    names = {name for name in out.split("\0") if name and name not in TABLES and (root / name).is_file()}
     if package:
         tests = {name for name in names if name.startswith(TESTS) and name.endswith(".py")}
         pages = {name for name in names if name.startswith("docs/") or name.endswith(".md")}
@@ -62,5 +63,5 @@ def commit(root: Path = ROOT) -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
 
-    changed = any(line[3:] != TABLE for line in git("status", "--porcelain").splitlines())
+    changed = any(line[3:] not in TABLES for line in git("status", "--porcelain").splitlines())
     return git("rev-parse", "--short=8", "HEAD").strip() + ("+" if changed else "")
