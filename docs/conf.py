@@ -26,8 +26,9 @@ include_patterns = [
     "deploy/OPERATIONS.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
 ]
-KEPT = {"docs", "core", "proto", "deploy", "CHANGELOG.md", "CONTRIBUTING.md"}
+KEPT = {"docs", "core", "proto", "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 exclude_patterns = [
     *sorted(path.name for path in Path(__file__).parents[1].iterdir() if path.name not in KEPT),
     "docs/README.md",

@@ -27,7 +27,8 @@ def text(tree: str, results: Results, rows: tuple[Row, ...]) -> str:
     lines = []
     for row in rows:
         name, result = {"row": row.name, "promise": row.promise}, results.get(row.name)
-        lines.append(json.dumps(name | (asdict(result) if result else {"outcome": NOT_YET})))
+        fields = asdict(result) | {"seconds": round(result.seconds)} if result else {"outcome": NOT_YET}
+        lines.append(json.dumps(name | fields))
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.everything.tree import ROOT
 from tests.matrix.environments import ENVIRONMENTS, KINDS, Environment
 
-RELEASE = ROOT / "build" / "matrix" / "release"
+RELEASE, PACKAGES = ROOT / "build" / "matrix" / "release", ROOT / "build" / "matrix" / "packages"
 EXTRAS = "analyst,coordinator,site,estimators"
 # What each kind installs first: lists whose hashes are checked.
 LISTS = {"demo": ("runtime.txt", "estimators.txt"), "tests": ("lock.txt",), "slow": ("lock.txt",)}
@@ -52,6 +52,8 @@ class Trial:
             "PATH": f"{self.programs}{os.pathsep}{environ['PATH']}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONNOUSERSITE": "1",
+            # Packages are fetched once for all trials, and checked by their hashes each time.
+            "PIP_CACHE_DIR": str(self.folder / "home" / "pip" if self.environment.other_user else PACKAGES),
         } | ({} if self.environment.compiler else {"CC": "false"})
         last = ""
         with subprocess.Popen(
