@@ -111,4 +111,7 @@ def read_array(described: Mapping[str, Any], members: Mapping[str, bytes]) -> ND
         raise ValueError(f"{described['file']} is not the array that the document states")
     if data[:HEADER_BYTES] != _header(kind, shape):
         raise ValueError(f"{described['file']} has another header than the document states")
-    return np.frombuffer(data, dtype=kind, offset=HEADER_BYTES).reshape(shape)
+    array = np.frombuffer(data, dtype=kind, offset=HEADER_BYTES).reshape(shape)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{described['file']} has a number that is not finite")
+    return array

@@ -1,4 +1,4 @@
-"""Who is responsible for a study, as its analyst states it. Nothing of it is checked by a program."""
+"""Applicant of a study: the responsible people, as its analyst states them. No program checks any of it."""
 
 from __future__ import annotations
 
