@@ -52,7 +52,7 @@ from eigenveil_server.rpc.listeners import Enrolment, Health, registered_methods
 from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.sites import SiteSessions
 from eigenveil_server.storage import directory
-from eigenveil_server.storage.database import existing_store, lock_folder
+from eigenveil_server.storage.database import check_existing, existing_store, lock_folder
 from eigenveil_server.storage.repository import Repository, check_start
 from eigenveil_server.studies.engine import StudyEngine
 from eigenveil_server.studies.runtime import Runtime
@@ -89,9 +89,10 @@ class Daemon:
     ) -> None:
         self.config = config
         with contextlib.ExitStack() as undo:
+            check_existing(config)
+            self._lock = undo.enter_context(lock_folder(config))
             store = existing_store(config)
             undo.callback(store.close)
-            self._lock = undo.enter_context(lock_folder(config))
             store.acquire_server_lock()
             check_start(store)
             complete_key_change(config.files, store)

@@ -1,6 +1,6 @@
 """Interface of the databases: transactions, rows by column name, schema versions and a pool of readers.
 Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share. New tables are created at the
-newest schema version, and old ones are migrated step by step."""
+newest schema version; `eigenveil_common.storage.upgrade` brings older ones to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from importlib.resources import files
 from queue import LifoQueue
 from typing import Any, Protocol
 
+from eigenveil import __version__
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.files import failpoint
+
+SCHEMA_TABLE = "CREATE TABLE IF NOT EXISTS eigenveil_schema (version BIGINT NOT NULL, program TEXT NOT NULL)"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -91,15 +95,20 @@ def tables(package: str) -> tuple[str, str]:
 
 class Expect(Enum):
     """Expected state of a database when it is opened. A lost ledger must never start anew, and an existing
-    one must not be taken for a new one."""
+    one must not be taken for a new one. `TO_UPGRADE`: an existing one, whose tables may be older."""
 
     ANY = "any"
     NEW = "new"
     EXISTING = "existing"
+    TO_UPGRADE = "to-upgrade"
 
 
 class SchemaTooOld(InternalError):
     """Tables of a release from which there is no migration; code `storage`."""
+
+
+class UpgradeNeeded(InternalError):
+    """Tables of an earlier release, from which there is a migration; code `storage`."""
 
 
 class VersionedDatabase(ABC):
@@ -111,6 +120,7 @@ class VersionedDatabase(ABC):
 
     def __init__(self) -> None:
         self._in_doubt: InternalError | None = None
+        self.pending: Migrations = ()  # the steps to the newest schema version
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -126,12 +136,14 @@ class VersionedDatabase(ABC):
         """Return the version of its tables; 0 if it has none."""
 
     @abstractmethod
-    def set_version(self, change: Connection, version: int) -> None:
-        """Store the version, within a transaction."""
+    def size(self) -> int:
+        """Return the bytes that the database uses."""
 
-    @abstractmethod
-    def back_up_before_migration(self, version: int) -> None:
-        """Back up the database before a migration, if that is cheap and reliable."""
+    def set_version(self, change: Connection, version: int) -> None:
+        """Store the version of the tables and of this program, within a transaction."""
+        change.execute(SCHEMA_TABLE)
+        change.execute("DELETE FROM eigenveil_schema")
+        change.execute("INSERT INTO eigenveil_schema VALUES (?, ?)", (version, __version__))
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         with self._lock:
@@ -164,40 +176,64 @@ class VersionedDatabase(ABC):
         if self._in_transaction:
             self._run("ROLLBACK")
 
-    def migrate(self, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
-        """Create the tables of `schema`, or migrate older ones to `version`, each step in one transaction.
-        Raises RequestError: code `conflict`, `expect` is NEW and tables exist; InternalError: code `storage`:
-        `expect` is EXISTING and there are no tables, or this program cannot read their version."""
+    def prepare(self, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
+        """Create the tables of `schema`, or check that they are of `version`. Raises RequestError: code
+        `conflict`, `expect` is NEW and tables exist; InternalError: code `storage`: tables are expected and
+        there are none, or this program cannot read their version; UpgradeNeeded, unless `expect` is
+        TO_UPGRADE."""
         found = self.version()
-        _check(self.name, found, version, migrations, expect)
+        _check_expected(self.name, found, expect)
+        if found > version:
+            raise InternalError(Code.STORAGE, self._too_new(found, version))
         if found == 0:
-            self._migration_step(schema, 0, version)
+            self._create(schema, version)
             return
-        if found < version:
-            self.back_up_before_migration(found)
-        for reached, statements in migrations:
-            if found < reached <= version:
-                self._migration_step(statements, reached - 1, reached)
+        self.pending = tuple(step for step in migrations if found < step[0] <= version)
+        _check_path(self.name, found, version, self.pending)
+        if self.pending and expect is not Expect.TO_UPGRADE:
+            raise UpgradeNeeded(
+                Code.STORAGE,
+                f"{self.name} has schema version {found}, and this program needs {version}; stop what uses "
+                "it, and run the command `upgrade`, which makes a backup first",
+            )
 
-    def _migration_step(self, statements: str, before: int, after: int) -> None:
+    def upgrade(self, check: Callable[[Connection], None]) -> None:
+        """Make all pending steps in one transaction, which `check` can still refuse: if it raises, nothing
+        has changed. Raises InternalError, code `storage`."""
         with self.transaction() as change:
-            if self.version() == before:  # else another process was here first
+            for reached, statements in self.pending:
+                failpoint("upgrade-stepping")
                 change.execute(statements)
-                self.set_version(change, after)
+                self.set_version(change, reached)
+            check(change)
+            failpoint("upgrade-checked")
+        failpoint("upgrade-committed")
+        self.pending = ()
+
+    def _too_new(self, found: int, version: int) -> str:
+        program = self.rows("SELECT program FROM eigenveil_schema")[0][0]
+        return (
+            f"{self.name} has schema version {found}, and this program, {__version__}, needs {version}: "
+            f"eigenveil {program} upgraded it. Install {program} again, or restore the backup from before "
+            "the upgrade"
+        )
+
+    def _create(self, schema: str, version: int) -> None:
+        with self.transaction() as change:
+            if self.version() == 0:  # else another process was here first
+                change.execute(schema)
+                self.set_version(change, version)
 
 
-def _check(name: str, found: int, version: int, migrations: Migrations, expect: Expect) -> None:
+def _check_expected(name: str, found: int, expect: Expect) -> None:
     if found and expect is Expect.NEW:
         raise RequestError(Code.CONFLICT, f"{name} holds a federation already; name an empty database")
-    if not found and expect is Expect.EXISTING:
+    if not found and expect in (Expect.EXISTING, Expect.TO_UPGRADE):
         raise InternalError(Code.STORAGE, f"{name} has no tables; restore it from its last backup")
-    if found > version:
-        raise InternalError(
-            Code.STORAGE,
-            f"{name} has schema version {found}, and this program needs {version}: a newer program upgraded "
-            "it. Install that program again, or restore the backup from before the upgrade",
-        )
-    if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
+
+
+def _check_path(name: str, found: int, version: int, steps: Migrations) -> None:
+    if [reached for reached, _ in steps] != list(range(found + 1, version + 1)):
         raise SchemaTooOld(
             Code.STORAGE,
             f"{name} has schema version {found}, from which there is no upgrade to {version}. Finish its "

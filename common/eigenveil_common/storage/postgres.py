@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, VersionedDatabase
+from eigenveil_common.storage.database import Expect, Migrations, Row, VersionedDatabase
 
 # Numbers of advisory locks, separate for each database of a server.
 WRITER_LOCK, SERVER_LOCK = 0x656967656E0001, 0x656967656E0002
@@ -54,7 +54,7 @@ class PostgresDatabase(VersionedDatabase):
             raise self._failure(problem) from problem
         try:
             self._set_up()
-            self.migrate(schema, version, migrations, expect)
+            self.prepare(schema, version, migrations, expect)
         except BaseException:
             self._connection.close()
             raise
@@ -74,14 +74,10 @@ class PostgresDatabase(VersionedDatabase):
         found: int = self._run("SELECT version FROM eigenveil_schema")[0][0]
         return found
 
-    def set_version(self, change: Connection, version: int) -> None:
-        """Store the version in a separate table."""
-        change.execute("CREATE TABLE IF NOT EXISTS eigenveil_schema (version BIGINT NOT NULL)")
-        change.execute("DELETE FROM eigenveil_schema")
-        change.execute("INSERT INTO eigenveil_schema VALUES (?)", (version,))
-
-    def back_up_before_migration(self, version: int) -> None:
-        """Do nothing: each migration step is one transaction, and the server has its own backups."""
+    def size(self) -> int:
+        """Return the bytes of the whole database on the server."""
+        found: int = self._run("SELECT pg_database_size(current_database())")[0][0]
+        return found
 
     def acquire_server_lock(self) -> None:
         """Lock this database for this process until the connection ends. A process that loses the connection

@@ -47,7 +47,7 @@ class SqliteDatabase(VersionedDatabase):
                 if vfs is None:
                     path.chmod(0o600)
                 self._set_up()
-                self.migrate(schema, version, migrations, expect)
+                self.prepare(schema, version, migrations, expect)
             except BaseException:
                 self._connection.close()
                 raise
@@ -82,12 +82,13 @@ class SqliteDatabase(VersionedDatabase):
         return found
 
     def set_version(self, change: Connection, version: int) -> None:
-        """Store the version in the file's header."""
+        """Store the version in the file's header too."""
+        super().set_version(change, version)
         change.execute(f"PRAGMA user_version={version}")
 
-    def back_up_before_migration(self, version: int) -> None:
-        """Copy the file durably to the same folder, before a migration."""
-        self.copy_to(self.path.with_name(f"{self.path.name}.v{version}"))
+    def size(self) -> int:
+        """Return the bytes of the file, its write-ahead log not counted."""
+        return int(self._pragma("page_count")) * int(self._pragma("page_size"))
 
     def copy_to(self, path: Path) -> None:
         """Copy all committed data durably to a new file, while other connections may write."""

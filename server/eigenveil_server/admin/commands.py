@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     config = folder / CONFIG_NAME
     summary = {"config": str(config), "created_at": manifest.created_at, "rows": manifest.ledger["rows"]}
     summary |= {"awaited_checkpoints": waiting}
-    text = f"Restored {manifest.federation} as of {manifest.created_at} into {folder}.\n"
+    text = f"Restored {manifest.owner} as of {manifest.created_at} into {folder}.\n"
     print_result(summary, as_json, text + _next_steps(waiting, config))
 
 
@@ -153,7 +154,37 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     print_result(summary, as_json, text)
 
 
-COMMANDS = (backup, restore_command, restored_command, checkpoints, accept_loss_command)
+@click.command(name="upgrade")
+@config_option
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dump", type=PATH, metavar="FILE", help="With PostgreSQL: write the backup here, by pg_dump.")
+@click.option("--backed-up", is_flag=True, help="With PostgreSQL: there is a backup already.")
+@json_option
+def upgrade_command(
+    config_path: Path, dry_run: bool, dump: Path | None, backed_up: bool, as_json: bool
+) -> None:
+    """Upgrade the database to the version that this program needs. Stop the coordinator first.
+
+    It makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
+    Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
+    afterwards."""
+    from eigenveil_common.files import check_new
+    from eigenveil_server.recovery.upgrade import upgrade_database
+
+    if dump is not None:
+        check_new(dump)
+    done = upgrade_database(load(config_path, Config), dump, backed_up=backed_up, dry_run=dry_run)
+    print_result(asdict(done), as_json, done.text())
+
+
+COMMANDS = (
+    backup,
+    restore_command,
+    restored_command,
+    checkpoints,
+    accept_loss_command,
+    upgrade_command,
+)
 
 
 @click.group()

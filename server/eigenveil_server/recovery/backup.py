@@ -1,33 +1,31 @@
 """Backups of a serving coordinator, and a coordinator restored from one. A backup is a folder: a copy of the
-database, all other files of the state folder (the keys among them), the configuration, and a manifest with
-their digests and the head of the ledger. It can sign as this federation: only its owner can read it."""
+database, all other files of the state folder (the keys among them), the configuration, and a manifest."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.numerics.encoding import parse_json
-from eigenveil.signatures import check_format, formatted
+from eigenveil.errors import Code, RequestError
 from eigenveil_common.config import load
-from eigenveil_common.files import failpoint, is_occupied, read, storage_errors, sync, write_secret
+from eigenveil_common.copied_folder import (
+    MANIFEST,
+    Manifest,
+    copy_files,
+    new_folder,
+    read_manifest,
+    with_paths,
+    write_manifest,
+)
+from eigenveil_common.files import failpoint, read, write_secret
 from eigenveil_common.storage.database import Expect
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.process import time_text, unix_ms
+from eigenveil_server.process import unix_ms
 from eigenveil_server.recovery.checkpoints import await_checkpoints
 from eigenveil_server.storage.database import (
     MIGRATIONS,
@@ -38,47 +36,27 @@ from eigenveil_server.storage.database import (
     existing_store,
     lock_folder,
     open_store,
+    open_to_upgrade,
 )
 
-MANIFEST, BACKUP_FORMAT = "manifest.json", "eigenveil-backup/1"
-STATE_KEY = re.compile(r"^\s*state\s*=.*$", re.MULTILINE)
+BACKUP_FORMAT = "eigenveil-backup/1"
 ReportProgress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """Content of a backup: origin, ledger (`rows`, `head` and `spent_micro_rho`) and file digests."""
-
-    federation: str
-    created_at: str
-    ledger: dict[str, Any]
-    files: dict[str, str]
-
-    def to_json(self) -> bytes:
-        return json.dumps(formatted(BACKUP_FORMAT, asdict(self)), indent=2, sort_keys=True).encode() + b"\n"
 
 
 def back_up(config_path: Path, config: Config, out: Path, report: ReportProgress) -> Manifest:
     """Copy a coordinator, serving or not, into the new folder `out`, and check the copy's ledger. Raises
     RequestError: `out` exists, there is no federation, or its database is on a server."""
     _check_source(config, config_path)
-    with _new_folder(out) as here:
+    with new_folder(out) as here:
         copied = _copy_database(config, here)
         failpoint("backup-copied")
         for path in _other_files(config.files):
             write_secret(here / path.name, read(path))
         text = read(config_path).decode("utf-8-sig")
-        write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
-        ledger = {"rows": copied.size, "head": copied.head, "spent_micro_rho": copied.spent.micro_rho}
-        manifest = Manifest(
-            federation=config.federation,
-            created_at=time_text(unix_ms()),
-            ledger=ledger,
-            files={path.name: _digest(path) for path in sorted(here.iterdir())},
-        )
+        write_secret(here / CONFIG_NAME, with_paths(text, state=".").encode())
+        manifest = write_manifest(here, BACKUP_FORMAT, config.federation, copied)
         for name in manifest.files:
             report(f"copied {name}")
-        write_secret(here / MANIFEST, manifest.to_json())
     return manifest
 
 
@@ -87,22 +65,20 @@ def restore(
 ) -> tuple[Manifest, list[str]]:
     """Make the new `folder` from a backup; return the manifest and the sites whose checkpoints are awaited.
     Raises RequestError: `source` is not a complete backup, `folder` exists, or a lost site is unknown."""
-    manifest = _manifest(source)
-    with _new_folder(folder) as here:
-        for name, expected in manifest.files.items():
-            write_secret(here / name, read(source / name))
-            if _digest(here / name) != expected:
-                raise RequestError(
-                    Code.BAD_CONFIG, f"{source / name} differs from the manifest; use another backup"
-                )
+    manifest = read_manifest(source, BACKUP_FORMAT, "a readable backup")
+    with new_folder(folder) as here:
+        copy_files(source, manifest, here)
         report(f"{len(manifest.files)} files match the manifest")
-        with closing(open_store(Files(folder=here).database, Expect.EXISTING)) as store:
+        store, database = open_to_upgrade(Files(folder=here).database)
+        with closing(store):
+            if database.pending:  # made by an earlier version; the backup itself stays as it is
+                database.upgrade(lambda _: None)
             ledger = LedgerStore(store.reader, load(here / CONFIG_NAME, Config).budget, unix_ms).ledger
-            if (ledger.size, ledger.head) != (manifest.ledger["rows"], manifest.ledger["head"]):
+            if not manifest.describes(ledger):
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} differs from the manifest")
             report(f"the ledger is complete: {ledger.size} rows, head {ledger.head[:16]}")
             failpoint("restore-checked")
-            waiting = _await_checkpoints(store, manifest.federation, ledger, lost_sites)
+            waiting = _await_checkpoints(store, manifest.owner, ledger, lost_sites)
     return manifest, waiting
 
 
@@ -161,43 +137,3 @@ def _await_checkpoints(
         change.execute("DELETE FROM tokens WHERE key_print IS NULL")
         audit(change, unix_ms(), "restored", federation, f"{ledger.size} rows, {ledger.head}")
     return waiting
-
-
-def _manifest(source: Path) -> Manifest:
-    try:
-        content = parse_json(read(source / MANIFEST))
-        check_format(content, BACKUP_FORMAT, "the manifest")
-        manifest = Manifest(**{one.name: content[one.name] for one in fields(Manifest)})
-        if any(Path(name).name != name for name, _ in manifest.files.items()):
-            raise ValueError("a file outside the folder")
-        if manifest.ledger.keys() != {"rows", "head", "spent_micro_rho"}:
-            raise ValueError("it states no ledger")
-        return manifest
-    except (ValueError, KeyError, TypeError, AttributeError, PeerError) as problem:
-        raise RequestError(Code.BAD_CONFIG, f"{source} is not a readable backup: {problem}") from problem
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `folder` as a whole or not at all. Raises RequestError: it exists
-    and is not empty."""
-    if is_occupied(folder):
-        raise RequestError(
-            Code.CONFLICT, f"{folder} exists already; nothing was overwritten: name a new folder"
-        )
-    with storage_errors("make", folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        here = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        with storage_errors("write", folder):
-            yield here
-            sync(here)
-            failpoint("folder-replacing")
-            os.replace(here, folder)
-            sync(folder)
-    finally:
-        shutil.rmtree(here, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(read(path)).hexdigest()

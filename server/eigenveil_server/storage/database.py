@@ -10,18 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.concurrency import try_lock
 from eigenveil_common.files import check_owner
-from eigenveil_common.storage import ledger_store, sqlite
+from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection, Database, Expect, Migrations, ReaderPool, tables
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_common.trusted_files import check_trusted, database_files, trusted_entries
 from eigenveil_server.config import Config
 
+if TYPE_CHECKING:
+    from eigenveil_common.storage.postgres import PostgresDatabase
+
 # A new table or column goes into both files, and into a step of MIGRATIONS: (VERSION, the statements).
-VERSION = 13  # the base: older versions cannot be read
+VERSION = 14  # the base: older versions cannot be read
 READERS = 4  # concurrent connections to a database server
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
@@ -65,7 +69,7 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     `storage`."""
     if isinstance(where, str):
         return _on_server(where, expect)
-    opened = partial(sqlite.SqliteDatabase, where, SCHEMA, VERSION, migrations=MIGRATIONS)
+    opened = partial(SqliteDatabase, where, SCHEMA, VERSION, migrations=MIGRATIONS)
     writer, reader = opened(expect=expect), opened()
     # No claim needed: the folder's lock guards the database and the keys.
     return Store(
@@ -73,7 +77,19 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     )
 
 
-def _on_server(url: str, expect: Expect) -> Store:
+def open_to_upgrade(where: Path | str) -> tuple[Store, SqliteDatabase | PostgresDatabase]:
+    """Open the database, whose tables may be older, on one connection, which is returned too. Raises as
+    `open_store`."""
+    if isinstance(where, Path):
+        file = SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.TO_UPGRADE)
+        whole = file.check_whole
+        return Store(writer=file, reader=file, acquire_server_lock=lambda: None, check_whole=whole), file
+    server = _postgres(where)(expect=Expect.TO_UPGRADE)
+    lock = server.acquire_server_lock
+    return Store(writer=server, reader=server, acquire_server_lock=lock, check_whole=lambda: None), server
+
+
+def _postgres(url: str) -> partial[PostgresDatabase]:
     try:
         from eigenveil_common.storage import postgres  # an optional dependency
     except ModuleNotFoundError as problem:
@@ -81,7 +97,11 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    opened = partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS)
+    return partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS)
+
+
+def _on_server(url: str, expect: Expect) -> Store:
+    opened = _postgres(url)
     writer = opened(expect=expect)
     # The server checks the checksums of its pages.
     return Store(
@@ -94,9 +114,15 @@ def _on_server(url: str, expect: Expect) -> Store:
 
 
 def existing_store(config: Config) -> Store:
-    """Open the database of a federation that `init` made. Raises RequestError: there is none; root in another
-    user's folder; or a file that others can change; InternalError: code `storage`, also for a database
-    without its tables."""
+    """Open the database of a federation that `init` made. Raises as `check_existing`; InternalError: code
+    `storage`, also for a database without its tables, or of an earlier version."""
+    check_existing(config)
+    return open_store(config.store, Expect.EXISTING)
+
+
+def check_existing(config: Config) -> None:
+    """Raise RequestError, code `bad-config`: there is no federation, root in another user's folder, or a file
+    that others can change."""
     if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
             Code.BAD_CONFIG,
@@ -105,7 +131,6 @@ def existing_store(config: Config) -> Store:
         )
     check_owner(config.files.folder)
     check_trusted([*trusted_entries(config.files.folder), *database_files(config.files.database)])
-    return open_store(config.store, Expect.EXISTING)
 
 
 def lock_folder(config: Config) -> IO[bytes]:

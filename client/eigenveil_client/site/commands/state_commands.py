@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,15 @@ import click
 
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON, decider_name, opened_store
-from eigenveil_common.command import FILE, console, is_interactive, print_result, print_result_as
+from eigenveil_common.command import (
+    FILE,
+    FOLDER,
+    console,
+    is_interactive,
+    print_result,
+    print_result_as,
+    shell_command,
+)
 from eigenveil_common.files import check_output, read, write_durably
 
 if TYPE_CHECKING:
@@ -193,6 +202,61 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
     print_result({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 
 
+@click.command()
+@CONFIG
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@JSON
+def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
+    """Upgrade this site's database to the version that this program needs. Stop the daemon first.
+
+    It makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
+    Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
+    afterwards."""
+    from eigenveil_client.site.state import store_access
+
+    done = store_access.upgrade_state(config, dry_run=dry_run)
+    print_result(asdict(done), as_json, done.text())
+
+
+@click.command(name="move-out")
+@CONFIG_FILE
+@click.option("--out", required=True, type=FOLDER, help="A new folder.")
+@JSON
+def move_out(config_file: Path, out: Path, as_json: bool) -> None:
+    """Write this site's identity, ledgers and configuration into a folder, for another machine.
+
+    Stop the daemon first. Afterwards this site is not served here. Protect the folder like the site: it
+    contains its keys. The records are not in it."""
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.state import moving
+
+    manifest = moving.move_out(config_file, site_config.load(config_file), out)
+    then = shell_command("eigenveil-site", "move-in", "--from", "FOLDER", "--dir", "DIR")
+    text = f"wrote {out}: {len(manifest.files)} files, a ledger of {manifest.ledger['rows']} rows
+"
+    text += f"carry it to the other machine by a safe way, and run there: {then}"
+    print_result({"folder": str(out), **manifest.ledger}, as_json, text)
+
+
+@click.command(name="move-in")
+@click.option("--from", "source", required=True, type=FOLDER, help="The folder that move-out wrote.")
+@click.option("--dir", "folder", required=True, type=FOLDER, help="A new folder.")
+@JSON
+def move_in(source: Path, folder: Path, as_json: bool) -> None:
+    """Set up a site that moved here, and check its ledgers.
+
+    Records that lie elsewhere on this machine are named in site.toml."""
+    from eigenveil_client.site.state import moving
+
+    manifest, config = moving.move_in(source, folder)
+    path = folder / moving.CONFIG_NAME
+    check = shell_command("eigenveil-site", "check", "--config", path)
+    text = f"{manifest.owner} is set up in {folder}: a ledger of {manifest.ledger['rows']} rows
+"
+    text += f"state in {path} where its records are here (records = ...); then: {check}"
+    print_result({"config": str(path), "name": config.name, **manifest.ledger}, as_json, text)
+
+
 HEAD = click.option("--head", default="", help="A head noted earlier: check that the chain contains it.")
 
 
@@ -317,4 +381,4 @@ def sbom() -> None:
 
 
 DECISIONS = (studies, explain, approve, decline, withdraw, accept_checkpoint, accept_loss)
-COMMANDS = (*DECISIONS, ledger, egress, sbom)
+COMMANDS = (*DECISIONS, upgrade, move_out, move_in, ledger, egress, sbom)

@@ -40,11 +40,11 @@ from eigenveil_client.site.state.received_plans import (
 from eigenveil_client.site.state.rollback import NotedPosition, RollbackGuard, loss_id
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage import ledger_store
-from eigenveil_common.storage.database import Connection, Migrations, SchemaTooOld
+from eigenveil_common.storage.database import Connection, Expect, Migrations, SchemaTooOld
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-VERSION = 11  # the base: older versions cannot be read
+VERSION = 12  # the base: older versions cannot be read
 MIGRATIONS: Migrations = ()
 OF_PLANS = (received_plans, declined_plans, rollback, coordinator_statements, outgoing, confirmed_kinds)
 SCHEMA = "".join(module.SCHEMA for module in (ledger_store, egress, *OF_PLANS))
@@ -56,9 +56,17 @@ NOTE_SECONDS = 1.0
 TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables with the time of each row
 
 
+def open_database(path: Path, expect: Expect = Expect.ANY) -> SqliteDatabase:
+    """Open a site's database. Raises InternalError, code `storage`; UpgradeNeeded, as `expect` says."""
+    try:
+        return SqliteDatabase(path, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
+    except SchemaTooOld as problem:
+        raise InternalError(Code.STORAGE, f"{problem}; {UPGRADE_ADVICE}") from problem
+
+
 class SiteStore:
     """Durable state of a site in one SQLite file, with the key of its digests beside it. `guard` notes the
-    position of its ledger, too. Raises InternalError, code `storage`: the process must end; or as
+    position of its ledger, too. `database`: one that is open already. Raises InternalError, code `storage`: the process must end; or as
     `KeyedDigests`."""
 
     def __init__(
@@ -67,15 +75,13 @@ class SiteStore:
         budget: PrivacyBudget,
         guard: RollbackGuard,
         clock: Callable[[], int] = lambda: int(time.time()),
+        database: SqliteDatabase | None = None,
     ) -> None:
         self._clock = clock
         self._guard = guard
         self._last_noted: NotedPosition | None = None
         self.keyed_digests = KeyedDigests(path.with_name("egress.key"), path)
-        try:
-            self.database = SqliteDatabase(path, SCHEMA, VERSION, migrations=MIGRATIONS)
-        except SchemaTooOld as problem:
-            raise InternalError(Code.STORAGE, f"{problem}; {UPGRADE_ADVICE}") from problem
+        self.database = open_database(path) if database is None else database
         self.database.check_whole()  # before any row is used
         last = "SELECT COALESCE(MAX(at), 0) FROM"
         self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED_TABLES)

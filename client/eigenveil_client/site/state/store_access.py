@@ -10,9 +10,13 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.rollback import RollbackGuard
-from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store import SiteStore, open_database
 from eigenveil_common.concurrency import try_lock
-from eigenveil_common.files import check_owner
+from eigenveil_common.files import check_owner, path_exists, read_text
+from eigenveil_common.storage import upgrade
+from eigenveil_common.storage.database import Expect
+from eigenveil_common.storage.sqlite import SqliteDatabase
+from eigenveil_common.storage.upgrade import Upgrade
 from eigenveil_common.trusted_files import check_trusted, database_files
 
 
@@ -21,15 +25,23 @@ def has_state(config: SiteConfig) -> bool:
     return config.state.exists() or RollbackGuard(config.identity).noted() is not None
 
 
+def moved_mark(identity: Path) -> Path:
+    """Return the file that says that this site has moved to another machine."""
+    return identity / "moved"
+
+
 @contextmanager
-def open_site_store(config: SiteConfig) -> Iterator[SiteStore]:
-    """Open the site's store; close it at the end.
+def open_site_store(config: SiteConfig, *, moved: bool = False) -> Iterator[SiteStore]:
+    """Open the site's store; close it at the end. `moved`: also if the site has moved away.
 
     Raises:
-        RequestError: code `bad-config`, root in another user's folder, or a file that others can change.
+        RequestError: code `bad-config`, root in another user's folder, or a file that others can change;
+            `conflict`, the site has moved to another machine.
         InternalError: code `storage`, also for a ledger that is missing or from an old copy."""
     check_owner(config.state.parent)
     check_trusted([config.state.parent, *database_files(config.state)])
+    if not moved:
+        _check_here(config.identity)
     guard = RollbackGuard(config.identity)
     noted = guard.noted()
     if noted is not None and not config.state.exists():
@@ -39,6 +51,46 @@ def open_site_store(config: SiteConfig) -> Iterator[SiteStore]:
             raise noted.lost(config.state)
         store.check_whole()
         yield store
+
+
+def _check_here(identity: Path) -> None:
+    mark = moved_mark(identity)
+    if path_exists(mark):
+        raise RequestError(
+            Code.CONFLICT,
+            f"this site moved to another machine ({read_text(mark).strip()}), where its ledger goes on. If it "
+            f"has never been started there, and all copies are destroyed, delete {mark}",
+        )
+
+
+def upgrade_state(config: SiteConfig, *, dry_run: bool = False) -> Upgrade:
+    """Upgrade the site's database to this program's schema version, while no daemon serves; `dry_run`: only
+    say what would be done. Raises as `open_site_store`; nothing has changed then."""
+    check_owner(config.state.parent)
+    check_trusted([config.state.parent, *database_files(config.state)])
+    if not config.state.exists():
+        raise RequestError(Code.NOT_FOUND, f"there is no {config.state}; the daemon makes it")
+    with exclusive_lock(config.state), closing(open_database(config.state, Expect.TO_UPGRADE)) as database:
+        backup = upgrade.backup_path(database)
+        plan = upgrade.planned(database, str(backup))
+        if dry_run:
+            return plan
+        return upgrade.upgrade(
+            database, plan,
+            back_up=lambda: upgrade.back_up_file(database, backup),
+            check=lambda _: _check_upgraded(config, database),
+        )  # fmt: skip
+
+
+def _check_upgraded(config: SiteConfig, database: SqliteDatabase) -> None:
+    """Check every page, chain and digest of a database within the transaction that upgraded it."""
+    guard = RollbackGuard(config.identity)
+    store = SiteStore(config.state, config.policy.budget, guard, database=database)
+    noted = guard.noted()
+    if noted is not None and not noted.is_in(store.ledger):
+        raise noted.lost(config.state)
+    store.egress.verify(store.ledger.ledger)
+    store.check_whole()
 
 
 def accept_loss(config: SiteConfig) -> Cost:

@@ -1,0 +1,128 @@
+"""Upgrade of a database to the schema version of this program: a backup that was read back, then every step
+and a check of all that is stored, in one transaction. A process that ends anywhere in it leaves the old
+tables, whole, or the new ones, whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import apsw
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.files import failpoint
+from eigenveil_common.storage.database import Connection, VersionedDatabase
+from eigenveil_common.storage.sqlite import SqliteDatabase
+
+ROOM = 3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """Upgrade of one database: schema versions, bytes of the database, and seconds, None if not made."""
+
+    database: str
+    schema_before: int
+    schema_after: int
+    bytes: int
+    backup: str | None
+    seconds: float | None = None
+
+    def text(self) -> str:
+        if self.schema_before == self.schema_after:
+            return f"{self.database} has schema version {self.schema_after}: nothing to upgrade"
+        versions = f"{self.database}: schema version {self.schema_before} -> {self.schema_after}"
+        done = "not made" if self.seconds is None else f"made in {self.seconds:.1f} s"
+        backup = "" if self.backup is None else f", backup {self.backup}"
+        return f"{versions}, {self.bytes:,} bytes{backup}; {done}"
+
+
+def planned(database: VersionedDatabase, backup: str | None) -> Upgrade:
+    """Return the upgrade of a database that was opened with `Expect.TO_UPGRADE`."""
+    found = database.version()
+    return Upgrade(
+        database=database.name,
+        schema_before=found,
+        schema_after=found + len(database.pending),
+        bytes=database.size(),
+        backup=backup if database.pending else None,
+    )
+
+
+def upgrade(
+    database: VersionedDatabase,
+    plan: Upgrade,
+    back_up: Callable[[], None],
+    check: Callable[[Connection], None],
+) -> Upgrade:
+    """Make the upgrade `plan`, after `back_up`. Raises as `back_up` and `check`; nothing has changed then."""
+    if not database.pending:
+        return plan
+    began = time.monotonic()
+    back_up()
+    failpoint("upgrade-backed-up")
+    database.upgrade(check)
+    return replace(plan, seconds=time.monotonic() - began)
+
+
+def backup_path(database: SqliteDatabase) -> Path:
+    """Return the file, beside the database, that its backup is written to."""
+    return database.path.with_name(f"{database.path.name}.v{database.version()}")
+
+
+def back_up_file(database: SqliteDatabase, out: Path) -> None:
+    """Copy a database durably, and read the copy back. Raises RequestError, code `bad-config`: too little
+    room; InternalError, code `storage`: the copy is not whole."""
+    free, needed = shutil.disk_usage(out.parent).free, ROOM * database.size()
+    if free < needed:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{out.parent} has {free:,} bytes free, and the upgrade needs {needed:,}; make room. Nothing has "
+            "changed",
+        )
+    database.copy_to(out)
+    try:
+        with closing(apsw.Connection(str(out), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+            found = copy.execute("PRAGMA integrity_check(1)").fetchall()
+    except apsw.Error as problem:
+        raise InternalError(Code.STORAGE, f"the backup {out} is not whole: {problem}") from problem
+    if found != [("ok",)]:
+        raise InternalError(Code.STORAGE, f"the backup {out} is not whole: {found[0][0]}")
+
+
+def back_up_server(url: str, out: Path) -> None:
+    """Dump a PostgreSQL database into a file, and read its list of contents back. Raises RequestError, code
+    `bad-config`: a program is missing or failed."""
+    _run_tool(url, "pg_dump", "--format=custom", "--no-password", f"--file={out}")
+    listed = _run_tool(url, "pg_restore", "--list", str(out))
+    if " ledger " not in listed:
+        raise RequestError(Code.BAD_CONFIG, f"{out} holds no ledger; nothing has changed")
+
+
+def _run_tool(url: str, *command: str) -> str:
+    """Run a program of PostgreSQL; the URL, which may have a password, goes by the environment."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    names = {"dbname": "PGDATABASE"}  # all others are as in the URL
+    parts = {names.get(key, f"PG{key.upper()}"): str(value) for key, value in conninfo_to_dict(url).items()}
+    try:
+        done = subprocess.run(
+            command, env=os.environ | parts, capture_output=True, text=True, check=False, umask=0o077
+        )
+    except FileNotFoundError as problem:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{command[0]} is not installed here; install it, or back up the database yourself and add "
+            "--backed-up",
+        ) from problem
+    if done.returncode:
+        raise RequestError(
+            Code.BAD_CONFIG, f"{command[0]}: {' '.join(done.stderr.split())}; nothing has changed"
+        )
+    return done.stdout

@@ -1,0 +1,62 @@
+"""Upgrade of the coordinator's database to the schema version of this program."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.storage import upgrade
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.sqlite import SqliteDatabase
+from eigenveil_common.storage.upgrade import Upgrade
+from eigenveil_server.config import Config
+from eigenveil_server.process import unix_ms
+from eigenveil_server.storage.database import Store, audit, check_existing, lock_folder, open_to_upgrade
+from eigenveil_server.storage.repository import check_whole
+
+
+def upgrade_database(
+    config: Config, dump: Path | None = None, *, backed_up: bool = False, dry_run: bool = False
+) -> Upgrade:
+    """Upgrade the database while no coordinator serves; `dry_run`: only say what would be done. A file is
+    copied beside itself; a database on a server is dumped into `dump`, unless it is `backed_up`. Raises
+    RequestError: another coordinator serves it, or there is no backup; InternalError: code `storage`. Nothing
+    has changed then."""
+    check_existing(config)
+    with lock_folder(config):
+        store, database = open_to_upgrade(config.store)
+        with closing(store):
+            store.acquire_server_lock()
+            if isinstance(database, SqliteDatabase):
+                file, out = database, upgrade.backup_path(database)
+                back_up = lambda: upgrade.back_up_file(file, out)  # noqa: E731
+                plan = upgrade.planned(database, str(out))
+            else:
+                back_up = lambda: _dump(str(config.store), dump, backed_up=backed_up)  # noqa: E731
+                plan = upgrade.planned(database, None if dump is None else str(dump))
+            if dry_run:
+                return plan
+            return upgrade.upgrade(
+                database, plan, back_up, lambda change: _check_upgraded(config, store, plan, change)
+            )
+
+
+def _dump(url: str, out: Path | None, *, backed_up: bool) -> None:
+    if out is not None:
+        upgrade.back_up_server(url, out)
+    elif not backed_up:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            "name a new file for the backup: --dump FILE, which needs pg_dump; or back up the database "
+            "yourself and add --backed-up. Nothing has changed",
+        )
+
+
+def _check_upgraded(config: Config, store: Store, plan: Upgrade, change: Connection) -> None:
+    """Check pages, ledger and studies within the transaction of the upgrade, and audit it."""
+    ledger = LedgerStore(store.writer, config.budget, unix_ms).ledger
+    check_whole(store)
+    versions = f"schema {plan.schema_before} -> {plan.schema_after}"
+    audit(change, unix_ms(), "upgraded", "database", f"{versions}, {ledger.size} rows, {ledger.head}")
