@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.signatures import Extensible, Sign, check_format, check_signature, formatted
 from eigenveil.study.study import NAME
 
 KEY_BYTES = 32
-KEY_FIELDS = {"agreement", "signing"}
 CACHED = 2**12  # key cards with a verified signature: a roster is read again in every round
 
 
@@ -56,17 +53,16 @@ class KeyCard(Extensible):
     @property
     def keys(self) -> frozenset[bytes]:
         """All public keys of the card; no two owners share one."""
-        return frozenset(getattr(self, name) for name in KEY_FIELDS if hasattr(self, name))
+        return frozenset({self.signing})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the known keys, those of cryptography in hex."""
-        return {name: v.hex() if isinstance(v, bytes) else v for name, v in super().to_dict().items()}
+        """Return the known keys, that of cryptography in hex."""
+        return {**super().to_dict(), "signing": self.signing.hex()}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any], unknown: Mapping[str, Any]) -> Self:
         """Return the inverse of `to_dict`."""
-        keys = {name: bytes.fromhex(stated[name]) for name in KEY_FIELDS & stated.keys()}
-        return cls(**{**stated, **keys}, unknown=unknown)
+        return cls(**{**stated, "signing": bytes.fromhex(stated["signing"])}, unknown=unknown)
 
     @cached_property
     def digest(self) -> str:
@@ -89,30 +85,15 @@ class AnalystKeyCard(KeyCard):
     analyst: str
 
 
-PRIME = 2**255 - 19  # of the field of X25519
-PROBE_KEY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))  # public, only to test a public key
-
-
 @dataclass(frozen=True, kw_only=True)
 class SiteKeyCard(KeyCard):
-    """Public keys of a site: `agreement` (raw X25519) for the secrets behind masks, and `signing`. A site can
-    put any key on its card, also another site's. So every key derived from a shared secret must depend on
-    both key cards."""
+    """Public key of a site: `signing` signs the card, and a key for each masked study
+    (`eigenveil.secure_aggregation.study_keys`)."""
 
     role, domain, prefix = "site", "peer-card", b"eigenveil/peer-card/v1\n"
     format, noun = "eigenveil-site-card/1", "the site's key card"
 
     site: str
-    agreement: bytes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        canonical_form = int.from_bytes(self.agreement, "little") < PRIME
-        self.need(canonical_form, "its agreement key is not in canonical form")
-        try:  # a point of low order gives zero with every private key; the library rejects it
-            PROBE_KEY.exchange(X25519PublicKey.from_public_bytes(self.agreement))
-        except ValueError:
-            self.need(False, "its agreement key would give all sites the same secret")
 
 
 AnyCard = TypeVar("AnyCard", bound=KeyCard)

@@ -70,6 +70,8 @@ class SqliteDatabase(VersionedDatabase):
         self._pragma("foreign_keys=ON")
         # Without it INSERT OR REPLACE deletes a row without firing the append-only triggers.
         self._pragma("recursive_triggers=ON")
+        # A deleted key of a study is overwritten.
+        self._pragma("secure_delete=ON")
         level = self._pragma("synchronous")
         if (mode, level) != ("wal", FULL):
             raise InternalError(

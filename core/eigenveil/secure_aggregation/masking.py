@@ -1,5 +1,5 @@
 """Pairwise masks of an attempt at a round: one site adds what another subtracts, so they cancel [P31]. The
-coordinator signs an attempt: its sites with their key cards, and its number. Every mask is derived from its
+coordinator signs an attempt: its sites with their keys for the study, and its number. Every mask is derived from its
 digest, so masks cancel only between sites that received the same attempt. A mask is the keystream of
 ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from the pair's X25519 secret and
 the attempt. Without this secret, a mask is indistinguishable from fair bits."""
@@ -29,7 +29,8 @@ MOST_BYTES = 200 * MAX_SITES
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt(Extensible):
-    """Sites whose masked answers to a query are added: `members` maps a site to the digest of its key card.
+    """Sites whose masked answers to a query are added: `members` maps a site to the digest of its key for the
+    study.
     `number` counts the attempts at a round from 1. Raises PeerError: code `protocol`, a field is invalid."""
 
     format, noun = "eigenveil-attempt/1", "the attempt at a masked round"
@@ -50,14 +51,14 @@ class Attempt(Extensible):
             raise PeerError(Code.PROTOCOL, "the attempt at a masked round has an invalid field")
 
     @classmethod
-    def at(cls, round_query: RoundQuery, number: int, cards: Mapping[str, str]) -> Attempt:
-        """Return attempt `number` at a query, for sites with these digests of key cards."""
+    def at(cls, round_query: RoundQuery, number: int, keys: Mapping[str, str]) -> Attempt:
+        """Return attempt `number` at a query, for sites with these digests of keys."""
         return cls(
             plan=round_query.plan_digest,
             round=round_query.round,
             query=round_query.digest,
             number=number,
-            members=dict(cards),
+            members=dict(keys),
         )
 
     @property

@@ -137,10 +137,10 @@ class MaskedRounds:
 
 
 def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> Attempt:
-    """Return an attempt with simulated sites, whose key cards are digests of their public keys."""
+    """Return an attempt with simulated sites, whose keys are stated by digests of their public keys."""
     public = {site: _key(site).public_key().public_bytes_raw() for site in members}
-    cards = {site: digest("simulated-card", key.hex()) for site, key in public.items()}
-    return Attempt.at(round_query, number, cards)
+    keys = {site: digest("simulated-key-statement", key.hex()) for site, key in public.items()}
+    return Attempt.at(round_query, number, keys)
 
 
 def unmasked(total: IntArray, honest: Sequence[str], colluding: Iterable[str], attempt: Attempt) -> IntArray:

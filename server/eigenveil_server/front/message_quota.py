@@ -119,7 +119,7 @@ def _bytes_to_reserve(sent: int) -> int:
 
 # Reads of up to 4 MiB each; one caller may make so many at a time, and others wait. `ListStudies` has its
 # own queue (`rpc.responses`): calls that waited here could not share an answer there.
-READS = frozenset({"GetDictionary", "GetRelease", "GetRound", "ListSites"})
+READS = frozenset({"GetDictionary", "GetRelease", "GetRound", "GetStudyKeys", "ListSites"})
 READS_AT_ONCE = 2
 MOST_REPLY_BYTES = 8 * 2**20  # of one caller; each reply is up to three times in memory
 

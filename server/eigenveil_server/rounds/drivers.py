@@ -53,7 +53,7 @@ class RoundDriver(ABC):
     ) -> Round | None:
         """Open the session's pending query, durably, also after a crash; None if there is none. `last` is the
         release before it with the query that it answers, since a site that missed that one may have another
-        wording of it. It is left out where it is too large. `ready` are the key cards of the sites that need
+        wording of it. It is left out where it is too large. `ready` are the keys of the sites that need
         not report ready. Raises InternalError: another query was opened as this round before, or a stored
         attempt was changed; RequestError: the noise was drawn and charged, and the draw failed."""
         if session.pending is None:
@@ -169,7 +169,7 @@ class MaskedDriver(RoundDriver):
         denied, federation = denied_sites(self.repository.store.reader), self.study.federation
         if not attempts:
             out = earlier.declined.keys() | denied
-            eligible = {site: key_card for site, key_card in ready.items() if site not in out}
+            eligible = {site: key for site, key in ready.items() if site not in out}
             if eligible and not federation.lacking(eligible):
                 attempts = [Attempt.at(round_query, 1, eligible)]
                 due = cost_of_attempt(round_query, 1, self.repository)

@@ -88,7 +88,7 @@ class Round:
         self._federation = federation
         self._sites = frozenset(federation.sites)
         self._members = frozenset(self.attempt.members if self.attempt else ()) if masked else self._sites
-        self._key_cards: dict[str, str] = {}  # of the sites that are ready and no members
+        self._study_keys: dict[str, str] = {}  # of the sites that are ready and no members
         self._denied: frozenset[str] = frozenset()
         self._macs = dict(earlier.macs)
         self._declined = dict(earlier.declined)
@@ -123,7 +123,7 @@ class Round:
         """Replace the `last` attempt, with the sites that got ready or declined meanwhile."""
         self._declined |= last._declined
         self._stored |= last._declined.keys()
-        self._key_cards = {site: card for site, card in last._key_cards.items() if site not in self._members}
+        self._study_keys = {site: card for site, card in last._study_keys.items() if site not in self._members}
         self.deny(last._denied)
 
     # ------------------------------------------------------------ work for sites
@@ -144,7 +144,7 @@ class Round:
 
     def awaits(self, site: str) -> bool:
         """True if `site` has to act: a member answers, another invited site reports ready."""
-        acted = self._answered if site in self._members else self._key_cards
+        acted = self._answered if site in self._members else self._study_keys
         return not self.frozen and site in self._sites and site not in self._declined and site not in acted
 
     def message_for(self, site: str, stored_rounds: int) -> pb.NextWorkResponse:
@@ -204,8 +204,8 @@ class Round:
                 f"site {site} declined {round_label(self.round_query.round)}; a decline is final",
             )
 
-    def note_ready(self, site: str, query: str, key_card: str) -> bool:
-        """Note that `site`, with this key card digest, can answer; True if that is new. Raises PeerError:
+    def note_ready(self, site: str, query: str, key: str) -> bool:
+        """Note that `site`, with this key for the study (digest), can answer; True if that is new. Raises PeerError:
         code `protocol`, it is ready for another query; RequestError: code `conflict`, it declined."""
         if query != self.round_query.digest:
             raise PeerError(
@@ -214,8 +214,8 @@ class Round:
         self._check_not_declined(site)
         if site in self._members:
             return False
-        is_new = site not in self._key_cards
-        self._key_cards[site] = key_card
+        is_new = site not in self._study_keys
+        self._study_keys[site] = key
         self._update_ready()
         return is_new
 
@@ -231,14 +231,14 @@ class Round:
                     Code.CONFLICT, f"site {site} answered {round_label(self.round_query.round)} already"
                 )
             self._declined[site] = reason
-        self._key_cards.pop(site, None)
+        self._study_keys.pop(site, None)
 
     def deny(self, sites: frozenset[str]) -> None:
         """Stop waiting for the denied sites in a masked round; in a central one their answers stay in."""
         if self.masked:
             self._denied = sites
-            for site in sites & self._key_cards.keys():
-                del self._key_cards[site]
+            for site in sites & self._study_keys.keys():
+                del self._study_keys[site]
             self._update_ready()
 
     # ------------------------------------------------------------ what is durable
@@ -304,12 +304,12 @@ class Round:
         return sorted(self._members - self._answered)
 
     def eligible(self, *, overdue: bool = False) -> dict[str, str]:
-        """Return the key cards of the sites for a next set: members, but those `overdue`, and ready sites."""
+        """Return the keys of the sites for a next set: members, but those `overdue`, and ready sites."""
         members = {} if self.attempt is None else self.attempt.members
         there = self._answered if overdue else members.keys()
         out = self._declined.keys() | self._denied
-        key_cards = {site: members[site] for site in there} | self._key_cards
-        return {site: key_card for site, key_card in key_cards.items() if site not in out}
+        keys = {site: members[site] for site in there} | self._study_keys
+        return {site: key for site, key in keys.items() if site not in out}
 
     def check_present(self, sites: Collection[str], waiting: Collection[str]) -> None:
         """Raise RequestError, code `study-failed`, unless these sites suffice for the round or attempt."""
@@ -325,7 +325,7 @@ class Round:
         if self.attempt is not None:
             due = self.is_complete or not (out - self._answered).isdisjoint(self._members)
         else:
-            acted: Set[str] = self._key_cards.keys() if self.masked else self._answered
+            acted: Set[str] = self._study_keys.keys() if self.masked else self._answered
             out &= self._sites
             few = len(self._sites) - len(out) < self._federation.least
             all_acted = len(acted) + len(out - acted) == len(self._sites)
@@ -337,7 +337,7 @@ class Round:
 
     def absent(self) -> dict[str, str]:
         """Return the invited sites that neither answered nor got ready, and the reason."""
-        there = self._answered if self.attempt is not None else self._answered | self._key_cards.keys()
+        there = self._answered if self.attempt is not None else self._answered | self._study_keys.keys()
         return {
             site: ": ".join(shown(self._declined[site])) if site in self._declined else LATE
             for site in self._federation.sites
@@ -361,7 +361,7 @@ class Round:
             return ":".join(shown(self._declined[site]))
         if site in self._answered:
             return ANSWERED
-        if site in self._key_cards and not (self.frozen and self.attempt is not None):
+        if site in self._study_keys and not (self.frozen and self.attempt is not None):
             return READY
         if self.frozen:
             return ABSENT

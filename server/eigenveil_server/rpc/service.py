@@ -12,6 +12,8 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, from_bytes
 from eigenveil.protocol.capabilities import capabilities_from_proto
 from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
+from eigenveil.study.study import MAX_SITES
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
 from eigenveil_common import log
 from eigenveil_common.process_limits import release_free_memory
@@ -180,14 +182,28 @@ class Service(CoordinatorServicer):
 
     async def Ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
         """Record that a site has computed its answer and waits for the set of sites to mask it for [R29]."""
-        query, card = digest_from_bytes(request.query_digest), digest_from_bytes(request.key_card_digest)
+        query, sent = digest_from_bytes(request.query_digest), request.study_key
+        key = SignedStudyKey(signed_json=sent.signed_json, signature=sent.signature)
         poll = parse_poll(request.next) if request.HasField("next") else None
         run = await self._engine.run(digest_from_bytes(request.plan_digest))
-        self._contributions.note_ready(run, CALLER.get().name, request.round, query, card)
+        await self._contributions.note_ready(run, CALLER.get().name, request.round, query, key)
         taken = pb.ReadyResponse()
         if poll is not None:
             taken.next.CopyFrom(await self._next.wait(poll, request.next.checkpoint_digest))
         return taken
+
+    async def GetStudyKeys(
+        self, request: pb.GetStudyKeysRequest, context: Context
+    ) -> pb.GetStudyKeysResponse:
+        """Return the keys of an attempt's sites, for its masks [R36]."""
+        digest = digest_from_bytes(request.plan_digest)
+        await self._readable(digest)
+        wanted = [digest_from_bytes(one) for one in request.digests[:MAX_SITES]]
+        stored = await self._read(self._repository.studies.study_keys, digest)
+        found = [stored[one] for one in wanted if one in stored]
+        return pb.GetStudyKeysResponse(
+            keys=[pb.SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in found]
+        )
 
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         """Announce a larger answer, and wait for its turn. Return the chunks that are already stored [R8]."""

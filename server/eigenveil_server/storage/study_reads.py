@@ -11,6 +11,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.rounds import RoundState
 from eigenveil.reporting.document import RoundRecord
 from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -209,6 +210,19 @@ class Studies:
             (digest, round),
         )
         return [parse_attempt(digest, row["signed_json"], row["digest"]) for row in rows]
+
+    def study_keys(self, digest: str) -> dict[str, SignedStudyKey]:
+        """Return the sites' keys for a masked study by their digests."""
+        statement = "SELECT digest, signed_json, signature FROM study_keys WHERE study = ?"
+        return {
+            row["digest"]: SignedStudyKey(signed_json=row["signed_json"], signature=row["signature"])
+            for row in self._reader.rows(statement, (digest,))
+        }
+
+    def keys_of_site(self, digest: str, site: str) -> list[str]:
+        """Return the digests of a site's keys for a masked study."""
+        statement = "SELECT digest FROM study_keys WHERE (study, site) = (?, ?)"
+        return [row["digest"] for row in self._reader.rows(statement, (digest, site))]
 
     def attempt_number(self, digest: str, round: int, attempt: str) -> int | None:
         """Return the number of the attempt with this digest; None if there is none."""

@@ -45,6 +45,14 @@ def add_study(
     audit(change, stored.submitted_at, how, f"analyst/{stored.analyst}", stored.digest)
 
 
+def add_study_key(change: Connection, row: Mapping[str, object]) -> None:
+    """Store a site's key for a study once."""
+    names, marks = ", ".join(row), ", ".join("?" * len(row))
+    change.execute(
+        f"INSERT INTO study_keys ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING", tuple(row.values())
+    )
+
+
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
     last = "(SELECT MAX(sequence) FROM events WHERE study = ?)"

@@ -105,6 +105,14 @@ CREATE TABLE rounds (
   absent TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)
 );
+CREATE TABLE study_keys (
+  study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
+  digest TEXT COLLATE "C" NOT NULL,
+  site TEXT COLLATE "C" NOT NULL,
+  signed_json BYTEA NOT NULL,
+  signature BYTEA NOT NULL,
+  PRIMARY KEY (study, digest)
+);
 CREATE TABLE attempts (
   study TEXT COLLATE "C" NOT NULL,
   round BIGINT NOT NULL,

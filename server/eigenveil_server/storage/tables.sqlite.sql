@@ -106,6 +106,14 @@ CREATE TABLE rounds (
   absent TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)
 ) STRICT;
+CREATE TABLE study_keys (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  digest TEXT NOT NULL,
+  site TEXT NOT NULL,
+  signed_json BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  PRIMARY KEY (study, digest)
+) STRICT;
 CREATE TABLE attempts (
   study TEXT NOT NULL,
   round INTEGER NOT NULL,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from eigenveil.errors import Code, PeerError, RequestError, round_label
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
@@ -34,6 +36,8 @@ RELEASE_WAIT_SECONDS = (
 GATHER_SECONDS = 0.02  # seconds that an answer waits for the other answers, to be stored with the release
 GATHER_SECONDS_PER_SITE = 0.001  # in addition, for each invited site: the time to add one answer
 UnloggedSites = dict[str, set[str]]  # sites that answered, or got ready, by log event
+MOST_STUDY_KEYS = 8  # of one site for one study; a new one after its key card was replaced
+SIGNATURE_BYTES = 64
 INLINE_CHECK_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -65,19 +69,44 @@ class Contributions:
             raise LateAnswer(site, round)
         return run.opened
 
-    def note_ready(self, run: StudyRun, site: str, round: int, query: str, key_card: str) -> None:
-        """Note that a site can answer a masked round, in memory only; `query` and `key_card` are digests.
-        Raises RequestError: not masked, not open, or `site` is not invited or declined it; PeerError: it is
-        ready for another query."""
+    async def note_ready(
+        self, run: StudyRun, site: str, round: int, query: str, key: SignedStudyKey
+    ) -> None:
+        """Note that a site can answer a masked round, in memory only, and its key for the study, durably;
+        `query` is a digest. Raises RequestError: not masked, not open, or `site` is not invited or declined
+        it; PeerError: it is ready for another query, or the key is not of this site and study."""
         opened = self._find_open_round(run, site, round)
         if not opened.masked:
             raise RequestError(
                 Code.BAD_ARGUMENT, f"answers to study {run.digest[:12]} are not masked; send the answer"
             )
-        news = opened.note_ready(site, query, key_card)
+        digest = await self._stored_key(run, site, key)
+        news = self._find_open_round(run, site, round).note_ready(site, query, digest)
         failpoint("ready-taken")
         if news:  # a repetition must not fill the disk with events
             self._stored(run, opened, site, READY)
+
+    async def _stored_key(self, run: StudyRun, site: str, key: SignedStudyKey) -> str:
+        """Store a site's key for a study before an attempt can name it; return its digest. The signature is
+        for the other sites, which know the key cards."""
+        if len(key.signed_json) > key.most_bytes or len(key.signature) > SIGNATURE_BYTES:
+            raise PeerError(Code.PROTOCOL, "the site's key for a study is too long")
+        stated = key.read()
+        if (stated.plan, stated.site) != (run.digest, site):
+            raise PeerError(Code.PROTOCOL, "the site's key is of another site or study")
+        digest, studies = stated.digest, self._repository.studies
+        stored = await self._repository.store.read(studies.keys_of_site, run.digest, site)
+        if digest not in stored:
+            if len(stored) >= MOST_STUDY_KEYS:
+                raise RequestError(
+                    Code.CONFLICT,
+                    f"site {site} has made {MOST_STUDY_KEYS} keys for this study already; what loses them?",
+                )
+            row = {"study": run.digest, "digest": digest, "site": site}
+            row |= {"signed_json": key.signed_json, "signature": key.signature}
+            write = partial(study_writes.add_study_key, row=row)
+            await self._repository.finish(self._repository.writer.write(write))
+        return digest
 
     async def contribute(
         self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]

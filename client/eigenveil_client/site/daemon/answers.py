@@ -4,7 +4,7 @@ refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,6 +15,7 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
@@ -23,6 +24,7 @@ from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_client.site.state.coordinator_statements import VerifiedAttempt
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.study_keys import OwnStudyKey
 from eigenveil_common.concurrency import wait_for_tick
 from eigenveil_common.files import failpoint
 from eigenveil_common.log import event, log_error
@@ -96,12 +98,12 @@ class RecordAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Notice that an answer is computed and waits for the set of sites; `card` is the key card's digest."""
+    """Notice that an answer is computed and waits for the set of sites; `key` is for their masks."""
 
     plan_digest: str
     round: int
     query: str
-    card: str
+    key: SignedStudyKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,6 +151,19 @@ class MaskedReplies:
 
     def forget(self, plan: str) -> None:
         self._exact_answers.pop(plan, None)
+        self._secrets.forget(plan)
+
+    def missing_keys(self, signed: pb.SignedAttempt) -> list[str]:
+        """Return the digests of the keys that an answer to an attempt needs and that are not here. Raises
+        PeerError: code `protocol`, it is not an attempt."""
+        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        return self._secrets.missing(stated.check(self._member.release_keys.accepted))
+
+    def receive_keys(self, plan: str, keys: Sequence[pb.SignedStudyKey]) -> None:
+        """Note keys of other sites. Raises PeerError: code `protocol`, one cannot be read."""
+        self._secrets.receive(
+            plan, [SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in keys]
+        )
 
     def reply(
         self, plan: Plan, round_query: RoundQuery, signed: pb.SignedAttempt | None, session: SessionReplica
@@ -161,7 +176,7 @@ class MaskedReplies:
             PeerError: an honest coordinator does not send this.
             PeerChanged, RosterUnusable: the process must end and nothing may be sent.
             EigenveilError: as `RecordAnswers.values` and `Outgoing`."""
-        keys = SiteKeys.read(self._member.folder)
+        own = self._store.study_keys.of(plan.digest, SiteKeys.read(self._member.folder))
         if signed is None:
             self._exact_values(plan, round_query)
             self._outgoing.ready(round_query, session.unsaved())
@@ -169,20 +184,20 @@ class MaskedReplies:
             plan_digest, round = round_query.plan_digest, round_query.round
             event("round-ready", study=plan_digest, round=round)
             return Ready(
-                plan_digest=plan_digest, round=round, query=round_query.digest, card=keys.card.digest
+                plan_digest=plan_digest, round=round, query=round_query.digest, key=own.signed
             )
         stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         attempt = stated.check(self._member.release_keys.accepted)
         refuse_if(not attempt.is_of(round_query), "the set of sites belongs to another query")
         checked_attempt = VerifiedAttempt(attempt, stated)
         try:
-            self._secrets.shared_secrets(plan, attempt, keys)
+            self._secrets.shared_secrets(plan, attempt, own)
             previous = self._previous_answer(plan, attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(checked_attempt)
             raise
         if previous is None:
-            return self._make_answer(plan, round_query, checked_attempt, keys, session)
+            return self._make_answer(plan, round_query, checked_attempt, own, session)
         self._outgoing.resend(round_query, previous, session.unsaved())
         session.mark_saved()
         return MaskedAnswer(contribution=previous, number=attempt.number)
@@ -213,7 +228,7 @@ class MaskedReplies:
         plan: Plan,
         round_query: RoundQuery,
         checked_attempt: VerifiedAttempt,
-        keys: SiteKeys,
+        own: OwnStudyKey,
         session: SessionReplica,
     ) -> MaskedAnswer:
         """Charge an attempt and store its answer, before it may be sent.
@@ -222,7 +237,7 @@ class MaskedReplies:
         attempt, name = checked_attempt.attempt, self._member.identity.name
         values = self._exact_values(plan, round_query)
         # Again, also at the commit: a key card may have been removed meanwhile.
-        current_secrets = partial(self._secrets.shared_secrets, plan, attempt, keys)
+        current_secrets = partial(self._secrets.shared_secrets, plan, attempt, own)
         secrets = current_secrets()
         share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
         failpoint("share-drawn")

@@ -85,7 +85,8 @@ class SiteConnection:
                 response = await self._next_response()
                 known = self._worker.known_plans()
                 fetched = await self._fetch_missing(response)
-                result = await asyncio.to_thread(self._worker.work, response, fetched)
+                keys = await self._fetch_keys(response)
+                result = await asyncio.to_thread(self._worker.work, response, fetched, keys)
                 await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
                 reply = None if isinstance(result, Postponed) else result
                 if reply is not None and await self._is_withdrawn(reply):
@@ -176,6 +177,22 @@ class SiteConnection:
             if sum(one.ByteSize() for one in fetched) > MAX_RELEASE_BYTES:
                 break
             fetched.append(await remote(fetch_round(get_round, plan, round)))
+        return fetched
+
+    async def _fetch_keys(self, response: pb.NextWorkResponse) -> list[pb.SignedStudyKey]:
+        """Fetch the keys of other sites for the masks of an answer [R36]. The coordinator sends some at a
+        time; if it sends none, the answer is refused."""
+        fetched: list[pb.SignedStudyKey] = []
+        missing = await asyncio.to_thread(self._worker.missing_keys, response)
+        while len(fetched) < len(missing):
+            request = pb.GetStudyKeysRequest(
+                plan_digest=response.query.plan_digest,
+                digests=[bytes.fromhex(one) for one in missing[len(fetched) :]],
+            )
+            part = (await remote(call(self._stub.GetStudyKeys, request))).keys
+            if not part:
+                break
+            fetched.extend(part)
         return fetched
 
     async def _throttle(self, reply: Reply | None, idle: bool) -> None:

@@ -4,7 +4,7 @@ or cost, only state a release that was never drawn, under its signature."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError, RequestError, round_label
@@ -14,13 +14,15 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
 from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey, StudyKey
 from eigenveil.session import Session
 from eigenveil.signatures import Keys, ReleaseKeys
 from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.site.roster.peers import PEERS, SiteKeys
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.coordinator_statements import Transcript, VerifiedStatement
+from eigenveil_client.site.state.study_keys import OwnStudyKey
 from eigenveil_common.log import log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -171,48 +173,81 @@ class PeerChanged(RequestError):
 
 
 class PeerSecrets:
-    """Secrets for the masks of an attempt, shared only with sites that people here have confirmed [R28]."""
+    """Secrets for the masks of an attempt, shared only with sites that people here have confirmed [R28], by
+    keys that last for one study [R36]."""
 
     def __init__(self, member: StoredIdentity) -> None:
         self._name = member.identity.name
         self._roster = Roster(PEERS, member.folder)
-        self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
+        self._received: dict[str, dict[str, SignedStudyKey]] = {}  # keys of other sites by plan and digest
+        self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both keys
 
-    def shared_secrets(self, plan: Plan, attempt: Attempt, keys: SiteKeys) -> dict[str, bytes]:
+    def missing(self, attempt: Attempt) -> list[str]:
+        """Return the digests of the keys of other members that were not received yet."""
+        received = self._received.get(attempt.plan, {})
+        return sorted(
+            key for name, key in attempt.members.items() if name != self._name and key not in received
+        )
+
+    def receive(self, plan: str, keys: Iterable[SignedStudyKey]) -> None:
+        """Note keys that the coordinator passed on; they are checked when they are used."""
+        for signed in keys:
+            if len(signed.signed_json) <= signed.most_bytes:
+                self._received.setdefault(plan, {})[signed.read().digest] = signed
+
+    def forget(self, plan: str) -> None:
+        """Forget the keys of a study, and all secrets."""
+        self._received.pop(plan, None)
+        self._shared.clear()
+
+    def shared_secrets(self, plan: Plan, attempt: Attempt, own: OwnStudyKey) -> dict[str, bytes]:
         """Return the secrets shared with all other members, by name, if the answer may be masked for them.
 
         Raises:
-            PeerError: code `protocol`.
-            PeerChanged: the attempt has another key card of a confirmed peer; it is stored."""
-        others = {name: digest for name, digest in attempt.members.items() if name != self._name}
+            PeerError: code `protocol`, or `identity`: a key is not signed by its site's confirmed card.
+            PeerChanged: a member's key is of another key card than the confirmed one; it is stored."""
+        received = self._received.get(attempt.plan, {})
+        if missing := self.missing(attempt):
+            raise _attempt_refused(attempt, f"{len(missing)} keys of its sites did not come with it")
+        others = {name: received[key] for name, key in attempt.members.items() if name != self._name}
+        stated = {name: signed.read() for name, signed in others.items()}
         confirmed = self._roster.confirmed()
-        for name, digest in others.items():
-            if name in confirmed and confirmed[name].digest != digest:
-                self._roster.mark_changed(name, digest)
+        self._check_cards(attempt, stated, confirmed)
+        self._check_set(plan, attempt, own)
+        if unknown := sorted(others.keys() - confirmed.keys()):
+            log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
+            raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")
+        for name, signed in others.items():
+            signed.check(confirmed[name].signing)
+        return {name: self._secret(own, key) for name, key in stated.items()}
+
+    def _check_cards(
+        self, attempt: Attempt, stated: Mapping[str, StudyKey], confirmed: Mapping[str, SiteKeyCard]
+    ) -> None:
+        """Require keys of these sites for this study, under the confirmed cards."""
+        for name, key in stated.items():
+            if (key.plan, key.site) != (attempt.plan, name):
+                raise _attempt_refused(attempt, f"the key of {name} is of another site or study")
+            if name in confirmed and confirmed[name].digest != key.card:
+                self._roster.mark_changed(name, key.card)
                 try:
                     self._roster.check_unchanged()
                 except RequestError as problem:
                     raise PeerChanged(problem.code, str(problem)) from problem
                 raise _attempt_refused(attempt, f"people here have just decided about the key card of {name}")
-        self._check_set(plan, attempt, keys)
-        unknown = sorted(others.keys() - confirmed.keys())
-        if unknown:
-            log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
-            raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")
-        return {name: self._secret(keys, confirmed[name]) for name in others}
 
-    def _secret(self, keys: SiteKeys, card: SiteKeyCard) -> bytes:
+    def _secret(self, own: OwnStudyKey, other: StudyKey) -> bytes:
         """Return the shared secret, computed once: with many sites it dominates the time of a small round."""
-        digests = keys.card.digest, card.digest
+        digests = own.stated.digest, other.digest
         if digests not in self._shared:
-            self._shared[digests] = keys.secret_with(card)
+            self._shared[digests] = own.secret_with(other)
         return self._shared[digests]
 
-    def _check_set(self, plan: Plan, attempt: Attempt, keys: SiteKeys) -> None:
+    def _check_set(self, plan: Plan, attempt: Attempt, own: OwnStudyKey) -> None:
         """Check the set of sites against the plan, whose quorum the policy checks for each query."""
         federation, members = plan.study.federation, attempt.members
-        if members.get(self._name) != keys.card.digest:
-            raise _attempt_refused(attempt, "this site's own key card is not in it")
+        if members.get(self._name) != own.stated.digest:
+            raise _attempt_refused(attempt, "this site's own key for the study is not in it")
         if strange := sorted(members.keys() - set(federation.sites)):
             raise _attempt_refused(attempt, f"the study does not invite {', '.join(strange)}")
         if absent := sorted(set(federation.required) - members.keys()):

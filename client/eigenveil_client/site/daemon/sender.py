@@ -68,9 +68,10 @@ async def send(
             failpoint("refusal-sent")
             return None
         case Ready():
-            query, card = bytes.fromhex(reply.query), bytes.fromhex(reply.card)
+            key = pb.SignedStudyKey(signed_json=reply.key.signed_json, signature=reply.key.signature)
+            query = bytes.fromhex(reply.query)
             request = pb.ReadyRequest(
-                plan_digest=plan, round=round, query_digest=query, key_card_digest=card, next=next_request
+                plan_digest=plan, round=round, query_digest=query, study_key=key, next=next_request
             )
             failpoint("ready-sending")
             found = (await call(stub.Ready, request, seconds=seconds)).next

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from eigenveil.aggregation import Contribution
@@ -115,6 +116,16 @@ class SiteWorker:
             self._release_counts([plan]).get(plan, 0), min(response.query.round - inline, MAX_ROUNDS)
         )
 
+    def missing_keys(self, response: pb.NextWorkResponse) -> list[str]:
+        """Return the digests of other sites' keys that must be fetched before `response` can be answered
+        [R36]. None for a study that is not accepted, or an attempt that is refused anyway."""
+        plan = response.query.plan_digest.hex()
+        if not response.HasField("attempt") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
+            return []
+        with suppress(PeerError):  # `work` refuses it
+            return self._masked.missing_keys(response.attempt)
+        return []
+
     def awaiting_approval(self) -> frozenset[str]:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
@@ -143,10 +154,15 @@ class SiteWorker:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=reason)
         return reason is None
 
-    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
+    def work(
+        self,
+        response: pb.NextWorkResponse,
+        fetched: Sequence[pb.SealedRound] = (),
+        keys: Sequence[pb.SignedStudyKey] = (),
+    ) -> Reply | None:
         """End finished studies, then answer or refuse the query, if there is one.
 
-        `fetched` are the releases of the rounds of `missing_rounds`. On return everything that must survive a
+        `fetched` are the releases of the rounds of `missing_rounds`, `keys` those of `missing_keys`. On return everything that must survive a
         crash is durable, and the reply may be sent. An unexpected error is refused too: otherwise it would
         end the process again after every start.
 
@@ -166,10 +182,14 @@ class SiteWorker:
             query = query_from_proto(response.query)
             other_plan = admitted not in (None, query.plan_digest)
             refuse_if(other_plan, "the query belongs to another plan than the one sent")
-            if admitted is not None and not fetched and self.missing_rounds(response):
-                return None  # accepted only now: the earlier releases are fetched at the next request
+            unfetched = (not fetched and self.missing_rounds(response)) or (
+                not keys and self.missing_keys(response)
+            )
+            if admitted is not None and unfetched:
+                return None  # accepted only now: releases and keys are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
+            self._masked.receive_keys(query.plan_digest, keys)
             return self._answer(query, response.signed_round, releases, attempt)
         except AwaitingDecision:
             return None

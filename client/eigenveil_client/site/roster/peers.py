@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from eigenveil.dictionary.site_rules import SEES, ForbiddenByRule, Verdict
 from eigenveil.errors import Code, RequestError
@@ -27,7 +26,7 @@ from eigenveil_common.files import path_exists
 
 NAME = "peer.key"
 NO_KEYS = "this site has no key card yet; make it: eigenveil-site peers export --config site.toml"
-AGREEMENT, SIGNING = "agreement", "signing"
+SIGNING = "signing"
 KEYS_LOST_ADVICE = (
     "run `eigenveil-site peers export`: each other site must then confirm the new key card by telephone"
 )
@@ -35,12 +34,11 @@ KEYS_LOST_ADVICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteKeys:
-    """Private keys of this site, with which it masks its numbers, and the key card for other sites.
+    """Private key of this site, which signs its key for each masked study, and the key card for other sites.
 
-    They are stored beside the site's identity and stay the same when a certificate is renewed, because other
-    sites have confirmed them."""
+    It is stored beside the site's identity and stays the same when a certificate is renewed, because other
+    sites have confirmed it."""
 
-    agreement: X25519PrivateKey
     signing: Ed25519PrivateKey
     card: SiteKeyCard
 
@@ -53,40 +51,27 @@ class SiteKeys:
             raise RequestError(Code.NOT_FOUND, NO_KEYS)
         raw = file.read()
         try:
-            agreement = X25519PrivateKey.from_private_bytes(raw[AGREEMENT])
             signing = Ed25519PrivateKey.from_private_bytes(raw[SIGNING])
         except ValueError as problem:
             raise file.damaged() from problem
         card = SiteKeyCard(
             federation=file.owner.federation,
             site=file.owner.name,
-            agreement=agreement.public_key().public_bytes_raw(),
             signing=signing.public_key().public_bytes_raw(),
         )
-        return cls(agreement=agreement, signing=signing, card=card)
+        return cls(signing=signing, card=card)
 
     @classmethod
     def make(cls, folder: Path) -> SiteKeys:
         """Return the keys; make them, durable on return, if there are none. Raises as `read` and
         `KeyFile.make`."""
-        _key_file(folder).make(
-            lambda: {
-                AGREEMENT: X25519PrivateKey.generate().private_bytes_raw(),
-                SIGNING: Ed25519PrivateKey.generate().private_bytes_raw(),
-            }
-        )
+        _key_file(folder).make(lambda: {SIGNING: Ed25519PrivateKey.generate().private_bytes_raw()})
         return cls.read(folder)
 
     @property
     def signed(self) -> SignedSiteKeyCard:
         """Signed key card for other sites; the same bytes each time."""
         return SignedSiteKeyCard.of(self.card, self.signing.sign)
-
-    def secret_with(self, card: SiteKeyCard) -> bytes:
-        """Return the raw X25519 secret shared with another site: 32 bytes, constant, the same at both ends.
-
-        Hash it together with both cards' digests before use: a site can put another's key on its card."""
-        return self.agreement.exchange(X25519PublicKey.from_public_bytes(card.agreement))
 
 
 def site_identity(folder: Path) -> Identity:
@@ -107,8 +92,8 @@ def has_keys(folder: Path) -> bool:
 
 
 def _key_file(folder: Path) -> KeyFile:
-    keys, owner = (AGREEMENT, SIGNING), site_identity(folder)
-    return KeyFile(folder=folder, name=NAME, owner=owner, keys=keys, recovery=KEYS_LOST_ADVICE)
+    owner = site_identity(folder)
+    return KeyFile(folder=folder, name=NAME, owner=owner, keys=(SIGNING,), recovery=KEYS_LOST_ADVICE)
 
 
 def own_card(folder: Path) -> SiteKeyCard | None:

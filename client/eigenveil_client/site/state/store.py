@@ -25,6 +25,7 @@ from eigenveil_client.site.state import (
     outgoing,
     received_plans,
     rollback,
+    study_keys,
 )
 from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.coordinator_statements import Attempts, Transcript
@@ -38,6 +39,7 @@ from eigenveil_client.site.state.received_plans import (
     ReceivedPlans,
 )
 from eigenveil_client.site.state.rollback import NotedPosition, RollbackGuard, loss_id
+from eigenveil_client.site.state.study_keys import StudyKeys
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection, Expect, Migrations, SchemaTooOld
@@ -46,7 +48,15 @@ from eigenveil_common.storage.sqlite import SqliteDatabase
 
 VERSION = 12  # the base: older versions cannot be read
 MIGRATIONS: Migrations = ()
-OF_PLANS = (received_plans, declined_plans, rollback, coordinator_statements, outgoing, confirmed_kinds)
+OF_PLANS = (
+    received_plans,
+    declined_plans,
+    rollback,
+    coordinator_statements,
+    outgoing,
+    confirmed_kinds,
+    study_keys,
+)
 SCHEMA = "".join(module.SCHEMA for module in (ledger_store, egress, *OF_PLANS))
 UPGRADE_ADVICE = (
     "move it and egress.key away, store both as evidence, and run eigenveil-site "
@@ -95,6 +105,7 @@ class SiteStore:
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
         self.confirmed = ConfirmedKinds(self.database)
+        self.study_keys = StudyKeys(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(
             database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,
@@ -255,6 +266,7 @@ class SiteStore:
             nonlocal freed
             self.studies.set_status(digest, status, change, reason, person)
             self.attempts.forget(digest, change)
+            self.study_keys.forget(digest, change)
             if status is ConsentStatus.ENDED:
                 self._forget_unanswered(digest, change)
             freed = self.ledger.ledger.reserved.get(digest, NO_COST)
