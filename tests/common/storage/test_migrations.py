@@ -1,17 +1,21 @@
-"""Old schemas are migrated step by step or refused, without loss."""
+"""Old schemas are upgraded by a command, after a backup, or refused; nothing is lost where it is killed."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from eigenveil.errors import Code
+from eigenveil import __version__
+from eigenveil.errors import Code, InternalError
+from eigenveil_common.storage import upgrade
+from eigenveil_common.storage.database import Connection, Database, Expect, VersionedDatabase
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from tests.common.storage.places import Place
 from tests.support import refused
@@ -30,19 +34,30 @@ import os, signal, sys
 from pathlib import Path
 from eigenveil_common.storage import postgres, sqlite
 from tests.common.storage.places import Place
-from tests.common.storage.test_migrations import NEWEST, STEPS
+from tests.common.storage.test_migrations import upgraded
 name, where = sys.argv[1:]
 place = Place(where if "://" in where else Path(where))
 kind = sqlite.SqliteDatabase if place.is_file else postgres.PostgresDatabase
-done = getattr(kind, name)
+statements, run = int(name), kind._run
 def killed(*arguments):
-    found = done(*arguments)
-    if name != "_run" or STEPS[0][1] in arguments:
+    global statements
+    found = run(*arguments)
+    statements -= 1
+    if statements < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return found
-setattr(kind, name, killed)
-place.open(NEWEST, 3, migrations=STEPS)
+kind._run = killed
+upgraded(place)
+print("done")
 """
+
+
+def upgraded(place: Place) -> Database:
+    """The database after its upgrade to the newest schema."""
+    database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
+    assert isinstance(database, VersionedDatabase)
+    database.upgrade(lambda change: change.execute("INSERT INTO u VALUES ('checked')") and None)
+    return database
 
 
 def old(place: Place, version: int = 1) -> None:
@@ -53,42 +68,62 @@ def old(place: Place, version: int = 1) -> None:
     place.close()
 
 
-def test_an_old_schema_is_brought_up_to_date(place: Place) -> None:
+def test_an_old_schema_is_upgraded_by_a_command_alone(place: Place) -> None:
     old(place)
-    database = place.open(NEWEST, 3, migrations=STEPS)
+    for expect in (Expect.ANY, Expect.EXISTING):
+        with refused(Code.STORAGE, "schema version 1", "needs 3", "upgrade"):
+            place.open(NEWEST, 3, migrations=STEPS, expect=expect)
+    database = upgraded(place)
     assert [dict(row) for row in database.rows("SELECT * FROM t")] == [{"name": "kept", "size": 7}]
-    assert len(database.rows("SELECT * FROM u")) == 1
-    again = place.open(NEWEST, 3, migrations=STEPS)
-    assert len(again.rows("SELECT * FROM u")) == 1
+    assert len(database.rows("SELECT * FROM u")) == 2
+    again = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.EXISTING)
+    assert len(again.rows("SELECT * FROM u")) == 2
 
 
-def test_a_step_that_fails_leaves_the_last_that_did_not(place: Place) -> None:
+def refuse(change: Connection) -> None:
+    raise ValueError("a chain is broken")
+
+
+@pytest.mark.parametrize("cause", ["a step", "the check"])
+def test_an_upgrade_that_fails_changes_nothing(place: Place, cause: str) -> None:
     old(place)
     broken = (STEPS[0], (3, STEPS[1][1] + "INSERT INTO nothing VALUES (1);"))
-    with refused(Code.STORAGE, "nothing"):
-        place.open(NEWEST, 3, migrations=broken)
-    database = place.open(NEWEST, 2, migrations=STEPS)
-    assert database.rows("SELECT size FROM t")[0]["size"] == 7
-    assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 1
+    steps = broken if cause == "a step" else STEPS
+    database = place.open(NEWEST, 3, migrations=steps, expect=Expect.TO_UPGRADE)
+    assert isinstance(database, VersionedDatabase)
+    with pytest.raises((InternalError, ValueError), match=r"nothing|broken"):
+        database.upgrade(refuse)
+    assert database.version() == 1
+    place.close()
+    assert len(place.open(FIRST, 1).rows("SELECT name FROM t")) == 1
+    place.close()
+    assert len(upgraded(place).rows("SELECT * FROM u")) == 2
 
 
-@pytest.mark.parametrize("moment", ["back_up_before_migration", "_run", "set_version"])
-def test_a_migration_that_is_killed_changes_nothing(place: Place, moment: str) -> None:
+def test_an_upgrade_that_is_killed_at_any_statement_is_whole_or_not_made(place: Place) -> None:
     old(place)
-    command = [sys.executable, "-c", KILLED, moment, str(place.where)]
-    for _ in range(2):
-        ended = subprocess.run(
-            command, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        )
-        assert ended.returncode == -signal.SIGKILL
-        with closing(place.open(FIRST, 1)) as database:
-            assert [tuple(dict(row)) for row in database.rows("SELECT * FROM t")] == [("name",)]
-    assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 1
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for statements in range(40):
+        command = [sys.executable, "-c", KILLED, str(statements), str(place.where)]
+        ended = subprocess.run(command, check=False, capture_output=True, env=environment)
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
+        assert isinstance(database, VersionedDatabase)
+        columns = {1: ("name",), 3: ("name", "size")}[database.version()]
+        assert [tuple(dict(row)) for row in database.rows("SELECT * FROM t")] == [columns]
+        whole = database.version() == 3
+        place.close()
+        if whole:
+            break
+    assert statements > 10
+    assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 2
 
 
 def test_a_newer_schema_is_refused(place: Place) -> None:
     old(place, 4)
-    with refused(Code.STORAGE, "schema version 4", "needs 3", "Install that program again"):
+    with refused(Code.STORAGE, "schema version 4", "needs 3", f"Install {__version__} again"):
         place.open(NEWEST, 3, migrations=STEPS)
 
 
@@ -105,9 +140,46 @@ def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool
         copy.write_bytes(b"left by a copying that was interrupted")
     place = Place(path)
     old(place)
-    place.open(NEWEST, 3, migrations=STEPS)
+    database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
+    assert isinstance(database, SqliteDatabase)
+    plan = upgrade.planned(database, str(copy))
+    assert (plan.schema_before, plan.schema_after, plan.backup, plan.seconds) == (1, 3, str(copy), None)
+    done = upgrade.upgrade(database, plan, lambda: upgrade.back_up_file(database, copy), lambda _: None)
+    assert done.seconds is not None and done.bytes > 0
     place.close()
     assert copy.stat().st_mode & 0o777 == 0o600
     remaining = SqliteDatabase(copy, FIRST, 1)
     assert [dict(row) for row in remaining.rows("SELECT * FROM t")] == [{"name": "kept"}]
     remaining.close()
+
+
+def test_a_damaged_copy_stops_the_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, copy = Place(tmp_path / "state.db"), tmp_path / "state.db.v1"
+    old(place)
+    database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
+    assert isinstance(database, SqliteDatabase)
+    copied = database.copy_to
+
+    def damage(path: Path) -> None:
+        copied(path)
+        data = bytearray(path.read_bytes())
+        data[4096:4200] = bytes(104)
+        path.write_bytes(data)
+
+    monkeypatch.setattr(database, "copy_to", damage)
+    plan = upgrade.planned(database, str(copy))
+    with refused(Code.STORAGE, "is not whole"):
+        upgrade.upgrade(database, plan, lambda: upgrade.back_up_file(database, copy), lambda _: None)
+    assert database.version() == 1
+    place.close()
+
+
+def test_an_upgrade_needs_room_for_its_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path / "state.db")
+    old(place)
+    database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
+    assert isinstance(database, SqliteDatabase)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * database.size()))
+    with refused(Code.BAD_CONFIG, "make room"):
+        upgrade.back_up_file(database, tmp_path / "copy")
+    place.close()
