@@ -1,4 +1,4 @@
-"""Vectors of masked rounds [R28] [R29]: three sites whose private keys every reader may know, a query, two
+"""Vectors of masked rounds [R28] [R29] [R36]: three sites whose private keys every reader may know, a query, two
 attempts at it, and what the sites send."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil.numerics.encoding import frozen, to_bytes
 from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
+from eigenveil.secure_aggregation.study_keys import STUDY_KEY_SIGNED, StudyKey
 from tests.support import DIGEST
 from tests.vectors.authorizations import signed_vector
 
@@ -35,9 +36,13 @@ def card(site: str) -> SiteKeyCard:
     return SiteKeyCard(
         federation="vectors",
         site=site,
-        agreement=agreement(site).public_key().public_bytes_raw(),
         signing=signing(site).public_key().public_bytes_raw(),
     )
+
+
+def study_key(site: str) -> StudyKey:
+    public = agreement(site).public_key().public_bytes_raw()
+    return StudyKey(plan=DIGEST, site=site, card=card(site).digest, agreement=public)
 
 
 def secret(site: str, other: str) -> bytes:
@@ -45,16 +50,20 @@ def secret(site: str, other: str) -> bytes:
 
 
 def cards() -> dict[str, Any]:
-    """Private keys, cards, digests and fingerprints; and cards that must be refused."""
-    good = {}
+    """Cards, private keys for a study and their statements; and statements that must be refused."""
+    good, keys = {}, {}
     for site in SITES:
         one = SignedSiteKeyCard.of(card(site), signing(site).sign)
         good[site] = {
-            "agreement": agreement(site).private_bytes_raw().hex(),
             **signed_vector(one),
             "digest": card(site).digest, "fingerprint": card(site).fingerprint,
         }  # fmt: skip
-    key, message = card("east").agreement.hex(), card("east").signed_json
+        keys[site] = {
+            "private": agreement(site).private_bytes_raw().hex(),
+            **signed_vector(study_key(site).signed(signing(site).sign)),
+            "digest": study_key(site).digest,
+        }
+    key, message = study_key("east").agreement.hex(), study_key("east").signed_json
     spoiled = {
         "low order": message.replace(key.encode(), b"00" * 32),
         "beyond the prime": message.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),
@@ -63,14 +72,14 @@ def cards() -> dict[str, Any]:
     }
     sign = signing("east").sign
     bad = {
-        n: {"signed_json": s.decode(), "signature": sign(SiteKeyCard.prefix + s).hex()}
+        n: {"signed_json": s.decode(), "signature": sign(STUDY_KEY_SIGNED + s).hex()}
         for n, s in spoiled.items()
     }
-    return {"cards": good, "bad": bad}
+    return {"cards": good, "keys": keys, "bad": bad}
 
 
 def attempt(number: int, *sites: str) -> Attempt:
-    members = {site: card(site).digest for site in sites}
+    members = {site: study_key(site).digest for site in sites}
     return Attempt(plan=DIGEST, round=3, query=QUERY, number=number, members=members)
 
 

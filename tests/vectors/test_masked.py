@@ -1,4 +1,4 @@
-"""[P31] Cards, sets and masks as R28 and R29 say them, once more: hashes and primitives of `cryptography`,
+"""[P31] Cards, keys, sets and masks as R28, R29 and R36 say them, once more: hashes and primitives of `cryptography`,
 which give the RFCs' answers, of the stored vector and nothing of the product but what reads it."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from eigenveil.errors import Code
 from eigenveil.key_cards import SignedSiteKeyCard
 from eigenveil.secure_aggregation.masking import SignedAttempt
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from tests.support import refused
 from tests.vectors.make import FOLDER
 from tests.vectors.test_vectors import read
@@ -41,9 +42,9 @@ def added(*vectors: list[int]) -> list[int]:
 
 def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int]:
     """The words between two members, the first by name before the other."""
-    cards = VECTOR["cards"]
-    theirs = bytes.fromhex(json.loads(cards[other]["signed_json"])["agreement"])
-    secret = private(cards[one]).exchange(X25519PublicKey.from_public_bytes(theirs))
+    keys = VECTOR["keys"]
+    theirs = bytes.fromhex(json.loads(keys[other]["signed_json"])["agreement"])
+    secret = private(keys[one]).exchange(X25519PublicKey.from_public_bytes(theirs))
     attempted = digest("attempt", attempt["signed_json"].encode())
     info = b"eigenveil/mask/v1\n" + attempted + f"{one}\n{other}\n".encode()
     key = hkdf(secret, info)
@@ -60,8 +61,8 @@ def keystream(key: bytes, length: int) -> bytes:
     return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(length))
 
 
-def private(card: dict[str, Any]) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(bytes.fromhex(card["agreement"]))
+def private(key: dict[str, Any]) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(bytes.fromhex(key["private"]))
 
 
 @pytest.mark.parametrize("site", VECTOR["cards"])
@@ -70,7 +71,6 @@ def test_stored_site_card_follows_the_protocol(site: str) -> None:
     message = vector["signed_json"].encode()
     card = read(SignedSiteKeyCard, vector).check()
     assert (card.site, card.federation, card.digest) == (site, "vectors", vector["digest"])
-    assert private(vector).public_key().public_bytes_raw() == card.agreement
     assert json.dumps(json.loads(message), sort_keys=True, separators=(",", ":")).encode() == message
     made = digest("peer-card", message)
     assert made.hex() == vector["digest"]
@@ -78,10 +78,22 @@ def test_stored_site_card_follows_the_protocol(site: str) -> None:
     assert " ".join(digits[i : i + 5] for i in range(0, 40, 5)) == vector["fingerprint"]
 
 
+@pytest.mark.parametrize("site", VECTOR["keys"])
+def test_stored_key_of_a_study_follows_the_protocol(site: str) -> None:
+    vector = VECTOR["keys"][site]
+    card = read(SignedSiteKeyCard, VECTOR["cards"][site]).check()
+    stated = json.loads(vector["signed_json"])
+    assert read(SignedStudyKey, vector).check(card.signing).digest == vector["digest"]
+    assert digest("study-key", vector["signed_json"].encode()).hex() == vector["digest"]
+    assert (stated["site"], stated["card"]) == (site, VECTOR["cards"][site]["digest"])
+    assert private(vector).public_key().public_bytes_raw().hex() == stated["agreement"]
+
+
 @pytest.mark.parametrize("name", VECTOR["bad"])
-def test_a_bad_card_is_refused(name: str) -> None:
+def test_a_bad_key_of_a_study_is_refused(name: str) -> None:
+    card = read(SignedSiteKeyCard, VECTOR["cards"]["east"]).check()
     with refused(Code.PROTOCOL):
-        read(SignedSiteKeyCard, VECTOR["bad"][name]).check()
+        read(SignedStudyKey, VECTOR["bad"][name]).check(card.signing)
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")
@@ -122,7 +134,7 @@ def test_primitives_give_the_answers_of_their_rfcs() -> None:
     scalar = "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4"
     point = "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c"
     public = X25519PublicKey.from_public_bytes(bytes.fromhex(point))
-    found = private({"agreement": scalar}).exchange(public)
+    found = private({"private": scalar}).exchange(public)
     assert found.hex() == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
     derived = hkdf(b"\x0b" * 22, b"")
     assert derived.hex() == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 
@@ -20,16 +19,11 @@ def signing(seed: int) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(_secret(seed))
 
 
-def agreement(seed: int) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(_secret(seed))
-
-
 def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SiteKeyCard:
-    """The card whose two keys are made of `seed`."""
+    """The card whose key is made of `seed`."""
     return SiteKeyCard(
         federation=federation,
         site=site,
-        agreement=agreement(seed).public_key().public_bytes_raw(),
         signing=signing(seed).public_key().public_bytes_raw(),
     )
 
