@@ -138,7 +138,7 @@ class MaskedRounds:
 
 def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> Attempt:
     """Return an attempt with simulated sites, whose keys are stated by digests of their public keys."""
-    public = {site: _key(site).public_key().public_bytes_raw() for site in members}
+    public = {site: simulated_key(site).public_key().public_bytes_raw() for site in members}
     keys = {site: digest("simulated-key-statement", key.hex()) for site, key in public.items()}
     return Attempt.at(round_query, number, keys)
 
@@ -156,7 +156,7 @@ def unmasked(total: IntArray, honest: Sequence[str], colluding: Iterable[str], a
 
 @lru_cache(maxsize=PAIRS)
 def _secret(first: str, second: str) -> bytes:
-    return _key(first).exchange(_key(second).public_key())
+    return simulated_key(first).exchange(simulated_key(second).public_key())
 
 
 def secret(site: str, other: str) -> bytes:
@@ -165,6 +165,6 @@ def secret(site: str, other: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _key(site: str) -> X25519PrivateKey:
+def simulated_key(site: str) -> X25519PrivateKey:
     """Return the key of a simulated site, which is derived from its name and so not secret."""
     return X25519PrivateKey.from_private_bytes(bytes.fromhex(digest("simulated-key", site)))

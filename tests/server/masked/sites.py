@@ -16,7 +16,8 @@ from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import FloatArray, digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
-from eigenveil.secure_aggregation.simulated import secret
+from eigenveil.secure_aggregation.simulated import secret, simulated_key
+from eigenveil.secure_aggregation.study_keys import StudyKey
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_common.rpc import error_from
@@ -33,8 +34,19 @@ def masked_toml(attempts: int = 2, colluding: int = 1, **wishes: Any) -> str:
     return study_toml(**{"quorum": 2, **wishes}).replace("delta = 1e-6", f"delta = 1e-6\n{trust}")
 
 
-def card_of(site: str) -> str:
-    return digest("test-card", site)
+def study_key(site: str, plan: str, card: str = "test-card") -> StudyKey:
+    """The key of a site for a study, by which `secret` is shared."""
+    public = simulated_key(site).public_key().public_bytes_raw()
+    return StudyKey(plan=plan, site=site, card=digest(card, site), agreement=public)
+
+
+def key_of(site: str, plan: str) -> str:
+    return study_key(site, plan).digest
+
+
+def sent_key(key: StudyKey) -> pb.SignedStudyKey:
+    """As a site sends it; the coordinator knows no card, so it checks no signature."""
+    return pb.SignedStudyKey(signed_json=key.signed_json, signature=bytes(64))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,17 +82,17 @@ class MaskedSite:
         signed = SignedAttempt(signed_json=found.attempt.signed_json, signature=found.attempt.signature)
         attempt = signed.check(self.key)
         assert attempt.is_of(round_query)
-        assert attempt.members[self.name] == card_of(self.name)
+        assert attempt.members[self.name] == key_of(self.name, attempt.plan)
         place = (round_query.plan_digest, (attempt.round, attempt.number))
         assert self.sets.setdefault(place, attempt.digest) == attempt.digest, "two sets for one number"
         return attempt
 
-    async def ready(self, round_query: RoundQuery, card: str = "") -> pb.ReadyResponse:
+    async def ready(self, round_query: RoundQuery, card: str = "test-card") -> pb.ReadyResponse:
         request = pb.ReadyRequest(
             plan_digest=bytes.fromhex(round_query.plan_digest),
             round=round_query.round,
             query_digest=bytes.fromhex(round_query.digest),
-            key_card_digest=bytes.fromhex(card or card_of(self.name)),
+            study_key=sent_key(study_key(self.name, round_query.plan_digest, card)),
         )
         result = await self.client.stub.Ready(request)
         self.readied.append(round_query.round)

@@ -15,11 +15,11 @@ from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.rounds.drivers import cost_of_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
-from tests.server.masked.sites import card_of, charges_of, masked_toml
+from tests.server.masked.sites import charges_of, masked_toml
 from tests.server.rig import FEDERATION, SITES, Client, Rig
 from tests.support import changed_query
 
-CARDS = {site: card_of(site) for site in SITES}
+CARDS = {site: digest("test-key", site) for site in SITES}
 
 
 def tried(repository: Repository, round_query: RoundQuery, times: int) -> None:

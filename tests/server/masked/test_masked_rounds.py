@@ -28,11 +28,13 @@ from tests.server.deadlines import Place, pass_without
 from tests.server.masked.sites import (
     ROWS,
     attempts_of,
-    card_of,
+    key_of,
     charges_of,
     masked_sites,
     masked_toml,
+    sent_key,
     serving_sites,
+    study_key,
 )
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
 from tests.support import a_plan
@@ -204,7 +206,7 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
     """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""
     plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
     round_query = rehearse(plan)[0]
-    cards = {site: card_of(site) for site in SITES}
+    cards = {site: key_of(site, plan.digest) for site in SITES}
     first = Attempt.at(round_query, 1, cards)
     few = Attempt.at(round_query, 2, {site: cards[site] for site in SITES[1:]})
     nothing = RoundAnswers(macs={}, declined={})
@@ -254,8 +256,9 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
     assert attempt is None
     assert (await refusal(carl.ready(round_query))).code is Code.NOT_FOUND
     other = pb.ReadyRequest(
-        plan_digest=bytes.fromhex(round_query.plan_digest), query_digest=bytes(32), key_card_digest=bytes(32)
-    )
+        plan_digest=bytes.fromhex(round_query.plan_digest), query_digest=bytes(32),
+        study_key=sent_key(study_key("anna", round_query.plan_digest)),
+    )  # fmt: skip
     assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
     other.round = 1
     assert (await refusal(anna.client.stub.Ready(other))).code is Code.NOT_FOUND
@@ -265,7 +268,7 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
     events = rig.repository.studies.events
     result = len(events(round_query.plan_digest, 0))
     for _ in range(5):  # harmless, and no news: else the disk fills with it
-        await anna.ready(round_query, digest("another-card", "anna"))
+        await anna.ready(round_query, "another-card")
         await asyncio.sleep(0.05)
     await anna.ready(round_query)
     assert len(events(round_query.plan_digest, 0)) - result <= 1

@@ -16,11 +16,12 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.masked.sites import (
     MaskedSite,
     attempts_of,
-    card_of,
     charges_of,
     masked_sites,
     masked_toml,
+    sent_key,
     serving_sites,
+    study_key,
 )
 from tests.server.rig import SITES, made, refusal, serving, study_toml
 
@@ -28,7 +29,8 @@ from tests.server.rig import SITES, made, refusal, serving, study_toml
 def ready(round_query: RoundQuery, **changes: object) -> pb.ReadyRequest:
     message: dict[str, object] = {
         "plan_digest": bytes.fromhex(round_query.plan_digest), "round": round_query.round,
-        "query_digest": bytes.fromhex(round_query.digest), "key_card_digest": bytes.fromhex(card_of("dora")),
+        "query_digest": bytes.fromhex(round_query.digest),
+        "study_key": sent_key(study_key("anna", round_query.plan_digest)),
     }  # fmt: skip
     return pb.ReadyRequest(**(message | changes))  # type: ignore[arg-type]
 
@@ -66,8 +68,10 @@ async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Pat
             ({"round": 1}, Code.NOT_FOUND),
             ({"round": 2**31}, Code.NOT_FOUND),
             ({"plan_digest": bytes(32)}, Code.NOT_FOUND),
-            ({"key_card_digest": b""}, Code.PROTOCOL),
-            ({"key_card_digest": bytes(33)}, Code.PROTOCOL),
+            ({"study_key": pb.SignedStudyKey()}, Code.PROTOCOL),
+            ({"study_key": pb.SignedStudyKey(signed_json=bytes(2**20))}, Code.PROTOCOL),
+            ({"study_key": sent_key(study_key("bert", digest))}, Code.PROTOCOL),
+            ({"study_key": sent_key(study_key("anna", "00" * 32))}, Code.PROTOCOL),
         ):
             assert (await refusal(anna.stub.Ready(ready(round_query, **changes)))).code is code, changes
         other = await ada.submit(study_toml(name="exact"), "exact")
