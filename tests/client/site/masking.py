@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from eigenveil.key_cards import SiteKeyCard
 from eigenveil.numerics.encoding import IntArray
@@ -15,6 +17,7 @@ from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, masked
+from eigenveil.secure_aggregation.study_keys import StudyKey
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
@@ -22,7 +25,7 @@ from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.stated import RELEASE_KEY, work
+from tests.client.site.stated import RELEASE_KEY, STUDY_KEYS, sent_keys, work
 from tests.client.site.support import FEDERATION, SITE, Stage, a_plan, a_study, store_identity
 
 OTHERS = ("hospital-b", "hospital-c", "hospital-d")
@@ -74,21 +77,40 @@ class Peers:
         round_query: RoundQuery,
         number: int = 1,
         members: Iterable[str] = EVERY,
-        cards: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | None = None,
     ) -> Attempt:
-        """An attempt at a question; `cards` are digests other than the true ones."""
-        true = {name: self.keys[name].card.digest for name in members}
+        """An attempt at a question; `keys` are digests other than the true ones."""
+        true = {name: self.study_key(name, round_query.plan_digest).digest for name in members}
         return Attempt(
             plan=round_query.plan_digest, round=round_query.round, query=round_query.digest, number=number,
-            members=true | dict(cards or {}),
+            members=true | dict(keys or {}),
         )  # fmt: skip
+
+    def study_key(self, name: str, plan: str = PLAN.digest) -> StudyKey:
+        if name != SITE:
+            return stated_key(self.keys[name], plan)
+        with closing(self.stage.store()) as store:
+            return store.study_keys.of(plan, self.keys[SITE]).stated
 
     def unmasked(self, reply: MaskedAnswer, attempt: Attempt) -> IntArray:
         """Answer without masks, as all others together could learn it."""
-        card = self.keys[SITE].card
-        secrets = {name: self.keys[name].secret_with(card) for name in attempt.sites if name != SITE}
+        own = X25519PublicKey.from_public_bytes(self.study_key(SITE, attempt.plan).agreement)
+        others = [name for name in attempt.sites if name != SITE]
+        secrets = {name: private_key(self.keys[name], attempt.plan).exchange(own) for name in others}
         none = np.zeros(reply.contribution.values.size, dtype=np.int64)
         return reply.contribution.values - masked(none, none.copy(), SITE, secrets, attempt)
+
+
+def private_key(keys: SiteKeys, plan: str) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(sha256(f"{keys.card.digest}{plan}".encode()).digest())
+
+
+def stated_key(keys: SiteKeys, plan: str) -> StudyKey:
+    """The key of another site for a study, which the coordinator could pass on from now on."""
+    public = private_key(keys, plan).public_key().public_bytes_raw()
+    stated = StudyKey(plan=plan, site=keys.card.site, card=keys.card.digest, agreement=public)
+    STUDY_KEYS[stated.digest] = stated.signed(keys.signing.sign)
+    return stated
 
 
 def assignment(
@@ -115,7 +137,7 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
 
 
 def reply_to(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
-    return worker.work(assignment(round_query, attempt))
+    return worker.work(assignment(round_query, attempt), keys=sent_keys(attempt))
 
 
 def answered(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt) -> MaskedAnswer:

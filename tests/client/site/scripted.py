@@ -13,7 +13,7 @@ import grpc
 from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from tests.client.site.stated import rehearsal, released, sealed
+from tests.client.site.stated import keys_sent, rehearsal, released, sealed
 
 FEDERATION = "test-federation"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -91,6 +91,12 @@ class Coordinator(Analysts):
         await self._maybe_lose("Ready", context)
         found = await self.NextWork(request.next, context) if request.HasField("next") else None
         return pb.ReadyResponse(next=found)
+
+    async def GetStudyKeys(
+        self, request: pb.GetStudyKeysRequest, context: Context
+    ) -> pb.GetStudyKeysResponse:
+        await self._maybe_lose("GetStudyKeys", context)
+        return pb.GetStudyKeysResponse(keys=keys_sent(one.hex() for one in request.digests))
 
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         self.declines.append(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -12,10 +12,22 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 RELEASE_KEY = Ed25519PrivateKey.generate()  # one for all of a test run, so that `work` can sign
 PLANS: dict[str, Plan] = {}  # of which `work` can state the rounds before
+STUDY_KEYS: dict[str, SignedStudyKey] = {}  # of other sites, by digest: what the coordinator can pass on
+
+
+def keys_sent(digests: Iterable[str]) -> list[pb.SignedStudyKey]:
+    found = [STUDY_KEYS[one] for one in digests if one in STUDY_KEYS]
+    return [pb.SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in found]
+
+
+def sent_keys(attempt: Attempt | None) -> list[pb.SignedStudyKey]:
+    return [] if attempt is None else keys_sent(attempt.members.values())
 
 
 @cache

@@ -206,6 +206,7 @@ class PeerSecrets:
         Raises:
             PeerError: code `protocol`, or `identity`: a key is not signed by its site's confirmed card.
             PeerChanged: a member's key is of another key card than the confirmed one; it is stored."""
+        self._check_set(plan, attempt, own)
         received = self._received.get(attempt.plan, {})
         if missing := self.missing(attempt):
             raise _attempt_refused(attempt, f"{len(missing)} keys of its sites did not come with it")
@@ -213,7 +214,6 @@ class PeerSecrets:
         stated = {name: signed.read() for name, signed in others.items()}
         confirmed = self._roster.confirmed()
         self._check_cards(attempt, stated, confirmed)
-        self._check_set(plan, attempt, own)
         if unknown := sorted(others.keys() - confirmed.keys()):
             log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
             raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")

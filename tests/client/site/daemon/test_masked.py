@@ -19,15 +19,16 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.planning.choose import rehearse
 from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.secure_aggregation.study_keys import StudyKey
 from eigenveil.site.site import Site
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.round_checks import PeerChanged
-from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonDecision
+from eigenveil_client.site.state.study_keys import OwnStudyKey
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records import support as records
 from tests.client.site.masking import (
@@ -43,13 +44,15 @@ from tests.client.site.masking import (
     keys_of,
     left,
     masked_plan,
+    private_key,
     process,
     reply_to,
     row_count,
     spoil,
+    stated_key,
 )
 from tests.client.site.scripted import FEDERATION, Coordinator
-from tests.client.site.stated import RELEASE_KEY
+from tests.client.site.stated import RELEASE_KEY, STUDY_KEYS
 from tests.client.site.support import SITE, Log, a_plan, a_stage, ended, killed_at, reason_of, until
 from tests.support import changed_query, refused
 
@@ -60,9 +63,9 @@ COST = FIRST.priced.micro_rho
 def test_ready_has_no_number_and_no_charge(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = reply_to(worker, FIRST)
-        assert reply == Ready(
-            plan_digest=PLAN.digest, round=0, query=FIRST.digest, card=peers.keys[SITE].card.digest
-        )
+        key = store.study_keys.of(PLAN.digest, peers.keys[SITE]).signed
+        assert reply == Ready(plan_digest=PLAN.digest, round=0, query=FIRST.digest, key=key)
+        assert key.check(peers.keys[SITE].card.signing).plan == PLAN.digest
         (row,) = store.egress.verify(store.ledger.ledger)
         assert (row.kind, row.bytes, row.query, row.contribution) == ("ready", 0, FIRST.digest, "")
         assert (left(store)[0], row_count(store, "attempts")) == (0, 0)
@@ -93,7 +96,7 @@ def test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost(peers: Peers
                 RecordAnswers, "values", autospec=True, side_effect=RecordAnswers.values
             ) as computed,
             mock.patch.object(
-                SiteKeys, "secret_with", autospec=True, side_effect=SiteKeys.secret_with
+                OwnStudyKey, "secret_with", autospec=True, side_effect=OwnStudyKey.secret_with
             ) as shared,
             mock.patch.object(OsNoise, "draw", side_effect=[np.array([n]) for n in (7, 70, 700)]),
         ):
@@ -167,6 +170,16 @@ def test_repeated_attempt_gets_the_same_bytes_without_a_charge(peers: Peers, dea
 
 
 Spoilt = Callable[[Peers], Attempt]
+
+
+def forged(peers: Peers) -> dict[str, str]:
+    """A key under the card of a peer, which the coordinator made."""
+    public = private_key(peers.keys[SITE], "of the coordinator").public_key().public_bytes_raw()
+    made = replace(peers.study_key(OTHERS[0]), agreement=public)
+    STUDY_KEYS[made.digest] = made.signed(Ed25519PrivateKey.generate().sign)
+    return {OTHERS[0]: made.digest}
+
+
 OTHER = masked_plan("two")
 REFUSED: dict[str, tuple[Spoilt, str]] = {
     "another set": (lambda p: p.attempt(FIRST, 1, EVERY[:3]), "second-set"),
@@ -174,8 +187,18 @@ REFUSED: dict[str, tuple[Spoilt, str]] = {
     "without a required site": (lambda p: p.attempt(FIRST, 2, (SITE, *OTHERS[1:])), "requires hospital-b"),
     "fewer than the quorum": (lambda p: p.attempt(FIRST, 2, EVERY[:2]), "needs at least 3"),
     "without this site": (lambda p: p.attempt(FIRST, 2, OTHERS), "not in it"),
-    "another card of this site": (lambda p: p.attempt(FIRST, 2, cards={SITE: "0" * 64}), "own key card"),
-    "a site that is not invited": (lambda p: p.attempt(FIRST, 2, cards={"eve": "0" * 64}), "invite eve"),
+    "another key of this site": (lambda p: p.attempt(FIRST, 2, keys={SITE: "0" * 64}), "own key for"),
+    "a key that did not come": (lambda p: p.attempt(FIRST, 2, keys={OTHERS[0]: "0" * 64}), "did not come"),
+    "a key for another study": (
+        lambda p: p.attempt(FIRST, 2, keys={OTHERS[0]: p.study_key(OTHERS[0], OTHER.digest).digest}),
+        "of another site or study",
+    ),
+    "the key of another site": (
+        lambda p: p.attempt(FIRST, 2, keys={OTHERS[0]: p.study_key(OTHERS[1]).digest}),
+        "of another site or study",
+    ),
+    "a key that the card did not sign": (lambda p: p.attempt(FIRST, 2, keys=forged(p)), "not signed by"),
+    "a site that is not invited": (lambda p: p.attempt(FIRST, 2, keys={"eve": "0" * 64}), "invite eve"),
     "another round": (lambda p: p.attempt(SECOND, 2), "belongs to another query"),
     "another question": (
         lambda p: p.attempt(changed_query(FIRST, micro_rho=FIRST.priced.micro_rho - 1), 2),
@@ -260,7 +283,7 @@ def test_no_answer_is_masked_for_an_unconfirmed_card(tmp_path: Path, caplog: Log
 
 def test_changed_peer_card_ends_the_process_until_a_person_decides(peers: Peers, caplog: Log) -> None:
     new = keys_of(peers.stage, OTHERS[1], "moved")
-    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+    attempt = peers.attempt(FIRST, keys={OTHERS[1]: stated_key(new, PLAN.digest).digest})
     with process(peers.stage) as (store, worker):
         assert isinstance(reply_to(worker, FIRST), Ready)
         with pytest.raises(PeerChanged, match="peers confirm hospital-c"):
@@ -277,7 +300,7 @@ def test_changed_peer_card_ends_the_process_until_a_person_decides(peers: Peers,
 
 def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
     new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
-    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+    attempt = peers.attempt(FIRST, keys={OTHERS[1]: stated_key(new, PLAN.digest).digest})
 
     def late(self: Any, name: str, seen_digest: str) -> None:
         confirm(peers.roster, new, peers.keys[SITE], replacing=True)
@@ -350,7 +373,7 @@ async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pau
     ready, again = coordinator.readies
     assert ready == again, "the answer to the first was lost"
     assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
-    assert ready.key_card_digest.hex() == peers.keys[SITE].card.digest
+    assert StudyKey.read(ready.study_key.signed_json) == peers.study_key(SITE)
     sent = coordinator.contributions
     assert [ready.next, *(one.next for one in sent)] == coordinator.requests[1:]
     result = [(one.round, one.attempt) for request in coordinator.requests[1:] for one in request.answered]
