@@ -62,6 +62,7 @@ class Peers:
     stage: Stage
     confirmed: Iterable[str] = OTHERS
     keys: dict[str, SiteKeys] = field(init=False)
+    _own: dict[str, StudyKey] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = {name: keys_of(self.stage, name) for name in EVERY}
@@ -89,8 +90,10 @@ class Peers:
     def study_key(self, name: str, plan: str = PLAN.digest) -> StudyKey:
         if name != SITE:
             return stated_key(self.keys[name], plan)
-        with closing(self.stage.store()) as store:
-            return store.study_keys.of(plan, self.keys[SITE]).stated
+        if plan not in self._own:
+            with closing(self.stage.store()) as store:
+                self._own[plan] = store.study_keys.of(plan, self.keys[SITE]).stated
+        return self._own[plan]
 
     def unmasked(self, reply: MaskedAnswer, attempt: Attempt) -> IntArray:
         """Answer without masks, as all others together could learn it."""

@@ -57,10 +57,10 @@ def shown(round: int = 1, number: int = 1, **changes: Any) -> Evil:
     return lambda scene: [scene.fixed(round, number, **changes)]
 
 
-def cards(**changed: Callable[[Scene], str]) -> Evil:
+def keys(**changed: Callable[[Scene], str]) -> Evil:
     def evil(scene: Scene) -> Responses:
-        members = {name: scene.card(name) for name in EVERY}
-        return shown(members=members | {name: card(scene) for name, card in changed.items()})(scene)
+        members = {name: scene.key(name) for name in EVERY}
+        return shown(members=members | {name: key(scene) for name, key in changed.items()})(scene)
 
     return evil
 
@@ -156,9 +156,9 @@ def changed_plan(scene: Scene) -> Responses:
 
 
 def many(scene: Scene) -> Responses:
-    """As many sites as a set can have, each with a card."""
+    """As many sites as a set can have, each with a key."""
     crowd = range(MAX_SITES - len(EVERY))
-    return cards(**{f"site-{number}": lambda scene: scene.card(STRANGER) for number in crowd})(scene)
+    return keys(**{f"site-{number}": lambda scene: scene.key(STRANGER) for number in crowd})(scene)
 
 
 def doubled(message: bytes) -> bytes:
@@ -199,14 +199,14 @@ ATTACKS = (
            evil=lambda scene: [scene.fixed(1, 3, sites=SETS[2]), scene.fixed(1, 4), scene.fixed(1, 1)],
            after=((2, 1),)),
     *(unread(f"number {number!r}", stating(number=number)) for number in STRANGE_NUMBERS),
-    unread("a set of one", lambda scene: stating(members={SITE: scene.card(SITE)})(scene)),
+    unread("a set of one", lambda scene: stating(members={SITE: scene.key(SITE)})(scene)),
     unread("a set of nobody", stating(members={})),
     Attack(name="below the quorum", evil=shown(sites=(SITE, B))),
     Attack(name="without a site that is required", evil=shown(sites=(SITE, C, D))),
     Attack(name="without this site", evil=shown(sites=OTHERS)),
-    Attack(name="this site under another card", evil=cards(**{SITE: lambda scene: NOWHERE})),
+    Attack(name="this site under another key", evil=keys(**{SITE: lambda scene: NOWHERE})),
     Attack(name="this site under another name",
-           evil=cards(**{STRANGER: lambda scene: scene.card(SITE)})),
+           evil=keys(**{STRANGER: lambda scene: scene.key(SITE)})),
     Attack(name="an invented site in place of one", evil=shown(sites=(SITE, B, STRANGER))),
     Attack(name="an invented site beside them", evil=shown(sites=(*EVERY, STRANGER))),
     Attack(name="a peer that is not invited", evil=shown(0, sites=EVERY), before=(), after=((0, 2),),
@@ -222,8 +222,8 @@ ATTACKS = (
     unread("nested too deep", written(lambda message: b"[" * 100_000)),
     unread("a number without end", stating(number=10**4000)),
     unread("too long", written(lambda message: message + b" " * MOST_BYTES)),
-    Attack(name="a card in capital letters",
-           evil=cards(**{SITE: lambda scene: scene.card(SITE).upper()})),
+    Attack(name="a key in capital letters",
+           evil=keys(**{SITE: lambda scene: scene.key(SITE).upper()})),
     unread("not signed", signed_as(lambda message: b""), "code=identity"),
     unread("signed by another federation",
            signed_as(lambda message: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + message)),

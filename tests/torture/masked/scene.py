@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from google.protobuf.message import Message
 
 from eigenveil.noise.source import share_spec
@@ -25,7 +26,7 @@ from eigenveil.site.site import Site
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan
+from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan, private_key, stated_key
 from tests.client.site.scripted import Context, Coordinator
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_stage
@@ -57,7 +58,7 @@ def _recorded(name: str) -> Callable[..., Awaitable[Any]]:
     return method
 
 
-for call in ("Hello", "NextWork", "Ready", "Contribute", "Decline", "OpenUpload", "PutChunk", "Commit"):
+for call in ("Hello", "NextWork", "Ready", "GetStudyKeys", "Contribute", "Decline", "OpenUpload", "PutChunk", "Commit"):
     setattr(Recording, call, _recorded(call))
 
 
@@ -80,14 +81,17 @@ class Scene:
     def stranger(self) -> SiteKeys:
         return keys_of(self.peers.stage, STRANGER)
 
-    def card(self, name: str) -> str:
-        return (self.stranger if name == STRANGER else self.peers.keys[name]).card.digest
+    def key(self, name: str) -> str:
+        """Digest of a site's key for this study, which the coordinator passes on."""
+        if name == STRANGER:
+            return stated_key(self.stranger, self.plan.digest).digest
+        return self.peers.study_key(name, self.plan.digest).digest
 
     def attempt(self, round: int, number: int = 1, sites: Iterable[str] = EVERY, **changes: Any) -> Attempt:
         round_query = self.queries[round]
         values: dict[str, Any] = {
             "plan": round_query.plan_digest, "round": round, "query": round_query.digest, "number": number,
-            "members": {name: self.card(name) for name in sites},
+            "members": {name: self.key(name) for name in sites},
         }  # fmt: skip
         return Attempt(**(values | changes))
 
@@ -118,10 +122,11 @@ class Scene:
     def share(self, request: pb.ContributeRequest, attempt: Attempt) -> FloatArray:
         """Rest of a masked answer without masks and without the exact answer, in standard deviations
         of the share of noise that is due."""
-        words, own = np.frombuffer(request.values, dtype="<u8").copy(), self.peers.keys[SITE]
+        words = np.frombuffer(request.values, dtype="<u8").copy()
+        own = X25519PublicKey.from_public_bytes(self.peers.study_key(SITE, self.plan.digest).agreement)
         for other in attempt.sites:
             if other != SITE:
-                secret = own.secret_with(self.peers.keys[other].card)
+                secret = private_key(self.peers.keys[other], self.plan.digest).exchange(own)
                 add_mask(words, mask_key(secret, attempt, SITE, other), negative=other < SITE)
         words -= self.exact(attempt.round).view(np.uint64)
         spec = share_spec(self.queries[attempt.round].priced, self.plan.study, len(attempt.members))

@@ -22,7 +22,7 @@ from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.masking import EVERY, Peers, keys_of
+from tests.client.site.masking import EVERY, Peers, keys_of, stated_key
 from tests.client.site.support import SITE, a_plan, a_study, until, work
 from tests.torture.masked.attacks import SETS
 from tests.torture.masked.scene import STRANGER, Recording, Scene, acquainted
@@ -106,8 +106,8 @@ async def test_site_with_an_older_copy_of_its_state_does_not_start(scene: Scene,
 async def test_changed_card_of_a_peer_ends_the_daemon_until_a_person_decides(
     scene: Scene, received: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = keys_of(scene.peers.stage, B, "forged").card.digest
-    forged = {name: scene.card(name) for name in EVERY} | {B: other}
+    other = stated_key(keys_of(scene.peers.stage, B, "forged"), scene.plan.digest).digest
+    forged = {name: scene.key(name) for name in EVERY} | {B: other}
 
     async with served(scene.peers, received):
         await exchange(received, scene.question(0), scene.fixed(0), answers=1)

@@ -24,7 +24,7 @@ from eigenveil_client.site.policy_sections import TrustRules
 from eigenveil_client.site.roster.peers import NAME, SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.masking import EVERY, Peers, confirm, keys_of
+from tests.client.site.masking import EVERY, Peers, confirm, keys_of, stated_key
 from tests.client.site.stated import RELEASE_KEY, released, sealed, work
 from tests.client.site.support import SITE, a_plan, a_study, write_records
 from tests.torture.masked.attacks import SETS
@@ -81,7 +81,7 @@ class Conversation:
 
     @property
     def members(self) -> dict[str, str]:
-        return {name: self.scene.card(name) for name in EVERY} | {C: self.anew.card.digest}
+        return {name: self.scene.key(name) for name in EVERY} | {C: stated_key(self.anew, self.scene.plan.digest).digest}
 
     @property
     def digest(self) -> bytes:

@@ -22,7 +22,7 @@ from tests.core.secure_aggregation.cards import signing
 from tests.support import refused
 
 
-def test_keys_are_made_once_and_two_sites_share_a_secret(stage: Stage, tmp_path: Path) -> None:
+def test_a_key_is_made_once_and_stays_secret(stage: Stage) -> None:
     folder = stage.config.identity
     assert not has_keys(folder)
     with refused(Code.NOT_FOUND, "peers export --config"):
@@ -31,16 +31,9 @@ def test_keys_are_made_once_and_two_sites_share_a_secret(stage: Stage, tmp_path:
     assert (here.card.site, here.card.federation, here.signed.check()) == (SITE, FEDERATION, here.card)
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
     assert SiteKeys.make(folder).signed == SiteKeys.read(folder).signed == here.signed
-    store_identity(
-        stage.authority, tmp_path / "there", "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/hospital-b"
-    )
-    there = SiteKeys.make(tmp_path / "there")
-    assert here.secret_with(there.card) == there.secret_with(here.card)
-    assert len(here.secret_with(there.card)) == 32
-    stored = json.loads((folder / NAME).read_bytes())
-    secret = stored["agreement"], stored["signing"]
-    assert not any(one in f"{here!r} {here.card!r} {here.signed!r}" for one in secret)
-    assert not any(bytes.fromhex(one) in here.signed.signed_json + here.signed.signature for one in secret)
+    secret = json.loads((folder / NAME).read_bytes())["signing"]
+    assert secret not in f"{here!r} {here.card!r} {here.signed!r}"
+    assert bytes.fromhex(secret) not in here.signed.signed_json + here.signed.signature
 
 
 OLD, NEW = theirs(seed=7), theirs(seed=8)
@@ -94,15 +87,9 @@ def test_confirmed_card_is_replaced_only_by_a_person_and_stored(stage: Stage) ->
     assert one.confirmed() == {}, "what was removed and comes again is confirmed again"
 
 
-def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
-    mine = theirs("hospital-c", seed=9).check()
-    values = {"agreement": mine.agreement, "signing": mine.signing} | {key: getattr(card, key)}
-    made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
-    if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
-        return SignedSiteKeyCard(
-            signed_json=made.signed_json, signature=signing(7).sign(SiteKeyCard.prefix + made.signed_json)
-        )
-    return SignedSiteKeyCard.of(made, signing(9).sign)
+def with_key_of(card: SiteKeyCard) -> SignedSiteKeyCard:
+    """Which it cannot sign for, unless one folder is a copy of the other."""
+    return SignedSiteKeyCard.of(replace(card, site="hospital-c"), signing(7).sign)
 
 
 def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:
@@ -111,9 +98,7 @@ def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:
         "of federation elsewhere, and this site is in": [theirs(federation="elsewhere")],
         f"this site's name, {SITE}": [theirs(SITE)],
         "two key cards of hospital-c": [theirs("hospital-c", 1), theirs("hospital-c", 2)],
-        "has the keys of hospital-b": [with_keys_of(OLD.check(), "agreement")],
-        "the keys of hospital-b: one folder was copied": [with_keys_of(OLD.check(), "signing")],
-        f"has the keys of {SITE}": [with_keys_of(mine, "agreement")],
+        "the keys of hospital-b: one folder was copied": [with_key_of(OLD.check())],
     }
     before = one.content()
     for words, cards in wrong.items():
@@ -168,7 +153,7 @@ def test_a_damaged_roster_is_refused_and_not_replaced(stage: Stage, damage: str)
     one = knowing(stage, OLD)
     path = stage.config.identity / PEERS.file
     if damage in ("hospital-c", "0"):  # somebody edited a name, or a digit of a key
-        site = OLD.check().site if damage == "hospital-c" else OLD.check().agreement.hex()[:8]
+        site = OLD.check().site if damage == "hospital-c" else OLD.check().signing.hex()[:8]
         damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
     path.write_text(damage)
     for use in (one.confirmed, one.check_unchanged, lambda: one.mark_changed("hospital-b", "0" * 64)):
@@ -205,14 +190,6 @@ def test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence(stag
     conflict = one.content().pins["hospital-b"].conflict
     assert conflict is not None
     assert conflict.digest == theirs("hospital-b", 8).check().digest
-
-
-def test_a_secret_is_shared_with_a_card_and_not_with_a_name(stage: Stage) -> None:
-    """A running daemon masks for the card that people confirmed last."""
-    keys = SiteKeys.make(stage.config.identity)
-    secrets = PeerSecrets(load_identity(stage.config.identity))
-    for card in (OLD.check(), NEW.check(), OLD.check()):
-        assert secrets._secret(keys, card) == keys.secret_with(card)
 
 
 def test_only_a_site_has_a_card(stage: Stage, tmp_path: Path) -> None:

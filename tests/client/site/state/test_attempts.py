@@ -119,8 +119,8 @@ def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: Si
 
 def test_refused_attempts_are_bounded_and_distinct(peers: Peers, store: SiteStore) -> None:
     attempts = Attempts(store.database)
-    for cards in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
-        attempt = peers.attempt(FIRST, cards=cards)
+    for keys in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
+        attempt = peers.attempt(FIRST, keys=keys)
         attempts.refuse(VerifiedAttempt(attempt, attempt.signed(RELEASE_KEY.sign)))
     assert row_count(store, "refused_attempts") == MOST_REFUSED_ATTEMPTS
 
