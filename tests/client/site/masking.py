@@ -25,7 +25,7 @@ from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.stated import RELEASE_KEY, STUDY_KEYS, sent_keys, work
+from tests.client.site.stated import RELEASE_KEY, STUDY_KEYS, work
 from tests.client.site.support import FEDERATION, SITE, Stage, a_plan, a_study, store_identity
 
 OTHERS = ("hospital-b", "hospital-c", "hospital-d")
@@ -140,7 +140,7 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
 
 
 def reply_to(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
-    return worker.work(assignment(round_query, attempt), keys=sent_keys(attempt))
+    return worker.work(assignment(round_query, attempt))
 
 
 def answered(worker: SiteWorker, round_query: RoundQuery, attempt: Attempt) -> MaskedAnswer:

@@ -12,7 +12,6 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
-from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -24,10 +23,6 @@ STUDY_KEYS: dict[str, SignedStudyKey] = {}  # of other sites, by digest: what th
 def keys_sent(digests: Iterable[str]) -> list[pb.SignedStudyKey]:
     found = [STUDY_KEYS[one] for one in digests if one in STUDY_KEYS]
     return [pb.SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in found]
-
-
-def sent_keys(attempt: Attempt | None) -> list[pb.SignedStudyKey]:
-    return [] if attempt is None else keys_sent(attempt.members.values())
 
 
 @cache

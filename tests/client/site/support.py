@@ -60,7 +60,7 @@ from eigenveil_server.pki.authority import sign_list
 from tests.client.site.scripted import FEDERATION as FEDERATION
 from tests.client.site.scripted import Context as Context
 from tests.client.site.scripted import Coordinator as Coordinator
-from tests.client.site.stated import PLANS, RELEASE_KEY, rehearsal, released, sealed
+from tests.client.site.stated import PLANS, RELEASE_KEY, keys_sent, rehearsal, released, sealed
 from tests.client.site.stated import work as work
 from tests.support import analyst_card
 
@@ -244,12 +244,20 @@ def killed_at(point: str, passage: int = 1, *, any_thread: bool = False) -> Iter
 
 
 class Driven(SiteWorker):
-    """A worker that fetches the releases it lacks, as the daemon does for it."""
+    """A worker that fetches the releases and keys that it lacks, as the daemon does for it."""
 
-    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
-        reply = super().work(response, fetched or self._fetched(response))
-        missing = self._fetched(response) if reply is None else []
-        return super().work(response, missing) if missing else reply
+    def work(
+        self,
+        response: pb.NextWorkResponse,
+        fetched: Sequence[pb.SealedRound] = (),
+        keys: Sequence[pb.SignedStudyKey] = (),
+    ) -> Reply | None:
+        reply = super().work(response, fetched or self._fetched(response), keys or self._keys(response))
+        missing = (self._fetched(response), self._keys(response)) if reply is None else ([], [])
+        return super().work(response, *missing) if any(missing) else reply
+
+    def _keys(self, response: pb.NextWorkResponse) -> list[pb.SignedStudyKey]:
+        return keys_sent(self.missing_keys(response))
 
     def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
         plan = response.query.plan_digest.hex()

@@ -109,7 +109,7 @@ def test_a_masked_answer_is_not_committed_once_void(
     first = rehearse(MASKED_PLAN)[0]
     assert isinstance(worker.work(assignment(first)), Ready)
     with at_failpoint("answer-masked", lambda: CHANGES[change](peers.stage, store)):
-        nothing_left(store, reply_to(worker, first, peers.attempt(first)))
+        nothing_left(store, worker.work(assignment(first, peers.attempt(first))))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -118,12 +118,12 @@ def test_a_charged_answer_is_not_resent_once_void(
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
-    answer = reply_to(worker, first, peers.attempt(first))
+    answer = worker.work(assignment(first, peers.attempt(first)))
     assert isinstance(answer, MaskedAnswer)
     assert worker.may_send(answer)
     CHANGES[change](peers.stage, store)
     assert not worker.may_send(answer)
-    assert isinstance(reply_to(worker, first, peers.attempt(first)), Refusal)
+    assert isinstance(worker.work(assignment(first, peers.attempt(first))), Refusal)
 
 
 @pytest.mark.parametrize("point", ["records-loaded", "share-drawn", "answer-masked"])
@@ -133,7 +133,7 @@ def test_no_answer_is_masked_for_a_removed_peer(
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
     with at_failpoint(point, lambda: peers.roster.remove("hospital-b")):
-        reply = reply_to(worker, first, peers.attempt(first))
+        reply = worker.work(assignment(first, peers.attempt(first)))
     assert isinstance(reply, Refusal)
     assert store.ledger.ledger.spent.micro_rho == 0
 
