@@ -52,7 +52,7 @@ AT_SITE: Mapping[str, int] = {
     "plan-storing": 1, "plan-accepted": 1, "records-loaded": 1,
     "answer-computed": 4, "answer-charging": 4, "answer-charged": 4,
     "reply-sending": 4, "chunk-sent": 3, "reply-sent": 4,
-    "ready-storing": 1, "ready-stored": 1, "ready-sending": 1, "ready-sent": 1,
+    "study-key-storing": 1, "study-key-stored": 1, "ready-storing": 1, "ready-stored": 1, "ready-sending": 1, "ready-sent": 1,
     "share-drawn": 4, "answer-masked": 4, "attempt-storing": 4, "attempt-stored": 4,
     "refusal-writing": 3, "refusal-written": 3, "refusal-sent": 3,
     "study-ending": 1, "study-ended": 1,
