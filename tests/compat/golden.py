@@ -91,8 +91,8 @@ def write_releases(folder: Path) -> dict[str, str]:
     return digests
 
 
-def federation_study(name: str, algorithm: Algorithm, trust: Trust) -> Study:
-    study = replace(demo_study(len(SITES), algorithm, 2, 0.3, trust), name=name)
+def federation_study(name: str, algorithm: Algorithm, trust: Trust, epsilon: float = 0.3) -> Study:
+    study = replace(demo_study(len(SITES), algorithm, 2, epsilon, trust), name=name)
     return replace(study, federation=replace(study.federation, deadline_seconds=WEEK))
 
 

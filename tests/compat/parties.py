@@ -64,7 +64,7 @@ class Parties:
         self, name: str, *arguments: str | Path, whose: bool = True, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """A command of a party, whether it succeeds or not; without `whose` it names no configuration."""
-        own = self._whose(name) if whose else []
+        own = self.whose(name) if whose else []
         line = [*self._line(name), *map(str, arguments), *own, "--json"]
         env = environment(self.versions.get(name), self.offset) | variables
         return subprocess.run(line, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -73,7 +73,8 @@ class Parties:
         program = {COORDINATOR: "eigenveil-coordinator", "analyst": "eigenveil"}
         return command_line(program.get(name, "eigenveil-site"))
 
-    def _whose(self, name: str) -> list[str]:
+    def whose(self, name: str) -> list[str]:
+        """The option that names the configuration of a party."""
         if name == "analyst":
             return ["--profile", str(self.layout.analyst)]
         if name == COORDINATOR:
@@ -87,7 +88,7 @@ class Parties:
             out.write_bytes(b"")
             with out.open("ab") as printed, log.open("ab") as problems:
                 self.daemons[name] = subprocess.Popen(
-                    [*self._line(name), "serve", *self._whose(name)],
+                    [*self._line(name), "serve", *self.whose(name)],
                     env=environment(self.versions.get(name), self.offset),
                     stdin=subprocess.DEVNULL, stdout=printed, stderr=problems, start_new_session=True,
                 )  # fmt: skip
@@ -138,13 +139,13 @@ def charged(database: Path) -> dict[str, int]:
     return total
 
 
-def until(done: Any, what: str, dead: Any = lambda: "") -> None:
-    """Poll until `done`, at most SECONDS; a daemon that ended is an error at once."""
-    ends = time.monotonic() + SECONDS
+def until(done: Any, what: str, dead: Any = lambda: "", *, seconds: float = SECONDS) -> None:
+    """Poll until `done`, at most so many seconds; a daemon that ended is an error at once."""
+    ends = time.monotonic() + seconds
     while not done():
         problem = dead()
         assert not problem, problem
-        assert time.monotonic() < ends, f"waited {SECONDS:.0f} s for {what}"
+        assert time.monotonic() < ends, f"waited {seconds:.0f} s for {what}"
         time.sleep(0.1)
 
 
