@@ -93,9 +93,7 @@ def serve(config_path: Path, as_json: bool) -> None:
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
 @click.option("--out", type=PATH, help="Write the join file here, mode 0600.")
 @click.option("--lift-denial", is_flag=True, help="Admit a denied name again.")
-@click.option(
-    "--device", default="", help="For a further device of a person: the others stay admitted."
-)
+@click.option("--device", default="", help="For a further device of a person: the others stay admitted.")
 @json_option
 def token(
     config_path: Path,

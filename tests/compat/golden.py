@@ -1,5 +1,5 @@
-"""`make golden`: files of this version, for the tests of all later ones, in `tests/compat/VERSION`. Files of a
-version that was published never change.
+"""`make golden`: files of this version, for the tests of all later ones, in `tests/compat/VERSION`. Files of
+a version that was published never change.
 
 - `names.json`: all names that others write down.
 - `releases`: a signed release of each algorithm, and of a masked study.

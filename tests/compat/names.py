@@ -1,5 +1,6 @@
-"""Names that others write down: options of commands, keys of configurations, metrics, events of the log, error
-codes with their exit codes, fields of messages, keys of statements. `names` collects those of this tree."""
+"""Names that others write down: options of commands, keys of configurations, metrics, events of the log,
+error codes with their exit codes, fields of messages, keys of statements. `names` collects those of this
+tree."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def _parameters(path: str, command: click.Command) -> Iterator[str]:
         return
     yield path
     for parameter in command.params:
-        words = parameter.opts if isinstance(parameter, click.Option) else [str(parameter.human_readable_name)]
+        words = (
+            parameter.opts if isinstance(parameter, click.Option) else [str(parameter.human_readable_name)]
+        )
         yield from (f"{path} {word}" for word in words)
 
 
@@ -59,7 +62,9 @@ def metrics() -> Iterator[str]:
     """Yield each metric of a coordinator and of a site, with the labels of those that count."""
     for metric in Metrics().registry.collect():
         yield f"{metric.name} {metric.type}"
-    for line in metrics_text(Contact(), LedgerTotals(*(NO_COST,) * 3, True, True, "", 0), 0.0).decode().splitlines():
+    for line in (
+        metrics_text(Contact(), LedgerTotals(*(NO_COST,) * 3, True, True, "", 0), 0.0).decode().splitlines()
+    ):
         if line.startswith("# TYPE "):
             yield line.removeprefix("# TYPE ")
 

@@ -46,7 +46,7 @@ def environment(version: Path | None, offset: float) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Parties:
-    """Parties of the federation in `layout`, each with its version; those that are not named have `CURRENT`."""
+    """Parties of the federation in `layout`, each with its version: `CURRENT`, unless it is named."""
 
     layout: DemoLayout
     offset: float = 0.0

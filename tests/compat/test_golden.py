@@ -1,5 +1,5 @@
-"""Files of every earlier version open, continue, verify and are extended by this one: a change of a frozen format,
-name or order fails here. `make golden` made them."""
+"""Files of every earlier version open, continue, verify and are extended by this one: a change of a frozen
+format, name or order fails here. `make golden` made them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def made(version: Path) -> dict[str, Any]:
 
 
 @EACH
-@pytest.mark.parametrize("kind", ["commands", "settings", "metrics", "events", "log fields", "codes", "messages", "keys"])
+@pytest.mark.parametrize(
+    "kind", ["commands", "settings", "metrics", "events", "log fields", "codes", "messages", "keys"]
+)
 def test_every_name_of_an_earlier_version_is_still_there(version: Path, kind: str) -> None:
     earlier = json.loads((version / NAMES).read_text())[kind]
     assert len(earlier) > 20

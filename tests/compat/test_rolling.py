@@ -1,5 +1,6 @@
-"""A federation whose parties are upgraded one after another, in real processes, beside running studies: nothing is
-lost, nothing is charged twice, and no study fails. The earlier version is a wheel in its folder of golden files."""
+"""A federation whose parties are upgraded one after another, in real processes, beside running studies:
+nothing is lost, nothing is charged twice, and no study fails. The earlier version is a wheel in its folder of
+golden files."""
 
 from __future__ import annotations
 

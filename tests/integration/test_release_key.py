@@ -1,5 +1,5 @@
-"""The release key is replaced, and the coordinator moves, in the middle of a queue of studies: nobody enrols again,
-and what was signed before stays verifiable [R34]."""
+"""The release key is replaced in the middle of a queue of studies: nobody enrols again, and what was signed
+before stays verifiable [R34]."""
 
 from __future__ import annotations
 

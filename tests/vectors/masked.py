@@ -1,5 +1,5 @@
-"""Vectors of masked rounds [R28] [R29] [R36]: three sites whose private keys every reader may know, a query, two
-attempts at it, and what the sites send."""
+"""Vectors of masked rounds [R28] [R29] [R36]: three sites whose private keys every reader may know, a query,
+two attempts at it, and what the sites send."""
 
 from __future__ import annotations
 

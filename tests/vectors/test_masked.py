@@ -1,5 +1,6 @@
-"""[P31] Cards, keys, sets and masks as R28, R29 and R36 say them, once more: hashes and primitives of `cryptography`,
-which give the RFCs' answers, of the stored vector and nothing of the product but what reads it."""
+"""[P31] Cards, keys, sets and masks as R28, R29 and R36 say them, once more: hashes and primitives of
+`cryptography`, which give the RFCs' answers, of the stored vector and nothing of the product but what reads
+it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pairwise masks of an attempt at a round: one site adds what another subtracts, so they cancel [P31]. The
-coordinator signs an attempt: its sites with their keys for the study, and its number. Every mask is derived from its
-digest, so masks cancel only between sites that received the same attempt. A mask is the keystream of
-ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from the pair's X25519 secret and
-the attempt. Without this secret, a mask is indistinguishable from fair bits."""
+coordinator signs an attempt: its sites with their keys for the study, and its number. Every mask is derived
+from its digest, so masks cancel only between sites that received the same attempt. A mask is the keystream
+of ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from the pair's X25519 secret
+and the attempt. Without this secret, a mask is indistinguishable from fair bits."""
 
 from __future__ import annotations
 

@@ -1955,13 +1955,15 @@ class ReadyRequest(_message.Message):
     PLAN_DIGEST_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     QUERY_DIGEST_FIELD_NUMBER: _builtins.int
-    KEY_CARD_DIGEST_FIELD_NUMBER: _builtins.int
+    STUDY_KEY_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     round: _builtins.int
     query_digest: _builtins.bytes
-    key_card_digest: _builtins.bytes
-    """of the site's own card [R28]"""
+    @_builtins.property
+    def study_key(self) -> Global___SignedStudyKey:
+        """the site's own [R36]"""
+
     @_builtins.property
     def next(self) -> Global___NextWorkRequest:
         """as in ContributeRequest"""
@@ -1972,16 +1974,89 @@ class ReadyRequest(_message.Message):
         plan_digest: _builtins.bytes = ...,
         round: _builtins.int = ...,
         query_digest: _builtins.bytes = ...,
-        key_card_digest: _builtins.bytes = ...,
+        study_key: Global___SignedStudyKey | None = ...,
         next: Global___NextWorkRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "study_key", b"study_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_card_digest", b"key_card_digest", "next", b"next", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round", "study_key", b"study_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadyRequest: _TypeAlias = ReadyRequest  # noqa: Y015
+
+@_typing.final
+class SignedStudyKey(_message.Message):
+    """A site's key for one masked study, which lasts as long as the study. [R36]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIGNED_JSON_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    signed_json: _builtins.bytes
+    """canonical JSON"""
+    signature: _builtins.bytes
+    """Ed25519 by the key of the site's card, over "eigenveil/study-key-signature/v1\\n" and signed_json"""
+    def __init__(
+        self,
+        *,
+        signed_json: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "signed_json", b"signed_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedStudyKey: _TypeAlias = SignedStudyKey  # noqa: Y015
+
+@_typing.final
+class GetStudyKeysRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    plan_digest: _builtins.bytes
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """SHA-256 of the keys wanted"""
+
+    def __init__(
+        self,
+        *,
+        plan_digest: _builtins.bytes = ...,
+        digests: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "plan_digest", b"plan_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStudyKeysRequest: _TypeAlias = GetStudyKeysRequest  # noqa: Y015
+
+@_typing.final
+class GetStudyKeysResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedStudyKey]:
+        """in the order of the request; unknown ones are left out"""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___SignedStudyKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStudyKeysResponse: _TypeAlias = GetStudyKeysResponse  # noqa: Y015
 
 @_typing.final
 class ReadyResponse(_message.Message):

@@ -61,6 +61,11 @@ class CoordinatorStub:
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.SerializeToString,
                 response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.FromString,
                 _registered_method=True)
+        self.GetStudyKeys = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/GetStudyKeys',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysResponse.FromString,
+                _registered_method=True)
         self.OpenUpload = channel.unary_unary(
                 '/eigenveil.v1.Coordinator/OpenUpload',
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.OpenUploadRequest.SerializeToString,
@@ -164,6 +169,13 @@ class CoordinatorServicer:
 
     def Ready(self, request, context):
         """an answer is computed, and waits for the set of sites that it is masked for [R29]
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStudyKeys(self, request, context):
+        """the keys of an attempt's sites, for its masks [R36]
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -283,6 +295,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Ready,
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.FromString,
                     response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.SerializeToString,
+            ),
+            'GetStudyKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStudyKeys,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysResponse.SerializeToString,
             ),
             'OpenUpload': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenUpload,
@@ -487,6 +504,33 @@ class Coordinator:
             '/eigenveil.v1.Coordinator/Ready',
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.SerializeToString,
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStudyKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/GetStudyKeys',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetStudyKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

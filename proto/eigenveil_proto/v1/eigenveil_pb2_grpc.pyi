@@ -49,6 +49,8 @@ class CoordinatorStub:
     """answers up to 1 MiB [R7]"""
     Ready: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.ReadyRequest, _eigenveil_pb2.ReadyResponse]
     """an answer is computed, and waits for the set of sites that it is masked for [R29]"""
+    GetStudyKeys: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.GetStudyKeysRequest, _eigenveil_pb2.GetStudyKeysResponse]
+    """the keys of an attempt's sites, for its masks [R36]"""
     OpenUpload: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.OpenUploadRequest, _eigenveil_pb2.OpenUploadResponse]
     """larger answers [R8]"""
     PutChunk: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.PutChunkRequest, _eigenveil_pb2.PutChunkResponse]
@@ -92,6 +94,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """answers up to 1 MiB [R7]"""
     Ready: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.ReadyRequest, _eigenveil_pb2.ReadyResponse]  # type: ignore[assignment]
     """an answer is computed, and waits for the set of sites that it is masked for [R29]"""
+    GetStudyKeys: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.GetStudyKeysRequest, _eigenveil_pb2.GetStudyKeysResponse]  # type: ignore[assignment]
+    """the keys of an attempt's sites, for its masks [R36]"""
     OpenUpload: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.OpenUploadRequest, _eigenveil_pb2.OpenUploadResponse]  # type: ignore[assignment]
     """larger answers [R8]"""
     PutChunk: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.PutChunkRequest, _eigenveil_pb2.PutChunkResponse]  # type: ignore[assignment]
@@ -162,6 +166,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_eigenveil_pb2.ReadyResponse, _abc.Awaitable[_eigenveil_pb2.ReadyResponse]]:
         """an answer is computed, and waits for the set of sites that it is masked for [R29]"""
+
+    @_abc_1.abstractmethod
+    def GetStudyKeys(
+        self,
+        request: _eigenveil_pb2.GetStudyKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_eigenveil_pb2.GetStudyKeysResponse, _abc.Awaitable[_eigenveil_pb2.GetStudyKeysResponse]]:
+        """the keys of an attempt's sites, for its masks [R36]"""
 
     @_abc_1.abstractmethod
     def OpenUpload(

@@ -200,8 +200,8 @@ def addresses(config_path: Path, address: tuple[str, ...], as_json: bool) -> Non
     """Announce where the coordinator is reached, as HOST:PORT, the first ADDRESS first.
 
     To move it: announce the present and the new one; wait until `show` reports that every participant has the
-    list; stop, back up and restore there, state the new host in coordinator.toml, and start; then announce the
-    new one alone. Nobody enrols again."""
+    list; stop, back up and restore there, state the new host in coordinator.toml, and start; then announce
+    the new one alone. Nobody enrols again."""
     from eigenveil_server.pki import rotation
 
     _report_change(config_path, partial(rotation.announce_addresses, addresses=address), as_json)

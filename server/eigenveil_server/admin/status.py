@@ -153,8 +153,9 @@ def _identity_text(one: dict[str, Any]) -> str:
     if "online" in one:
         last = f"  last seen {one['last_heard']}" if one["last_heard"] else "  never seen"
         seen = "  online" if one["online"] else last
+    who = f"{one['role']}/{one['name']}{_device_text(one)}"
     return (
-        f"  {one['role']}/{one['name']}{_device_text(one)}{seen}  certificate until {one['certificate_expires']}"
+        f"  {who}{seen}  certificate until {one['certificate_expires']}"
         + ("  DENIED" if one["denied"] else "")
         + f"\n    key SHA-256  {grouped_digest(one['key_sha256'], 17)}"
     )

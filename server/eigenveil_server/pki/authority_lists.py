@@ -19,7 +19,6 @@ from eigenveil.identity import grouped_digest
 from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
-    ListedAuthority,
     SignedAuthorityList,
     list_from_json,
 )

@@ -123,7 +123,9 @@ class Round:
         """Replace the `last` attempt, with the sites that got ready or declined meanwhile."""
         self._declined |= last._declined
         self._stored |= last._declined.keys()
-        self._study_keys = {site: card for site, card in last._study_keys.items() if site not in self._members}
+        self._study_keys = {
+            site: card for site, card in last._study_keys.items() if site not in self._members
+        }
         self.deny(last._denied)
 
     # ------------------------------------------------------------ work for sites
@@ -205,8 +207,9 @@ class Round:
             )
 
     def note_ready(self, site: str, query: str, key: str) -> bool:
-        """Note that `site`, with this key for the study (digest), can answer; True if that is new. Raises PeerError:
-        code `protocol`, it is ready for another query; RequestError: code `conflict`, it declined."""
+        """Note that `site`, with this key for the study (digest), can answer; True if that is new. Raises
+        PeerError: code `protocol`, it is ready for another query; RequestError: code `conflict`, it
+        declined."""
         if query != self.round_query.digest:
             raise PeerError(
                 Code.PROTOCOL, f"{round_label(self.round_query.round)} has another query; poll for new work"

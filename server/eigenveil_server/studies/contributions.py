@@ -69,9 +69,7 @@ class Contributions:
             raise LateAnswer(site, round)
         return run.opened
 
-    async def note_ready(
-        self, run: StudyRun, site: str, round: int, query: str, key: SignedStudyKey
-    ) -> None:
+    async def note_ready(self, run: StudyRun, site: str, round: int, query: str, key: SignedStudyKey) -> None:
         """Note that a site can answer a masked round, in memory only, and its key for the study, durably;
         `query` is a digest. Raises RequestError: not masked, not open, or `site` is not invited or declined
         it; PeerError: it is ready for another query, or the key is not of this site and study."""

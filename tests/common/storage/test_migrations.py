@@ -145,7 +145,8 @@ def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool
     plan = upgrade.planned(database, str(copy))
     assert (plan.schema_before, plan.schema_after, plan.backup, plan.seconds) == (1, 3, str(copy), None)
     done = upgrade.upgrade(database, plan, lambda: upgrade.back_up_file(database, copy), lambda _: None)
-    assert done.seconds is not None and done.bytes > 0
+    assert done.seconds is not None
+    assert done.bytes > 0
     place.close()
     assert copy.stat().st_mode & 0o777 == 0o600
     remaining = SqliteDatabase(copy, FIRST, 1)

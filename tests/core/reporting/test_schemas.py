@@ -1,5 +1,6 @@
-"""Published JSON Schemas of a plan and of a release's document: what is made fits them, and they list every key
-of it. A key that was renamed or dropped is noticed here; so is one that was added without a line in the schema."""
+"""Published JSON Schemas of a plan and of a release's document: what is made fits them, and they list every
+key of it. A key that was renamed or dropped is noticed here; so is one that was added, but not to the
+schema."""
 
 from __future__ import annotations
 

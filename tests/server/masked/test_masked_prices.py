@@ -5,6 +5,7 @@ from __future__ import annotations
 from eigenveil.accounting.ledger import replay
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.identity import Role
+from eigenveil.numerics.encoding import digest
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import digest, frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil.planning.choose import rehearse
 from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
@@ -28,8 +28,8 @@ from tests.server.deadlines import Place, pass_without
 from tests.server.masked.sites import (
     ROWS,
     attempts_of,
-    key_of,
     charges_of,
+    key_of,
     masked_sites,
     masked_toml,
     sent_key,

@@ -1,4 +1,5 @@
-"""The coordinator stores the sites' keys for a study [R36] and passes them on to invited sites, also later."""
+"""The coordinator stores the sites' keys for a study [R36] and passes them on to invited sites, also
+later."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from tests.torture.crashes.vfs_faulty import Kind
 from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
-# Of tests/server/recovery/test_lost_draws.py, tests/integration (test_rollover.py, test_release_key.py), tests of
-# migrations, test_declined_plans.py and test_moving.py of tests/client/site/state, programs, and
+# Of tests/server/recovery/test_lost_draws.py, test_rollover.py and test_release_key.py of tests/integration,
+# tests of migrations, test_declined_plans.py and test_moving.py of tests/client/site/state, programs, and
 # tests/server/masked/test_masked_answers.py.
 ELSEWHERE = {
     "failure-charged", "authorities-listed", "plan-declining", "study-cancelling", "answer-late",

@@ -58,7 +58,17 @@ def _recorded(name: str) -> Callable[..., Awaitable[Any]]:
     return method
 
 
-for call in ("Hello", "NextWork", "Ready", "GetStudyKeys", "Contribute", "Decline", "OpenUpload", "PutChunk", "Commit"):
+for call in (
+    "Hello",
+    "NextWork",
+    "Ready",
+    "GetStudyKeys",
+    "Contribute",
+    "Decline",
+    "OpenUpload",
+    "PutChunk",
+    "Commit",
+):
     setattr(Recording, call, _recorded(call))
 
 

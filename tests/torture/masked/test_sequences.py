@@ -81,7 +81,9 @@ class Conversation:
 
     @property
     def members(self) -> dict[str, str]:
-        return {name: self.scene.key(name) for name in EVERY} | {C: stated_key(self.anew, self.scene.plan.digest).digest}
+        return {name: self.scene.key(name) for name in EVERY} | {
+            C: stated_key(self.anew, self.scene.plan.digest).digest
+        }
 
     @property
     def digest(self) -> bytes:

@@ -232,8 +232,7 @@ def move_out(config_file: Path, out: Path, as_json: bool) -> None:
 
     manifest = moving.move_out(config_file, site_config.load(config_file), out)
     then = shell_command("eigenveil-site", "move-in", "--from", "FOLDER", "--dir", "DIR")
-    text = f"wrote {out}: {len(manifest.files)} files, a ledger of {manifest.ledger['rows']} rows
-"
+    text = f"wrote {out}: {len(manifest.files)} files, a ledger of {manifest.ledger['rows']} rows\n"
     text += f"carry it to the other machine by a safe way, and run there: {then}"
     print_result({"folder": str(out), **manifest.ledger}, as_json, text)
 
@@ -251,8 +250,7 @@ def move_in(source: Path, folder: Path, as_json: bool) -> None:
     manifest, config = moving.move_in(source, folder)
     path = folder / moving.CONFIG_NAME
     check = shell_command("eigenveil-site", "check", "--config", path)
-    text = f"{manifest.owner} is set up in {folder}: a ledger of {manifest.ledger['rows']} rows
-"
+    text = f"{manifest.owner} is set up in {folder}: a ledger of {manifest.ledger['rows']} rows\n"
     text += f"state in {path} where its records are here (records = ...); then: {check}"
     print_result({"config": str(path), "name": config.name, **manifest.ledger}, as_json, text)
 

@@ -183,9 +183,7 @@ class MaskedReplies:
             session.mark_saved()
             plan_digest, round = round_query.plan_digest, round_query.round
             event("round-ready", study=plan_digest, round=round)
-            return Ready(
-                plan_digest=plan_digest, round=round, query=round_query.digest, key=own.signed
-            )
+            return Ready(plan_digest=plan_digest, round=round, query=round_query.digest, key=own.signed)
         stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
         attempt = stated.check(self._member.release_keys.accepted)
         refuse_if(not attempt.is_of(round_query), "the set of sites belongs to another query")

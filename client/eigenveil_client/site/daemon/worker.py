@@ -162,9 +162,9 @@ class SiteWorker:
     ) -> Reply | None:
         """End finished studies, then answer or refuse the query, if there is one.
 
-        `fetched` are the releases of the rounds of `missing_rounds`, `keys` those of `missing_keys`. On return everything that must survive a
-        crash is durable, and the reply may be sent. An unexpected error is refused too: otherwise it would
-        end the process again after every start.
+        `fetched` are the releases of the rounds of `missing_rounds`, `keys` those of `missing_keys`. On
+        return everything that must survive a crash is durable, and the reply may be sent. An unexpected error
+        is refused too: otherwise it would end the process again after every start.
 
         Raises:
             InternalError: code `storage`; the process must end and nothing may be sent.

@@ -76,8 +76,8 @@ def open_database(path: Path, expect: Expect = Expect.ANY) -> SqliteDatabase:
 
 class SiteStore:
     """Durable state of a site in one SQLite file, with the key of its digests beside it. `guard` notes the
-    position of its ledger, too. `database`: one that is open already. Raises InternalError, code `storage`: the process must end; or as
-    `KeyedDigests`."""
+    position of its ledger, too. `database`: one that is open already. Raises InternalError, code `storage`:
+    the process must end; or as `KeyedDigests`."""
 
     def __init__(
         self,

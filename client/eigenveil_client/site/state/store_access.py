@@ -58,8 +58,8 @@ def _check_here(identity: Path) -> None:
     if path_exists(mark):
         raise RequestError(
             Code.CONFLICT,
-            f"this site moved to another machine ({read_text(mark).strip()}), where its ledger goes on. If it "
-            f"has never been started there, and all copies are destroyed, delete {mark}",
+            f"this site moved to another machine ({read_text(mark).strip()}), where its ledger goes on. If "
+            f"it has never been started there, and all copies are destroyed, delete {mark}",
         )
 
 

@@ -21,7 +21,7 @@ from eigenveil.numerics.encoding import canonical, frozen
 from eigenveil.planning.choose import rehearse, rehearse_with_releases
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery, is_same_query
-from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
+from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_to_proto
 from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius

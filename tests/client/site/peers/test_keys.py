@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
-from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.round_checks import PeerSecrets
 from eigenveil_client.site.roster.peers import NAME, PEERS, SiteKeys, has_keys
 from eigenveil_client.site.roster.pins import Confirmation, ImportOutcome
 from eigenveil_client.site.roster.roster import Roster, RosterUnusable

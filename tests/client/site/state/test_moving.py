@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,11 +32,11 @@ def answers(config: Path, stage: Stage, plan: Plan, round: int = 0) -> object:
 
 
 @pytest.fixture
-def config(stage: Stage) -> Iterator[Path]:
+def config(stage: Stage) -> Path:
     path = written(stage)
     first = answers(path, stage, PLAN)
     assert isinstance(first, Contribution)
-    yield path
+    return path
 
 
 def test_a_site_goes_on_where_it_moved_to_and_not_here(stage: Stage, config: Path, tmp_path: Path) -> None:
