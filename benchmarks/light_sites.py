@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import EigenveilError
@@ -33,6 +32,7 @@ from eigenveil_client.connection.identity_files import request_for
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
 from eigenveil_client.site.roster.peers import SiteKeys
+from eigenveil_client.site.state.study_keys import OwnStudyKey
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -70,6 +70,13 @@ def enrolled(registry: Registry, authority: Authority, role: Role, name: str, ca
     return Held(name=name, key=key_to_pem(key), certificate=issued.pem, ca=ca, address=to)
 
 
+def new_keys(name: str) -> SiteKeys:
+    """Keys of a site."""
+    signing = Ed25519PrivateKey.generate()
+    card = SiteKeyCard(federation=FEDERATION, site=name, signing=signing.public_key().public_bytes_raw())
+    return SiteKeys(signing=signing, card=card)
+
+
 @dataclass(slots=True)
 class Shared:
     """The records that every light site has, and what was asked of them; `seen` hears of each round when the
@@ -78,24 +85,16 @@ class Shared:
     rows: int
     seen: Callable[[RoundQuery], None]
     lost: Counter[str] = field(default_factory=Counter)  # why connections broke
-    cards: dict[str, SiteKeyCard] = field(
-        default_factory=dict
-    )  # of all of them, each of which all have confirmed
+    keys: dict[tuple[str, str], OwnStudyKey] = field(default_factory=dict)  # by plan and site
     _plans: dict[str, Plan] = field(default_factory=dict)
     _sites: dict[str, Site] = field(default_factory=dict)
     _last: tuple[str, IntArray] = ("", np.zeros(0, dtype=np.int64))
 
-    def greet_coordinator(self, name: str) -> SiteKeys:
-        """New keys of a site, whose card all others have from here on."""
-        agreement, signing = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        card = SiteKeyCard(
-            federation=FEDERATION,
-            site=name,
-            agreement=agreement.public_key().public_bytes_raw(),
-            signing=signing.public_key().public_bytes_raw(),
-        )
-        self.cards[name] = card
-        return SiteKeys(agreement=agreement, signing=signing, card=card)
+    def key(self, plan: str, site: SiteKeys) -> OwnStudyKey:
+        """A site's key for a study, which all others have from here on."""
+        if (plan, site.card.site) not in self.keys:
+            self.keys[plan, site.card.site] = OwnStudyKey.make(plan, site)
+        return self.keys[plan, site.card.site]
 
     def plan(self, digest: str) -> Plan:
         """One that was taken."""
@@ -129,8 +128,8 @@ class LightSite:
     def __init__(self, stored: Held, shared: Shared) -> None:
         self._held = stored
         self._shared = shared
-        self._keys = shared.greet_coordinator(stored.name)
-        self._secrets: dict[str, bytes] = {}
+        self._keys = new_keys(stored.name)
+        self._secrets: dict[tuple[str, str], bytes] = {}
         self._known: dict[bytes, int] = {}  # of how many rounds it holds the releases
         self._answered: dict[bytes, tuple[int, int]] = {}  # the last round, and the attempt at it
         self._generation = b""
@@ -212,7 +211,7 @@ class LightSite:
                 plan_digest=plan.digest,
                 round=round_query.round,
                 query=round_query.digest,
-                card=self._keys.card.digest,
+                key=self._shared.key(plan.digest, self._keys).signed,
             )
         self._known[place], self._answered[place] = round_query.round, (round_query.round, number)
         return message
@@ -223,9 +222,10 @@ class LightSite:
         name = self._held.name
         others = [other for other in attempt.sites if other != name]
         for other in others:
-            if other not in self._secrets:  # once, as a site's daemon does
-                self._secrets[other] = self._keys.secret_with(self._shared.cards[other])
-        secrets = {other: self._secrets[other] for other in others}
+            if (plan.digest, other) not in self._secrets:  # once, as a site's daemon does
+                own, stated = self._shared.key(plan.digest, self._keys), self._shared.keys[plan.digest, other]
+                self._secrets[plan.digest, other] = own.secret_with(stated.stated)
+        secrets = {other: self._secrets[plan.digest, other] for other in others}
         share = OsNoise().draw(share_spec(round_query.priced, plan.study, len(attempt.members)))
         message = self._contribution(
             round_query, masked(values, share, name, secrets, attempt), attempt.digest

@@ -74,7 +74,9 @@ def events() -> Iterator[str]:
     for path in files("*.py", *PRODUCT):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("event", "log_error"):
-                yield from (word.value for word in ast.walk(node.args[0]) if isinstance(word, ast.Constant))
+                yield from (
+                    str(word.value) for word in ast.walk(node.args[0]) if isinstance(word, ast.Constant)
+                )
 
 
 def fields() -> Iterator[str]:

@@ -94,7 +94,7 @@ class Parties:
                 )  # fmt: skip
         for name in names:
             out = self.layout.logs / f"{name}.out"
-            until(lambda out=out: b"\n" in out.read_bytes(), f"{name} to serve", self._dead)  # type: ignore[misc]
+            until(lambda out=out: b"\n" in out.read_bytes(), f"{name} to serve", self._dead)
 
     def _dead(self) -> str:
         logs = {name: self.layout.logs / f"{name}.log" for name, one in self.daemons.items() if one.poll()}

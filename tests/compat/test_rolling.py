@@ -39,7 +39,7 @@ def federation(folder: Path, earlier: Path, **versions: Path | None) -> Iterator
             set_up(layout)
         finally:
             os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
-        everyone = dict.fromkeys((COORDINATOR, *SITES, "analyst"), earlier)
+        everyone: dict[str, Path | None] = dict.fromkeys((COORDINATOR, *SITES, "analyst"), earlier)
         with parties(layout, versions=everyone | versions) as found:
             yield found
 

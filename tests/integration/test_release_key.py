@@ -127,6 +127,6 @@ async def test_a_change_that_crashed_is_completed_by_the_next_start(
         with killed_at(step):
             switch(config, anyway=True)
     async with serving(config) as rig:
-        signs = rig.daemon.runtime.keys.release_key.public_key().public_bytes_raw()
+        signs = rig.daemon.runtime.keys.release_public
         assert signs == (new if listed else old)
     assert status(config)["release_keys"][-1]["use"] == ("signs" if listed else "next")

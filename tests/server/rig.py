@@ -256,7 +256,7 @@ class Rig:
     def rows(self, statement: str) -> list[Row]:
         return self.repository.store.reader.rows(statement)
 
-    def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
+    def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: Any) -> str:
         return self.daemon.registry.new_token(role, name, valid_ms, **options)
 
     async def enrol(self, token: str, csr: bytes) -> pb.EnrolResponse:

@@ -70,7 +70,11 @@ class AuthorityListStore:
     def change(self, **changes: Any) -> bool:
         """Sign the next list, which has these changes, with the keys on this machine. Return True if it is in
         force, False if it waits."""
-        values = {"version": self._next_version, "expires": _a_year_from_now(), "unknown": {}} | changes
+        values: dict[str, Any] = {
+            "version": self._next_version,
+            "expires": _a_year_from_now(),
+            "unknown": {},
+        } | changes
         proposed = (
             AuthorityList(**values) if self.current_list is None else replace(self.current_list, **values)
         )

@@ -100,7 +100,7 @@ class Contributions:
                     Code.CONFLICT,
                     f"site {site} has made {MOST_STUDY_KEYS} keys for this study already; what loses them?",
                 )
-            row = {"study": run.digest, "digest": digest, "site": site}
+            row: dict[str, object] = {"study": run.digest, "digest": digest, "site": site}
             row |= {"signed_json": key.signed_json, "signature": key.signature}
             write = partial(study_writes.add_study_key, row=row)
             await self._repository.finish(self._repository.writer.write(write))

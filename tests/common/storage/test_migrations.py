@@ -52,11 +52,15 @@ print("done")
 """
 
 
+def checked(change: Connection) -> None:
+    change.execute("INSERT INTO u VALUES ('checked')")
+
+
 def upgraded(place: Place) -> Database:
     """The database after its upgrade to the newest schema."""
     database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
     assert isinstance(database, VersionedDatabase)
-    database.upgrade(lambda change: change.execute("INSERT INTO u VALUES ('checked')") and None)
+    database.upgrade(checked)
     return database
 
 

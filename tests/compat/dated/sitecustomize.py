@@ -14,7 +14,8 @@ from typing import Any
 
 OFFSET = float(os.environ.get("EIGENVEIL_TESTS_OFFSET", "0"))  # seconds from today to that day
 CENTURY = datetime.timedelta(days=36500)
-REAL, SECONDS, NANOSECONDS = datetime.datetime, time.time, time.time_ns
+REAL: Any = datetime.datetime
+SECONDS, NANOSECONDS = time.time, time.time_ns
 
 
 class _Kind(type):
@@ -22,7 +23,7 @@ class _Kind(type):
         return isinstance(value, REAL)
 
 
-class Dated(REAL, metaclass=_Kind):
+class Dated(datetime.datetime, metaclass=_Kind):
     """Its `now` is on the other day; its values are those of the library."""
 
     @classmethod

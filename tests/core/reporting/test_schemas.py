@@ -52,7 +52,7 @@ STUDIES = {
     "masked": a_study(
         sites=("north", "south", "west"), epsilon=4.0, trust=Trust.SECURE_AGGREGATION, colluding=1, attempts=2
     ),
-    "norm": a_study(epsilon=4.0, radius=PublicNorm(1.25), scaling=Scaling.STANDARD, delta=1e-6),
+    "norm": a_study(epsilon=4.0, radius=PublicNorm(norm=1.25), scaling=Scaling.STANDARD, delta=1e-6),
     "filled": replace(
         a_study(epsilon=4.0),
         columns=tuple(a_column(f"c{i}", fill=50.0) for i in range(3)),

@@ -30,6 +30,14 @@ class OwnStudyKey:
     stated: StudyKey
     signed: SignedStudyKey
 
+    @classmethod
+    def make(cls, plan: str, site: SiteKeys) -> OwnStudyKey:
+        """Return a new key of this site."""
+        private = X25519PrivateKey.generate()
+        public = private.public_key().public_bytes_raw()
+        stated = StudyKey(plan=plan, site=site.card.site, card=site.card.digest, agreement=public)
+        return cls(private=private, stated=stated, signed=stated.signed(site.signing.sign))
+
     def secret_with(self, other: StudyKey) -> bytes:
         """Return the raw X25519 secret shared with another site: 32 bytes, the same at both ends.
 
@@ -48,19 +56,15 @@ class StudyKeys:
         found = self._stored(plan)
         if found is not None and found.stated.card == site.card.digest:
             return found
-        private = X25519PrivateKey.generate()
-        public = private.public_key().public_bytes_raw()
-        stated = StudyKey(plan=plan, site=site.card.site, card=site.card.digest, agreement=public)
-        signed = stated.signed(site.signing.sign)
+        made = OwnStudyKey.make(plan, site)
         with self._database.transaction() as change:
             self.forget(plan, change)
-            row = {"plan": plan, "private": private.private_bytes_raw()}
-            change.insert(
-                "study_keys", {**row, "signed_json": signed.signed_json, "signature": signed.signature}
-            )
+            row = {"plan": plan, "private": made.private.private_bytes_raw()}
+            row |= {"signed_json": made.signed.signed_json, "signature": made.signed.signature}
+            change.insert("study_keys", row)
             failpoint("study-key-storing")
         failpoint("study-key-stored")
-        return OwnStudyKey(private=private, stated=stated, signed=signed)
+        return made
 
     def _stored(self, plan: str) -> OwnStudyKey | None:
         rows = self._database.rows("SELECT * FROM study_keys WHERE plan = ?", (plan,))
