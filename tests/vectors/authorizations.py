@@ -28,14 +28,20 @@ def authorization_vectors(plan: Plan) -> dict[str, Any]:
     signed = authorize(plan, SignedAnalystKeyCard.of(card, KEY.sign), NOW + 3600, KEY.sign)
     stated = parse_json(signed.signed_json)
     spoiled = {
-        Code.VERSION: [stated | {"form": 0}, stated | {"form": 2}],
+        Code.VERSION: [
+            stated | {"format": "eigenveil-authorization/0"},
+            stated | {"format": "eigenveil-authorization/2"},
+            stated | {"required": ["more"], "more": "x"},
+        ],
         Code.AUTHORIZATION: [
             stated | {"plan": "ab" * 32}, stated | {"submission": "another"}, stated | {"analyst": "another"},
             stated | {"federation": "another"}, stated | {"key": "ab" * 32},
             stated | {"expires": NOW + MAX_AUTHORIZATION_SECONDS + 1},
         ],
         Code.AUTHORIZATION_EXPIRED: [stated | {"expires": NOW}],
-        Code.PROTOCOL: [stated | {"more": "x"}, stated | {"expires": "soon"}, stated | {"plan": "ab"}],
+        Code.PROTOCOL: [
+            stated | {"format": "eigenveil-round/1"}, stated | {"expires": "soon"}, stated | {"plan": "ab"},
+        ],
     }  # fmt: skip
     return {
         "now": NOW,

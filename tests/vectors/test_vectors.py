@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.rounds import SignedRound
 from eigenveil.protocol.wire import query_from_proto
+from eigenveil.signatures import formatted
 from eigenveil.study_authorization import SignedAuthorization, check_authorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
@@ -56,7 +57,8 @@ def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
     key = bytes.fromhex(vector["release_key"])
     for one in vector["stated"].values():
         signed = read(SignedRound, one)
-        assert asdict(signed.check(key)) == json.loads(one["signed_json"])
+        found = signed.check(key)
+        assert formatted(found.format, found.to_dict()) == json.loads(one["signed_json"])
         with refused(Code.IDENTITY):
             signed.check(bytes(31) + b"\x01")
         with refused(Code.IDENTITY):

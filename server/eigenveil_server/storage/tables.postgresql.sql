@@ -35,7 +35,7 @@ CREATE TABLE statements (
   statement BYTEA NOT NULL
 );
 CREATE TABLE capabilities (
-  site TEXT PRIMARY KEY,
+  site TEXT COLLATE "C" PRIMARY KEY,
   capabilities BYTEA NOT NULL,
   at BIGINT NOT NULL
 );
