@@ -266,7 +266,7 @@ class Rig:
         ) as channel:
             return await EnrolmentStub(channel).Enrol(pb.EnrolRequest(token=token, csr_der=csr))
 
-    async def credentials(self, role: Role, name: str, **options: bool) -> Credentials:
+    async def credentials(self, role: Role, name: str, **options: Any) -> Credentials:
         key = new_key()
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)

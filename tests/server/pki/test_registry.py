@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import frozen
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.pki.authority import new_key
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry, current_enrolments
@@ -128,3 +129,29 @@ async def test_a_call_that_outlives_its_certificate_is_ended(tmp_path: Path) -> 
         await asyncio.sleep(0.3)
         ahead[0] = 8 * 24 * HOUR
         assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 45)))
+
+
+async def test_a_second_device_leaves_the_first_one_valid_and_a_denial_ends_both(
+    rig: Rig,
+) -> None:
+    first = await rig.client(Role.ANALYST, "ada")
+    credentials = await rig.credentials(Role.ANALYST, "ada", device="laptop")
+    second = rig.connect(credentials)
+    for client in (first, second):
+        await client.stub.ListStudies(pb.ListStudiesRequest())
+    anew = rig.connect(await rig.credentials(Role.ANALYST, "ada", device="laptop"))
+    assert (await refusal(second.stub.ListStudies(pb.ListStudiesRequest()))).code is Code.IDENTITY
+    for client in (first, anew):
+        await client.stub.ListStudies(pb.ListStudiesRequest())
+    devices = [row["device"] for row in rig.rows("SELECT DISTINCT device FROM certificates ORDER BY device")]
+    assert devices == ["", "laptop"]
+    rig.daemon.registry.deny(Role.ANALYST, "ada")
+    for client in (first, anew):
+        assert (await refusal(client.stub.ListStudies(pb.ListStudiesRequest()))).code is Code.IDENTITY
+
+
+def test_a_site_has_one_device(rig: Rig) -> None:
+    with pytest.raises(RequestError, match="one daemon"):
+        rig.token(Role.SITE, "anna", device="laptop")
+    with pytest.raises(EigenveilError):
+        rig.token(Role.ANALYST, "ada", device="not a name")

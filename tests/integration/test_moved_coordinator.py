@@ -1,0 +1,75 @@
+"""A coordinator moves to another address while a study waits for a person: its sites find it there, and
+nobody enrols again [R19]."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_client.connection import channel
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.demo.federation import free_ports
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon import connection
+from eigenveil_client.site.daemon import service as site_daemon
+from eigenveil_client.site.policy import Approval
+from eigenveil_common.config import load
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
+from tests.client.site.support import until
+from tests.integration.running_site import enrolled, running_site
+from tests.integration.test_consent import person
+from tests.server.process import command
+from tests.server.rig import made, serving, study_toml
+
+
+def ca(folder: Path, *words: str) -> dict[str, list[str]]:
+    code, out, err = command("ca", *words, "--config", str(folder / "coordinator.toml"), "--json")
+    assert code == 0, err
+    found: dict[str, list[str]] = json.loads(out)
+    return found
+
+
+@pytest.mark.slow
+async def test_a_coordinator_moves_in_the_middle_of_a_queue(tmp_path: Path) -> None:
+    old, out, new = tmp_path / "old", tmp_path / "backup", tmp_path / "new"
+    config = made(old, long_poll_seconds=0.2)
+    port, enrol_port = free_ports()
+    with (
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
+        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
+        mock.patch.object(channel, "MAX_BACKOFF_SECONDS", 0.5),
+    ):
+        async with serving(config) as rig:
+            identity = (await enrolled(rig, tmp_path / "anna")).folder
+            async with running_site(identity, approval=Approval.MANUAL) as daemon:
+                ada = await rig.client(Role.ANALYST, "ada")
+                waiting = await ada.submit(study_toml(sites=("anna",)), "waits", agreed=False)
+                here, there = f"127.0.0.1:{rig.ports.port}", f"127.0.0.1:{port}"
+                ca(old, "addresses", here, there)
+                await until(lambda: not ca(old, "show")["without_current_list"])
+                await until(lambda: load_identity(identity).addresses == (here, there))
+                await rig.daemon.stop()
+                for words in (("backup", "--config", str(old / "coordinator.toml"), "--out", str(out)),
+                              ("restore", "--from", str(out), "--dir", str(new))):  # fmt: skip
+                    code, _, problem = command(*words, "--json")
+                    assert code == 0, problem
+                shutil.rmtree(old)
+                moved = replace(
+                    load(new / "coordinator.toml", Config), port=port, enrol_port=enrol_port,
+                    long_poll_seconds=0.2,
+                )  # fmt: skip
+                async with serving(moved) as other:
+                    await asyncio.to_thread(person, tmp_path, "anna", consent.approve)
+                    eve = await other.client(Role.ANALYST, "eve")
+                    assert (await eve.events(waiting))[-1].state == pb.STUDY_STATE_RELEASED
+                    ca(new, "addresses", there)
+                    await until(lambda: load_identity(identity).addresses == (there,))
+                    assert daemon.contact.connected
