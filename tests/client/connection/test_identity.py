@@ -179,7 +179,7 @@ def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
     ({"role": "analyst"}, "enrols an analyst; this command enrols a site"),
     ({"role": "king"}, "not a join file"),
     ({"name": "Not A Name"}, "not a join file"),
-    ({"surplus": "x"}, "not a join file"),
+    ({"required": "surplus"}, "requires surplus, which this version does not know"),
     ({"enrol": "nowhere"}, "write host:port"),
 ])  # fmt: skip
 def test_a_join_file_that_is_none_is_refused(tmp_path: Path, join: dict[str, str], message: str) -> None:
