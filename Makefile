@@ -120,6 +120,10 @@ browser: $(STAMP) ## Open every page in Chromium, as people do (BROWSER_SHOTS=fo
 audit: $(STAMP) ## Attack every mechanism, honest and with planted faults, 200,000 releases a side
 	$(PYTEST) -n $(JOBS) -q tests/statistical
 
+.PHONY: golden
+golden: $(STAMP) ## Write the files of this version that all later ones must open, into tests/compat
+	$(BIN)/python -m tests.compat.golden
+
 .PHONY: mutants
 mutants: $(STAMP) ## Plant a fault in each claim and see that a test catches it (ARGS="--only P13 P17", ARGS=--third)
 	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
