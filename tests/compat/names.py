@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,22 +16,26 @@ from eigenveil.accounting.zcdp import NO_COST
 from eigenveil.errors import Code
 from eigenveil.protocol.plan import PLAN_KEYS
 from eigenveil.signatures import Extensible
-from eigenveil_client.demo.processes import MODULES
+from eigenveil_client.cli import eigenveil
+from eigenveil_client.site.commands.main import group as site
 from eigenveil_client.site.daemon.metrics import Contact, metrics_text
 from eigenveil_common.log import FIELDS
 from eigenveil_common.storage.ledger_store import LedgerTotals
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import metrics as server_metrics
+from eigenveil_server.cli import group as coordinator
 from eigenveil_server.metrics import Metrics
 from tests.repo.tree import ROOT, files
 
+GROUPS = {"eigenveil": eigenveil, "eigenveil-site": site, "eigenveil-coordinator": coordinator}
 PRODUCT = ("core", "common", "client", "server")
 LINE = re.compile(r"^(?:# )?(?:\[+(?P<table>[a-z_.-]+)\]+|(?P<key>[a-z_]+) = )", re.MULTILINE)
 
 
 def commands() -> Iterator[str]:
     """Yield each command with each of its options and arguments, such as `eigenveil-site check --study`."""
-    for program, module in MODULES.items():
-        yield from _parameters(program, import_module(module).group)
+    for program, group in GROUPS.items():
+        yield from _parameters(program, group)
 
 
 def _parameters(path: str, command: click.Command) -> Iterator[str]:
@@ -59,9 +63,12 @@ def settings() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """Yield each metric of a coordinator and of a site, with the labels of those that count."""
+    """Yield each metric of a coordinator and of a site."""
     for metric in Metrics().registry.collect():
         yield f"{metric.name} {metric.type}"
+    for node in ast.walk(ast.parse(Path(server_metrics.__file__).read_text())):
+        if isinstance(node, ast.Constant) and str(node.value).startswith("eigenveil_"):
+            yield str(node.value)
     for line in (
         metrics_text(Contact(), LedgerTotals(*(NO_COST,) * 3, True, True, "", 0), 0.0).decode().splitlines()
     ):
@@ -95,8 +102,9 @@ def fields() -> Iterator[str]:
 def keys() -> Iterator[str]:
     """Yield each key of a plan, and of each statement with its format."""
     yield from _paths("plan", PLAN_KEYS)
-    for kind in sorted(_below(Extensible), key=lambda one: one.format):
-        yield from (f"{kind.format} {key}" for key in kind.known())
+    for kind in _below(Extensible):
+        if hasattr(kind, "format"):  # else it is a base of several
+            yield from (f"{kind.format} {key}" for key in kind.known())
 
 
 def _paths(before: str, tree: Mapping[str, Any]) -> Iterator[str]:

@@ -52,14 +52,15 @@ STUDIES = {
     "masked": a_study(
         sites=("north", "south", "west"), epsilon=4.0, trust=Trust.SECURE_AGGREGATION, colluding=1, attempts=2
     ),
-    "norm": a_study(epsilon=4.0, radius=PublicNorm(norm=1.25), scaling=Scaling.STANDARD, delta=1e-6),
+    "norm": a_study(epsilon=4.0, radius=PublicNorm(norm=1.25)),
+    "standard": a_study(epsilon=4.0, radius=0.8, scaling=Scaling.STANDARD),
     "filled": replace(
         a_study(epsilon=4.0),
         columns=tuple(a_column(f"c{i}", fill=50.0) for i in range(3)),
         missing=Missing.FILL,
         person_column="person",
     ),
-    "hopeless": a_study(epsilon=0.01),
+    "hopeless": a_study(epsilon=0.05),
 }
 
 
