@@ -1,3 +1,3 @@
 """Version of eigenveil, defined only here."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"

@@ -25,6 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import __version__, simulate
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.reporting.document import signed_release
 from eigenveil.study.algorithm import Algorithm
@@ -46,29 +47,33 @@ from tests.support import a_column
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\7")  # of the releases in `releases`
 FEDERATION, MADE, NAMES, RELEASES = "federation.tar.xz", "made.json", "names.json", "releases"
+RECORDS = 600  # of each release
 WEEK = 7 * 86400.0
 FINISHED, RUNNING, WAITING = ("central", "masked"), ("running", "masked-running"), "waiting"
+PERSON = "hospital-3"  # where a person decides about the studies after the first two
 
 
 def small_study(algorithm: Algorithm) -> Study:
     """Three columns of whole numbers between -4 and 4, which every algorithm takes."""
-    single = algorithm.properties.one_site
+    properties = algorithm.properties
+    alone = properties.one_site or properties.single_records
     return Study(
         name="golden",
         columns=tuple(a_column(f"c{i}", -4.0, 4.0) for i in range(3)),
-        epsilon=4.0,
+        epsilon=0.5 if properties.single_records else 4.0,
         delta=1e-6,
         components=1,
         algorithm=algorithm,
-        expected_records=400,
-        federation=Federation(sites=("north",) if single else ("north", "south"), minimum_cohort=1),
+        neighbours=Neighbours.REPLACE_ONE if properties.single_records else Neighbours.ADD_REMOVE,
+        expected_records=RECORDS,
+        federation=Federation(sites=("north",) if alone else ("north", "south"), minimum_cohort=1),
     )
 
 
 def small_release(study: Study) -> bytes:
     """A release of the study on a plane of whole numbers, signed by KEY."""
     generator = np.random.default_rng(0)
-    first = generator.integers(-1, 2, size=(400, 2))
+    first = generator.integers(-1, 2, size=(RECORDS, 2))
     rows = np.column_stack([first, first.sum(axis=1)]).astype(float)
     parts = np.array_split(rows, len(study.federation.sites))
     run = simulate(study, dict(zip(study.federation.sites, parts, strict=True)), seed=1)
@@ -124,6 +129,11 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(f"\n{old}\n", f"\n{new}\n"))
 
 
+def approve(found: Parties, study: str) -> None:
+    """Agree, as the person at a site."""
+    found.command(PERSON, "approve", study, "--yes", "--by", "an officer")
+
+
 def work(found: Parties) -> dict[str, str]:
     """Studies up to the states of FINISHED, RUNNING and WAITING; their digests by name."""
     layout, digests = found.layout, dict[str, str]()
@@ -137,18 +147,30 @@ def work(found: Parties) -> dict[str, str]:
         out = layout.root / name
         found.command("analyst", "study", "result", digests[name], "--out", out)
         found.command("analyst", "study", "log", digests[name], "--out", out / "rounds.json")
-    for name in RUNNING:
+    found.kill(PERSON)
+    edit(layout.site_config(PERSON), 'approval = "auto"', 'approval = "manual"')
+    found.serve(PERSON)
+    for name in (*RUNNING, WAITING):
         trust = Trust.SECURE_AGGREGATION if name.startswith("masked") else Trust.CENTRAL
-        digests[name] = submit(found, federation_study(name, Algorithm.NOISY_POWER, trust))
-    until(lambda: all(found.studies()[name]["rounds"] >= 2 for name in RUNNING), "two rounds")
+        algorithm = Algorithm.GAUSS_COV if name == WAITING else Algorithm.DP_PCA
+        digests[name] = submit(found, federation_study(name, algorithm, trust))
+    waits = dict.fromkeys((*RUNNING, WAITING), "waiting for a person")
+    until(
+        lambda: (
+            {name: row["consent"].get(PERSON) for name, row in found.studies().items() if name in waits}
+            == waits
+        ),
+        "the questions to a person",
+    )
+    running = [digests[name] for name in RUNNING]
+    for study in running:
+        approve(found, study)
+    until(lambda: all(found.studies()[name]["starts"] for name in RUNNING), "the agreement of all")
+    found.later()
+    until(lambda: min(map(found.rounds, running)) > 0, "a round of each", every=0.005)
     found.kill("hospital-2")
-    found.kill("hospital-3")
-    edit(layout.site_config("hospital-3"), 'approval = "auto"', 'approval = "manual"')
-    found.serve("hospital-3")
-    digests[WAITING] = submit(found, federation_study(WAITING, Algorithm.GAUSS_COV, Trust.CENTRAL))
-    waits = "waiting for a person"
-    until(lambda: found.studies()[WAITING]["consent"].get("hospital-3") == waits, "the question to a person")
-    assert all(found.studies()[name]["state"] == "running" for name in RUNNING)
+    states = {name: row["state"] for name, row in found.studies().items()}
+    assert [states[name] for name in RUNNING] == ["running"] * 2, states
     found.command(COORDINATOR, "backup", "--out", layout.root / "backup")
     return digests
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,14 +97,24 @@ class Parties:
             until(lambda out=out: b"\n" in out.read_bytes(), f"{name} to serve", self._dead)
 
     def _dead(self) -> str:
-        logs = {name: self.layout.logs / f"{name}.log" for name, one in self.daemons.items() if one.poll()}
+        ended = [name for name, one in self.daemons.items() if one.poll() is not None]
+        logs = {name: self.layout.logs / f"{name}.log" for name in ended}
         return "\n".join(f"{name}: {log.read_text()[-2000:]}" for name, log in logs.items())
 
     def kill(self, *names: str) -> None:
         for name in names:
             daemon = self.daemons.pop(name)
-            os.killpg(daemon.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(daemon.pid, signal.SIGKILL)
             daemon.wait()
+
+    def later(self, seconds: float = 3600.0) -> None:
+        """Kill all daemons, and start them again so much later: a study starts a while after the last person
+        has agreed, so that its start does not tell when."""
+        names = list(self.daemons)
+        self.kill(*names)
+        self.offset += seconds
+        self.serve(*names)
 
     def studies(self) -> dict[str, dict[str, Any]]:
         """What the coordinator's list says of each study, by name."""
@@ -121,16 +131,27 @@ class Parties:
         until(ended, f"{names} to end", self._dead)
         return found
 
+    def rounds(self, study: str) -> int:
+        """The number of rounds of a study that are released."""
+        statement = "SELECT COUNT(*) FROM releases WHERE study = ?"
+        with closing(read_only(self.layout.coordinator / "state.db")) as connection:
+            return int(connection.execute(statement, (study,)).fetchone()[0])
+
     def charges(self) -> dict[str, dict[str, int]]:
         """Micro-rho that each party has charged for each study."""
         parties = {COORDINATOR: self.layout.coordinator, **{name: self.layout.site(name) for name in SITES}}
         return {name: charged(folder / "state.db") for name, folder in parties.items()}
 
 
+def read_only(database: Path) -> sqlite3.Connection:
+    """A database that its daemon has open."""
+    return sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+
+
 def charged(database: Path) -> dict[str, int]:
     """Micro-rho charged for each study in a ledger; no round is charged twice."""
     statement = "SELECT study, round, micro_rho FROM ledger WHERE kind IN ('charge', 'attempt')"
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+    with closing(read_only(database)) as connection:
         rows = connection.execute(statement).fetchall()
     assert len({row[:2] for row in rows}) == len(rows)
     total: dict[str, int] = {}
@@ -139,14 +160,16 @@ def charged(database: Path) -> dict[str, int]:
     return total
 
 
-def until(done: Any, what: str, dead: Any = lambda: "", *, seconds: float = SECONDS) -> None:
+def until(
+    done: Any, what: str, dead: Any = lambda: "", *, seconds: float = SECONDS, every: float = 0.1
+) -> None:
     """Poll until `done`, at most so many seconds; a daemon that ended is an error at once."""
     ends = time.monotonic() + seconds
     while not done():
         problem = dead()
         assert not problem, problem
         assert time.monotonic() < ends, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 @contextmanager

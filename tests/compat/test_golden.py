@@ -20,9 +20,9 @@ from eigenveil.reporting.report import render
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.demo.federation import COORDINATOR, free_ports
 from eigenveil_client.demo.layout import DemoLayout
-from tests.compat.golden import FEDERATION, FINISHED, KEY, MADE, NAMES, RELEASES, RUNNING, WAITING
+from tests.compat.golden import FEDERATION, FINISHED, KEY, MADE, NAMES, RELEASES, RUNNING, WAITING, approve
 from tests.compat.names import names
-from tests.compat.parties import HERE, SITES, Parties, parties
+from tests.compat.parties import HERE, SITES, Parties, parties, until
 
 VERSIONS = sorted(path.parent for path in HERE.glob(f"*/{MADE}"))
 EACH = pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
@@ -93,7 +93,9 @@ def test_a_federation_goes_on_where_it_was_killed(version: Path, tmp_path: Path)
             WAITING: "waiting for consent",
         }  # fmt: skip
         found.serve(*SITES)
-        found.command("hospital-3", "approve", studies[WAITING], "--yes", "--by", "an officer")
+        approve(found, studies[WAITING])
+        until(lambda: found.studies()[WAITING]["starts"], "the agreement of all")
+        found.later()
         rows = found.until_ended(*RUNNING, WAITING)
         assert {row["state"] for row in rows.values()} == {"released"}
         for name, study in studies.items():

@@ -17,7 +17,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_client.demo.layout import open_demo_folder
-from tests.compat.golden import edit, federation_study, set_up, submit
+from tests.compat.golden import PERSON, approve, edit, federation_study, set_up, submit
 from tests.compat.parties import CURRENT, HERE, SITES, Parties, environment, parties, unpacked, until
 from tests.torture.crashes.armed import KILLED
 
@@ -25,7 +25,7 @@ WHEELS = sorted(HERE.glob("*/eigenveil-*.whl"))
 EACH = pytest.mark.parametrize("wheel", WHEELS[-1:], ids=lambda path: path.parent.name)
 KINDS = {"central": Trust.CENTRAL, "masked": Trust.SECURE_AGGREGATION, "waiting": Trust.CENTRAL}
 STEPS = ("upgrade-backed-up", "upgrade-stepping", "upgrade-checked", "upgrade-committed")
-WAITS, PERSON = "waiting for a person", "hospital-3"
+WAITS = "waiting for a person"
 EPSILON = 0.05  # of each study: ten of each kind fit into the budgets
 
 
@@ -63,14 +63,17 @@ class Queue:
         """Agree, as the person at the site, to all that waits there."""
         for name, row in self.found.studies().items():
             if row["consent"].get(PERSON) == WAITS:
-                self.found.command(PERSON, "approve", self.studies[name], "--yes", "--by", "an officer")
+                approve(self.found, self.studies[name])
 
     def finish(self) -> None:
-        """Agree until nothing waits; every study is released, and all ledgers agree."""
+        """Agree to all that waits; every study is released, and all ledgers agree."""
         found = self.found
 
+        self.approve()
+        until(lambda: all(row["starts"] or row["state"] == "released" for row in found.studies().values()), "all")
+        found.later()
+
         def ended() -> bool:
-            self.approve()
             states = {row["state"] for row in found.studies().values()}
             assert "failed" not in states, found.studies()
             return states == {"released"}

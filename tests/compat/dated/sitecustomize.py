@@ -1,6 +1,6 @@
 """Programs as on another day, for federations that were made then: signatures, lists of authorities and
 deadlines are in force on the day of a golden federation, and long expired today. TLS reads the system's clock
-and not this one, so certificates that these programs make last a century.
+and not this one, so certificates that these programs make are valid for decades before and after.
 
 Python runs this module at the start of every process that has this folder in PYTHONPATH: the programs of all
 versions, and what they start."""
@@ -8,43 +8,61 @@ versions, and what they start."""
 from __future__ import annotations
 
 import datetime
+import importlib.machinery
 import os
+import sys
 import time
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 OFFSET = float(os.environ.get("EIGENVEIL_TESTS_OFFSET", "0"))  # seconds from today to that day
-CENTURY = datetime.timedelta(days=36500)
-REAL: Any = datetime.datetime
+DECADES = datetime.timedelta(days=36500 // 4)
 SECONDS, NANOSECONDS = time.time, time.time_ns
 
 
-class _Kind(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, REAL)
-
-
-class Dated(datetime.datetime, metaclass=_Kind):
-    """Its `now` is on the other day; its values are those of the library."""
+class Dated(datetime.datetime):
+    """Its `now` is on the other day."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:
-        return REAL.now(tz) + datetime.timedelta(seconds=OFFSET)
+        return datetime.datetime.now(tz) + datetime.timedelta(seconds=OFFSET)
+
+
+class OurModules(importlib.machinery.PathFinder):
+    """Our modules use `Dated`; libraries, some of which are no Python, the class that they know."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> Any:
+        found = super().find_spec(fullname, path, target) if fullname.startswith("eigenveil") else None
+        if found is not None and isinstance(found.loader, importlib.machinery.SourceFileLoader):
+            found.loader = DatedLoader(found.loader.name, found.loader.path)
+        return found
+
+
+class DatedLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if vars(module).get("datetime") is datetime.datetime:
+            module.datetime = Dated  # type: ignore[attr-defined]
 
 
 def _lasting(builder: type) -> None:
-    given: Any = builder.not_valid_after  # type: ignore[attr-defined]
+    for name, shift in (("not_valid_before", -DECADES), ("not_valid_after", DECADES)):
 
-    def not_valid_after(self: Any, ends: datetime.datetime) -> Any:
-        return given(self, ends + CENTURY)
+        def shifted(self: Any, at: Any, given: Any = getattr(builder, name), shift: Any = shift) -> Any:
+            return given(self, at + shift)
 
-    builder.not_valid_after = not_valid_after  # type: ignore[attr-defined]
+        setattr(builder, name, shifted)
 
 
 if OFFSET:
-    datetime.datetime = Dated  # type: ignore[misc]
+    sys.meta_path.insert(0, OurModules)
     time.time = lambda: SECONDS() + OFFSET
     time.time_ns = lambda: NANOSECONDS() + int(OFFSET * 1e9)
 
-from cryptography import x509  # noqa: E402 - it must see the clock
+from cryptography import x509  # noqa: E402 - it comes after the clock
 
 _lasting(x509.CertificateBuilder)

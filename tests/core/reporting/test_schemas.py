@@ -60,7 +60,7 @@ STUDIES = {
         missing=Missing.FILL,
         person_column="person",
     ),
-    "hopeless": a_study(epsilon=0.05),
+    "hopeless": a_study(epsilon=0.2),
 }
 
 

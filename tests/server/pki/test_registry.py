@@ -150,7 +150,7 @@ async def test_a_second_device_leaves_the_first_one_valid_and_a_denial_ends_both
         assert (await refusal(client.stub.ListStudies(pb.ListStudiesRequest()))).code is Code.IDENTITY
 
 
-def test_a_site_has_one_device(rig: Rig) -> None:
+async def test_a_site_has_one_device(rig: Rig) -> None:
     with pytest.raises(RequestError, match="one daemon"):
         rig.token(Role.SITE, "anna", device="laptop")
     with pytest.raises(EigenveilError):

@@ -141,7 +141,7 @@ def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
         lambda folder: replaced(folder, '"ca.key"', '"../ca.key"'),
         lambda folder: (folder / "manifest.json").write_text("[]"),
         lambda folder: replaced(folder, '"rows": 0', '"rows": 1'),
-        lambda folder: replaced(folder, '"format": 1,', ""),
+        lambda folder: replaced(folder, '"format": "eigenveil-backup/', '"format": "'),
         shutil.rmtree,
     ],
     ids=["short key", "no key", "path outside", "no manifest", "other ledger", "no format", "nothing"],

@@ -188,7 +188,7 @@ def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
 async def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) -> None:
     box = inbox(quorum=2)
     declines(box, "a", reason)
-    result = {"policy", "budget", "protocol"} & {reason}
+    result = {"policy", "budget", "protocol", "version"} & {reason}
     assert box.statuses()["a"] == ":".join(["declined", *result])
     await box.freeze()
     assert box.absent()["a"] == ": ".join(["declined", *result])
