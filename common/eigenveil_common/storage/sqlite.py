@@ -108,6 +108,15 @@ class SqliteDatabase(VersionedDatabase):
         except FAILURES as problem:
             raise InternalError(Code.STORAGE, f"cannot copy {self.path} to {path}: {problem}") from problem
 
+    def empty_log(self) -> None:
+        """Copy the write-ahead log into the database and cut it to nothing: what was deleted is in neither.
+        Another process that reads just now prevents it until the next time."""
+        try:
+            with self._lock, suppress(apsw.BusyError):
+                self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+
     def _pragma(self, text: str) -> Any:
         found = self._run(f"PRAGMA {text}")
         return found[0][0] if found else None

@@ -272,7 +272,10 @@ class SiteStore:
             freed = self.ledger.ledger.reserved.get(digest, NO_COST)
             failpoint("study-ending")
 
+        had_key = self.study_keys.has(digest)
         self.ledger.settle(digest, also=also)
+        if had_key:
+            self.database.empty_log()
         return freed
 
     def pin_records(self, plan: Plan, file: bytes) -> None:

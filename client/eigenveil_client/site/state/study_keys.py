@@ -1,5 +1,5 @@
 """Private keys of this site for masked studies that have not ended, in the site's database [R36]. SQLite
-overwrites a deleted key with zeros; a backup of the machine may still have it."""
+overwrites a deleted key with zeros, and its write-ahead log is emptied; a copy of the disk may still have it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ class StudyKeys:
         signed = SignedStudyKey(signed_json=rows[0]["signed_json"], signature=rows[0]["signature"])
         private = X25519PrivateKey.from_private_bytes(rows[0]["private"])
         return OwnStudyKey(private=private, stated=signed.read(), signed=signed)
+
+    def has(self, plan: str) -> bool:
+        """Return True if there is a key for a study."""
+        return bool(self._database.rows("SELECT 1 FROM study_keys WHERE plan = ?", (plan,)))
 
     @staticmethod
     def forget(plan: str, change: Connection) -> None:
