@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.key_cards import SiteKeyCard
 from eigenveil_client.site.roster.peers import SiteKeys
-from eigenveil_client.site.state.store_access import open_database
+from eigenveil_client.site.state.store import open_database
 from eigenveil_client.site.state.study_keys import StudyKeys
 
 PLAN, OTHER = "ab" * 32, "cd" * 32
