@@ -6,9 +6,13 @@
 import logging
 import signal
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import settings
+
+from eigenveil_common import command
+from tests.compat.outputs import Checked
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every program that a test starts would
 # inherit that: those tests that send it would wait for ever.
@@ -29,6 +33,13 @@ def _the_log_as_it_was() -> Iterator[None]:
     yield
     logger.setLevel(level)
     logger.propagate = received
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _outputs_fit_their_schemas() -> Iterator[None]:
+    """What a command prints with --json, in whichever test, is held against its published schema."""
+    with mock.patch.object(command, "json", Checked()):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -215,7 +215,7 @@ def draw(path: Path, study: Study, rows: Sequence[ComparisonRow]) -> None:
 def show(study: Study, rows: Sequence[ComparisonRow], whole: bool, as_json: bool) -> None:
     if as_json:
         value = {"study": study.name, "complete": whole, "rows": [asdict(row) for row in ordered(rows)]}
-        click.echo(json.dumps(value, sort_keys=True))
+        print_result(value, True, "")
         return
     console.print(comparison_table(rows))
     apart_meaning = "" if all(row.distance is None for row in rows) else APART_MEANING

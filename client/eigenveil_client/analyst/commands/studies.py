@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +184,7 @@ def list_(profile: Path | None, as_json: bool) -> None:
 
     rows = call_coordinator(profile, lambda analyst: analyst.studies())
     if as_json:
-        click.echo(json.dumps({"studies": [row_value(row) for row in rows]}, sort_keys=True))
+        print_result({"studies": [row_value(row) for row in rows]}, True, "")
         return
     if not rows:
         submitting = next_command(profile, "study", "submit", "STUDY.toml")
