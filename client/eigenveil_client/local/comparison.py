@@ -5,7 +5,6 @@ error is a bar on a terminal, otherwise one line for each algorithm."""
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -39,7 +38,7 @@ from eigenveil_client.local.benchmark import Step, exact_components, make_benchm
 from eigenveil_client.local.simulate import divide
 from eigenveil_client.local.tables import TRUST, ComparisonRow, comparison_table, ordered, remarks
 from eigenveil_client.records.isolated.reader import load
-from eigenveil_common.command import console, errors
+from eigenveil_common.command import console, errors, print_result
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
