@@ -16,7 +16,7 @@ from tests.repo.tree import PACKAGES, ROOT
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)[^\n]*\\\n((?: +--hash=[^\n]+\n)+)", re.MULTILINE)
 PINNED_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
-RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
+RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+(?:rc\d+)?)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {path.name: path.read_text() for path in sorted((ROOT / "requirements").glob("*.txt"))}
 LOCK = LOCKS["lock.txt"]
