@@ -65,7 +65,9 @@ def read_manifest(source: Path, kind: str, noun: str) -> Manifest:
         if manifest.ledger.keys() != {"rows", "head", "spent_micro_rho"}:
             raise ValueError("it states no ledger")
         return manifest
-    except (ValueError, KeyError, TypeError, AttributeError, PeerError) as problem:
+    except KeyError as problem:
+        raise RequestError(Code.BAD_CONFIG, f"{source} is not {noun}: no {problem} in it") from problem
+    except (ValueError, TypeError, AttributeError, PeerError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{source} is not {noun}: {problem}") from problem
 
 
@@ -76,7 +78,7 @@ def copy_files(source: Path, manifest: Manifest, here: Path) -> None:
         write_secret(here / name, read(source / name))
         if _digest(here / name) != expected:
             raise RequestError(
-                Code.BAD_CONFIG, f"{source / name} differs from the manifest; use another backup"
+                Code.BAD_CONFIG, f"{source / name} differs from the manifest; copy the folder again"
             )
 
 

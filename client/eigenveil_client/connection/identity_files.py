@@ -7,7 +7,7 @@
     identity.json    name and coordinator address; written last, so its presence means "enrolled"
     analyst.key      of an analyst: signs studies; independent of the certificate
     generation.json  of a site: values that its daemon sends in its next greeting
-    peer.key         of a site: shares secrets with other sites; independent of the certificate
+    peer.key         of a site: signs its key for each masked study; independent of the certificate
     peers.json       of a site: key cards of other sites that its people have confirmed
     analysts.json    of a site: key cards of analysts that its people have confirmed
 

@@ -104,11 +104,11 @@ class Expect(Enum):
 
 
 class SchemaTooOld(InternalError):
-    """Tables of a release from which there is no migration; code `storage`."""
+    """Tables of a version from which there is no migration; code `storage`."""
 
 
 class UpgradeNeeded(InternalError):
-    """Tables of an earlier release, from which there is a migration; code `storage`."""
+    """Tables of an earlier version, from which there is a migration; code `storage`."""
 
 
 class VersionedDatabase(ABC):
@@ -193,8 +193,8 @@ class VersionedDatabase(ABC):
         if self.pending and expect is not Expect.TO_UPGRADE:
             raise UpgradeNeeded(
                 Code.STORAGE,
-                f"{self.name} has schema version {found}, and this program needs {version}; stop what uses "
-                "it, and run the command `upgrade`, which makes a backup first",
+                f"{self.name} has schema version {found}, and this program needs {version}; stop the daemon, "
+                "and run its command `upgrade --config FILE`",
             )
 
     def upgrade(self, check: Callable[[Connection], None]) -> None:

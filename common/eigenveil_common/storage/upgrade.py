@@ -20,7 +20,7 @@ from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, VersionedDatabase
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-ROOM = 3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
+MIN_FREE_FACTOR = 3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,15 @@ class Upgrade:
         if self.schema_before == self.schema_after:
             return f"{self.database} has schema version {self.schema_after}: nothing to upgrade"
         versions = f"{self.database}: schema version {self.schema_before} -> {self.schema_after}"
-        done = "not made" if self.seconds is None else f"made in {self.seconds:.1f} s"
-        backup = "" if self.backup is None else f", backup {self.backup}"
-        return f"{versions}, {self.bytes:,} bytes{backup}; {done}"
+        size = f"{versions}, {self.bytes:,} bytes"
+        if self.seconds is None:
+            backup = "" if self.backup is None else f"; the backup will be {self.backup}"
+            return f"{size}: can be upgraded{backup}"
+        backup = "" if self.backup is None else f"; the backup is {self.backup}"
+        return f"{size}: upgraded in {self.seconds:.1f} s{backup}"
 
 
-def planned(database: VersionedDatabase, backup: str | None) -> Upgrade:
+def describe(database: VersionedDatabase, backup: str | None) -> Upgrade:
     """Return the upgrade of a database that was opened with `Expect.TO_UPGRADE`."""
     found = database.version()
     return Upgrade(
@@ -57,18 +60,19 @@ def planned(database: VersionedDatabase, backup: str | None) -> Upgrade:
 
 def upgrade(
     database: VersionedDatabase,
-    plan: Upgrade,
+    report: Upgrade,
     back_up: Callable[[], None],
     check: Callable[[Connection], None],
 ) -> Upgrade:
-    """Make the upgrade `plan`, after `back_up`. Raises as `back_up` and `check`; nothing has changed then."""
+    """Make the upgrade that `report` describes, after `back_up`; return the report with its seconds. Raises as
+    `back_up` and `check`; nothing has changed then."""
     if not database.pending:
-        return plan
+        return report
     began = time.monotonic()
     back_up()
     failpoint("upgrade-backed-up")
     database.upgrade(check)
-    return replace(plan, seconds=time.monotonic() - began)
+    return replace(report, seconds=time.monotonic() - began)
 
 
 def backup_path(database: SqliteDatabase) -> Path:
@@ -79,7 +83,7 @@ def backup_path(database: SqliteDatabase) -> Path:
 def back_up_file(database: SqliteDatabase, out: Path) -> None:
     """Copy a database durably, and read the copy back. Raises RequestError, code `bad-config`: too little
     room; InternalError, code `storage`: the copy is not whole."""
-    free, needed = shutil.disk_usage(out.parent).free, ROOM * database.size()
+    free, needed = shutil.disk_usage(out.parent).free, MIN_FREE_FACTOR * database.size()
     if free < needed:
         raise RequestError(
             Code.BAD_CONFIG,
@@ -96,7 +100,7 @@ def back_up_file(database: SqliteDatabase, out: Path) -> None:
         raise InternalError(Code.STORAGE, f"the backup {out} is not whole: {found[0][0]}")
 
 
-def back_up_server(url: str, out: Path) -> None:
+def dump_server(url: str, out: Path) -> None:
     """Dump a PostgreSQL database into a file, and read its list of contents back. Raises RequestError, code
     `bad-config`: a program is missing or failed."""
     _run_tool(url, "pg_dump", "--format=custom", "--no-password", f"--file={out}")

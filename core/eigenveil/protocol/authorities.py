@@ -239,15 +239,20 @@ class AuthorityList(Extensible):
             "threshold": self.threshold,
             "issue": [one.fingerprint for one in self.authorities if one.issues],
             "sign": [one.fingerprint for one in self.signers],
+            "release_keys": [{"key": one.key.hex(), "use": one.use.value} for one in self.release_keys],
+            "addresses": list(self.addresses),
         }
 
     def text(self) -> str:
         """Return a summary for a person."""
         data = self.as_dict()
         signers = f"{_names(data['sign'])} ({self.threshold} of {len(self.signers)})"
+        release_keys = ", ".join(f"{one.use.value} {one.key.hex()}" for one in self.release_keys)
         return (
             f"version {self.version}, until {self.ends:%Y-%m-%d}\n"
-            f"  issue: {_names(data['issue'])}\n  sign:  {signers}"
+            f"  issue: {_names(data['issue'])}\n  sign:  {signers}\n"
+            f"  release keys: {release_keys}\n"
+            f"  addresses: {', '.join(self.addresses) or 'those of the join files'}"
         )
 
     def to_json(self) -> bytes:

@@ -31,9 +31,9 @@ class Capabilities:
 
     def __post_init__(self) -> None:
         for name in (self.software, *self.revisions):
-            check_readable("a name in the versions of a site", name, MAX_NAME_LENGTH)
+            check_readable("a name in the capabilities", name, MAX_NAME_LENGTH)
         numbers = [self.plan_min, self.plan_max, *(one for some in self.revisions.values() for one in some)]
-        need(all(1 <= one < MOST_VERSION for one in numbers), "a version of a site is out of range")
+        need(all(1 <= one < MOST_VERSION for one in numbers), "a version in the capabilities is out of range")
 
     def lacking(self, plan: Plan) -> str:
         """Return why this program cannot run a plan; empty if it can."""
@@ -51,9 +51,9 @@ class Capabilities:
 
 
 def capabilities_from_proto(message: pb.Capabilities) -> Capabilities:
-    """Return the versions in a message. Raises PeerError: code `protocol`, invalid or too long."""
+    """Return the capabilities in a message. Raises PeerError: code `protocol`, invalid or too long."""
     if message.ByteSize() > MOST_BYTES:
-        raise PeerError(Code.PROTOCOL, f"the site's versions have more than {MOST_BYTES} bytes")
+        raise PeerError(Code.PROTOCOL, f"the capabilities have more than {MOST_BYTES} bytes")
     try:
         return Capabilities(
             software=message.software,
@@ -62,11 +62,11 @@ def capabilities_from_proto(message: pb.Capabilities) -> Capabilities:
             revisions={one.name: tuple(one.revisions) for one in message.algorithms},
         )
     except RequestError as problem:
-        raise PeerError(Code.PROTOCOL, f"the site's versions are invalid: {problem}") from problem
+        raise PeerError(Code.PROTOCOL, f"the capabilities are invalid: {problem}") from problem
 
 
 def capabilities_from_dict(data: Mapping[str, Any]) -> Capabilities:
-    """Return the versions in plain values, as `plain_fields` gives them."""
+    """Return the capabilities in plain values, as `plain_fields` gives them."""
     return Capabilities(
         **{**data, "revisions": {key: tuple(some) for key, some in data["revisions"].items()}}
     )
@@ -89,7 +89,8 @@ def common_versions(
     mine = set(own.revisions[algorithm.value])
     shared = mine.copy()
     for one in able:
-        shared &= mine & set(one.revisions.get(algorithm.value, ())) or mine
+        if has := mine & set(one.revisions.get(algorithm.value, ())):
+            shared &= has  # a site without a common revision does not count
     return {
         "version": min([own.plan_max, *(one.plan_max for one in able)]),
         "revision": max(shared or mine),
@@ -111,7 +112,7 @@ def check_versions(plan: Plan, sites: Mapping[str, Capabilities]) -> list[str]:
             f"these sites need another version of eigenveil for this study: {named}; nothing was submitted. "
             "Ask their operators to upgrade, or leave them out",
         )
-    return [f"these sites are asked once they are upgraded, and are absent until then: {named}"]
+    return [f"these sites are absent until they are upgraded: {named}"]
 
 
 def _too_few(federation: Federation, old: Mapping[str, str]) -> bool:

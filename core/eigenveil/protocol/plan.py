@@ -32,7 +32,7 @@ from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
 from eigenveil.study.toml import KEYS, study_from_dict, study_to_dict
 
-PLAN_VERSION_MIN = 7  # the oldest that is still run: that of the version before this one
+PLAN_VERSION_MIN = 7  # of 1.0; it is read for ever, because releases are verified for ever
 PLAN_VERSION = 7
 PLAN_KEYS: dict[str, Any] = dict.fromkeys(
     (

@@ -33,7 +33,7 @@ def ca() -> None:
     """The federation's certificate authority, and its rotation.
 
     Run rotate (or csr, then import), switch and retire in this order, each once `show` reports that all
-    participants have followed. The coordinator may serve meanwhile. Enrolled sites need neither a restart
+    clients have followed. The coordinator may serve meanwhile. Enrolled sites need neither a restart
     nor a new join file; join files not used before `switch` must be made again.
 
     The trusted authorities are a list, signed by those trusted before. If their keys are on another machine,
@@ -44,7 +44,7 @@ def ca() -> None:
 @config_option
 @json_option
 def show(config_path: Path, as_json: bool) -> None:
-    """Show the trusted authorities, the issuing one, and the participants that have not followed yet."""
+    """Show the trusted authorities, the issuing one, and the clients that have not followed yet."""
     _report_rotation(load(config_path, Config), as_json)
 
 
@@ -174,21 +174,28 @@ def _report_rotation(config: Config, as_json: bool) -> None:
     print_result(found.as_dict(), as_json, found.text())
 
 
-def _report_change(config_path: Path, change: Callable[[Config], bool], as_json: bool) -> None:
-    """Make a change. Print the rotation status, or the list to sign on another machine."""
+def _report_change(
+    config_path: Path,
+    change: Callable[[Config], bool],
+    as_json: bool,
+    accept: tuple[str, ...] = ("ca", "accept"),
+    first: str = "",
+) -> None:
+    """Make a change. Print the rotation status, or the list to sign on another machine, and the command that
+    brings the signatures, `first` before it."""
     from eigenveil_server.pki.authority_lists import AuthorityListStore
 
     config = load(config_path, Config)
     if change(config) or (draft := AuthorityListStore(config.files).draft) is None:
         _report_rotation(config, as_json)
         return
-    accept = ("ca", "accept", "--config", config_path, "--signature", "FILE")
     print_result(
         {"draft": str(config.files.draft), "list": draft.as_dict()},
         as_json,
         f"{draft.text()}\nNot in force yet: it needs signatures by keys on another machine. "
         f"Copy {config.files.draft} there, then run:\neigenveil-coordinator ca sign --draft FILE --key KEY "
-        "--out SIGNATURE\nand here:\n" + shell_command("eigenveil-coordinator", *accept),
+        f"--out SIGNATURE\nand here{first}:\n"
+        + shell_command("eigenveil-coordinator", *accept, "--config", config_path, "--signature", "FILE"),
     )
 
 
@@ -220,7 +227,7 @@ def release_key() -> None:
 @config_option
 @json_option
 def show_release_keys(config_path: Path, as_json: bool) -> None:
-    """Show the release keys, and the participants that do not know the latest list yet."""
+    """Show the release keys, and the clients that do not know the latest list yet."""
     from eigenveil_server.pki import release_keys
 
     found = release_keys.status(load(config_path, Config))
@@ -240,7 +247,7 @@ def prepare(config_path: Path, as_json: bool) -> None:
 @release_key.command(name="switch")
 @config_option
 @click.option(
-    "--signature", type=PATH, multiple=True, help="Of the waiting list, from another machine; repeat."
+    "--signature", type=PATH, multiple=True, help="Signature of the waiting list by another machine's key. May be repeated."
 )
 @anyway_option
 @json_option
@@ -249,6 +256,7 @@ def switch_release_key(config_path: Path, signature: tuple[Path, ...], anyway: b
     from eigenveil_server.pki import release_keys
 
     signatures = [read(path) for path in signature]
+    change = partial(release_keys.switch, signatures=signatures, anyway=anyway)
     _report_change(
-        config_path, lambda config: release_keys.switch(config, signatures, anyway=anyway), as_json
+        config_path, change, as_json, ("release-key", "switch"), ", with the coordinator stopped"
     )

@@ -165,7 +165,7 @@ def upgrade_command(
 ) -> None:
     """Upgrade the database to the version that this program needs. Stop the coordinator first.
 
-    It makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
+    With --dry-run it may serve. The command makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
     Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
     afterwards."""
     from eigenveil_common.files import check_new

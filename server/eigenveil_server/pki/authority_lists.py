@@ -69,15 +69,17 @@ class AuthorityListStore:
 
     def change(self, **changes: Any) -> bool:
         """Sign the next list, which has these changes, with the keys on this machine. Return True if it is in
-        force, False if it waits."""
+        force, False if it waits. Raises RequestError: code `bad-argument`, a peer would refuse the list."""
         values: dict[str, Any] = {
             "version": self._next_version,
             "expires": _a_year_from_now(),
             "unknown": {},
         } | changes
-        proposed = (
-            AuthorityList(**values) if self.current_list is None else replace(self.current_list, **values)
-        )
+        try:
+            before = self.current_list
+            proposed = AuthorityList(**values) if before is None else replace(before, **values)
+        except PeerError as problem:
+            raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
         signed = self._sign(proposed)
         if self._has_enough_signatures(proposed, signed):
             self._publish(signed)
@@ -230,8 +232,8 @@ class RotationStatus:
         lines.append(f"list of authorities: {self.current_list.text()}")
         if self.draft is not None:
             lines.append(f"waits for signatures, see ca sign and ca accept: {self.draft.text()}")
-        if len(self.authorities) > 1 or self.without_current_list:
-            lines.append(f"without the current list: {', '.join(self.without_current_list) or 'none'}")
+        lines.append(f"without the current list: {', '.join(self.without_current_list) or 'none'}")
+        if len(self.authorities) > 1:
             lines.append(
                 f"with a certificate of another authority: {', '.join(self.with_old_certificate) or 'none'}"
             )

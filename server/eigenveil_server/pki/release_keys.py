@@ -1,11 +1,12 @@
 """A new release key for the federation [R34].
 
-    prepare   the next key is made, and announced in a list of authorities: every party accepts both
-    switch    a list says that it signs from now on; the coordinator is stopped meanwhile
+    prepare   makes the next key and announces it in a list of authorities: every client accepts both keys
+    switch    makes a list by which the next key signs from now on; the coordinator is stopped meanwhile
 
-Both lists may wait for signatures from other machines (`ca sign`, `ca accept`). The old key names the new one
-by its signature, and stays in the list: what it signed can be verified for ever. Its private half is deleted
-by the switch. After a crash anywhere, the same command, or the next `serve`, completes what was begun."""
+A list may wait for signatures from other machines (`ca sign`): that of `prepare` for `ca accept`, that of
+`switch` for `switch --signature`. The old key signs the new one, and stays in the list: what it signed can be
+verified for ever. The switch deletes the old private key. After a crash repeat the command; `serve` completes
+a switch, too."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.dictionary.formats import DICTIONARY_SIGNED
-from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.protocol.authorities import AuthorityList, ReleaseKey, succession_bytes
+from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.authorities import AuthorityList, succession_bytes
 from eigenveil.protocol.plan import PLAN_SIGNED
 from eigenveil.signatures import check_signature
 from eigenveil_common.files import failpoint, path_exists, sync, write_secret
 from eigenveil_server.config import Config, Files
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
+from eigenveil_server.pki.authority_lists import rotation_status
 from eigenveil_server.pki.keys import read_release_key
 from eigenveil_server.pki.rotation import locked_lists
 from eigenveil_server.process import unix_ms
@@ -49,13 +50,13 @@ def prepare(config: Config) -> bool:
         failpoint("release-key-made")
         public = _public(read_release_key(files.next_release_key))
         succession = read_release_key(files.release_key).sign(succession_bytes(config.federation, public))
-        return _publish(lists, current.with_next_key(public, succession))
+        return lists.change(release_keys=current.with_next_key(public, succession))
 
 
 def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) -> bool:
     """Sign with the announced key from now on. Return False if the list waits for signatures; then the same
     command with these `signatures` puts it in force. Raises RequestError: code `conflict`, the coordinator is
-    serving, no key is announced, or a party does not know the key yet and could not go on (unless
+    serving, no key is announced, or a client does not know the key yet and could not go on (unless
     `anyway`)."""
     with lock_folder(config), locked_lists(config) as lists, closing(existing_store(config)) as store:
         store.acquire_server_lock()
@@ -69,12 +70,12 @@ def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) ->
             if behind and not anyway:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"these have not heard of the next release key and could not go on: {behind}; wait until "
-                    "they connect, deny them, or add --anyway and make new join files",
+                    f"these do not have the list with the next release key: {behind}; wait until they connect, "
+                    "or add --anyway and give them new join files",
                 )
             if signatures:
                 lists.accept(signatures)
-            elif not _publish(lists, current.with_next_signing()):
+            elif not lists.change(release_keys=current.with_next_signing()):
                 return False
             failpoint("release-key-listed")
         complete(config.files, store)
@@ -94,42 +95,35 @@ def complete(files: Files, store: Store) -> None:
             f"neither {files.release_key} nor {files.next_release_key} is the release key in the list of "
             "authorities; restore all files from one backup",
         )
-    _sign_again(store, current, key)
+    _resign_stored(store, current, key)
     failpoint("release-key-signed-again")
     os.replace(files.next_release_key, files.release_key)
     sync(files.folder)
     failpoint("release-key-replaced")
 
 
-def _sign_again(store: Store, current: AuthorityList, key: Ed25519PrivateKey) -> None:
+def _resign_stored(store: Store, current: AuthorityList, key: Ed25519PrivateKey) -> None:
     """Sign with `key` the plans of studies that have not ended, and the dictionary in force: they are sent to
     parties that accept no earlier key. All else is signed when it is sent, or verified by its chain."""
     with store.writer.transaction() as change:
         marks = ", ".join("?" * len(ENDED))
         studies = f"SELECT digest, plan_json, signature FROM studies WHERE state NOT IN ({marks})"
         for row in change.execute(studies, ENDED):
-            signature = _again(current, key, PLAN_SIGNED + row["plan_json"], row["signature"])
+            signature = _resigned(current, key, PLAN_SIGNED + row["plan_json"], row["signature"])
             change.execute("UPDATE studies SET signature = ? WHERE digest = ?", (signature, row["digest"]))
         latest = "SELECT version, signed_json, signature FROM dictionaries ORDER BY version DESC LIMIT 1"
         for row in change.execute(latest):
-            signature = _again(current, key, DICTIONARY_SIGNED + row["signed_json"], row["signature"])
+            signature = _resigned(current, key, DICTIONARY_SIGNED + row["signed_json"], row["signature"])
             change.execute(
                 "UPDATE dictionaries SET signature = ? WHERE version = ?", (signature, row["version"])
             )
         audit(change, unix_ms(), "release-key-changed", "release-key", current.release_key.hex())
 
 
-def _again(current: AuthorityList, key: Ed25519PrivateKey, signed: bytes, signature: bytes) -> bytes:
+def _resigned(current: AuthorityList, key: Ed25519PrivateKey, signed: bytes, signature: bytes) -> bytes:
     """Return the signature of `key` over bytes that an earlier release key signed."""
     check_signature(current.known_keys, signature, signed, "a stored signature is not of this federation")
     return key.sign(signed)
-
-
-def _publish(lists: AuthorityListStore, keys: tuple[ReleaseKey, ...]) -> bool:
-    try:
-        return lists.change(release_keys=keys)
-    except PeerError as problem:  # the limits for a peer hold for the operator
-        raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
 
 
 def _public(key: Ed25519PrivateKey) -> bytes:
@@ -137,7 +131,7 @@ def _public(key: Ed25519PrivateKey) -> bytes:
 
 
 def status(config: Config) -> dict[str, Any]:
-    """Return the release keys, oldest first, and the parties that do not have the list in force."""
+    """Return the release keys, oldest first, and the clients that do not have the list in force."""
     current, rotation = Authorities(config.files).current_list, rotation_status(config)
     return {
         "release_keys": [{"key": one.key.hex(), "use": one.use.value} for one in current.release_keys],
@@ -152,5 +146,5 @@ def status_text(found: dict[str, Any]) -> str:
     behind = ", ".join(found["without_current_list"]) or "none"
     lines.append(f"without the current list of authorities: {behind}")
     if found["draft"] is not None:
-        lines.append("A list waits for signatures: see ca sign and ca accept")
+        lines.append("A list waits for signatures: run the command that made it, and do what it prints")
     return "\n".join(lines)

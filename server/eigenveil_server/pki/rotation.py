@@ -226,11 +226,8 @@ def _change(
         changes |= {"federation": config.federation, "threshold": 1, "release_keys": keys}
     if signers.certificates:
         changes |= {"authorities": signers.of(authorities), "threshold": signers.threshold}
-    try:
-        if not lists.change(**changes):
-            return False
-    except PeerError as problem:  # the limits for a peer hold for the operator
-        raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+    if not lists.change(**changes):
+        return False
     _audit_trusted(config, before, lists.in_force)
     return True
 
@@ -247,13 +244,10 @@ def _audit(config: Config, kind: str, print: str) -> None:
 
 
 def announce_addresses(config: Config, addresses: Sequence[str]) -> bool:
-    """Tell every party where the coordinator is reached from now on, the first address first; without any:
-    where join files say. Return False if the list waits for signatures."""
+    """Announce to all clients where the coordinator is reached from now on, the first address first; without
+    any: where join files say. Return False if the list waits for signatures."""
     with locked_lists(config) as lists:
-        try:
-            made = lists.change(addresses=tuple(addresses))
-        except PeerError as problem:  # the limits for a peer hold for the operator
-            raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+        made = lists.change(addresses=tuple(addresses))
         if made:
             _audit(config, "addresses-announced", ", ".join(addresses) or "of the join files")
         return made

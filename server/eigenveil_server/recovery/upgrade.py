@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 
 from eigenveil.errors import Code, RequestError
@@ -20,32 +21,33 @@ from eigenveil_server.storage.repository import check_whole
 def upgrade_database(
     config: Config, dump: Path | None = None, *, backed_up: bool = False, dry_run: bool = False
 ) -> Upgrade:
-    """Upgrade the database while no coordinator serves; `dry_run`: only say what would be done. A file is
+    """Upgrade the database while no coordinator serves; `dry_run`: only say what would be done, also beside a
+    coordinator. A file is
     copied beside itself; a database on a server is dumped into `dump`, unless it is `backed_up`. Raises
     RequestError: another coordinator serves it, or there is no backup; InternalError: code `storage`. Nothing
     has changed then."""
     check_existing(config)
-    with lock_folder(config):
+    with nullcontext() if dry_run else lock_folder(config):
         store, database = open_to_upgrade(config.store)
         with closing(store):
-            store.acquire_server_lock()
             if isinstance(database, SqliteDatabase):
-                file, out = database, upgrade.backup_path(database)
-                back_up = lambda: upgrade.back_up_file(file, out)  # noqa: E731
-                plan = upgrade.planned(database, str(out))
+                out = upgrade.backup_path(database)
+                back_up = partial(upgrade.back_up_file, database, out)
+                report = upgrade.describe(database, str(out))
             else:
-                back_up = lambda: _dump(str(config.store), dump, backed_up=backed_up)  # noqa: E731
-                plan = upgrade.planned(database, None if dump is None else str(dump))
+                back_up = partial(_dump, str(config.store), dump, backed_up=backed_up)
+                report = upgrade.describe(database, None if dump is None else str(dump))
             if dry_run:
-                return plan
+                return report
+            store.acquire_server_lock()
             return upgrade.upgrade(
-                database, plan, back_up, lambda change: _check_upgraded(config, store, plan, change)
+                database, report, back_up, lambda change: _check_upgraded(config, store, report, change)
             )
 
 
 def _dump(url: str, out: Path | None, *, backed_up: bool) -> None:
     if out is not None:
-        upgrade.back_up_server(url, out)
+        upgrade.dump_server(url, out)
     elif not backed_up:
         raise RequestError(
             Code.BAD_CONFIG,
@@ -54,9 +56,9 @@ def _dump(url: str, out: Path | None, *, backed_up: bool) -> None:
         )
 
 
-def _check_upgraded(config: Config, store: Store, plan: Upgrade, change: Connection) -> None:
+def _check_upgraded(config: Config, store: Store, report: Upgrade, change: Connection) -> None:
     """Check pages, ledger and studies within the transaction of the upgrade, and audit it."""
     ledger = LedgerStore(store.writer, config.budget, unix_ms).ledger
     check_whole(store)
-    versions = f"schema {plan.schema_before} -> {plan.schema_after}"
+    versions = f"schema {report.schema_before} -> {report.schema_after}"
     audit(change, unix_ms(), "upgraded", "database", f"{versions}, {ledger.size} rows, {ledger.head}")

@@ -146,7 +146,7 @@ def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool
     old(place)
     database = place.open(NEWEST, 3, migrations=STEPS, expect=Expect.TO_UPGRADE)
     assert isinstance(database, SqliteDatabase)
-    plan = upgrade.planned(database, str(copy))
+    plan = upgrade.describe(database, str(copy))
     assert (plan.schema_before, plan.schema_after, plan.backup, plan.seconds) == (1, 3, str(copy), None)
     done = upgrade.upgrade(database, plan, lambda: upgrade.back_up_file(database, copy), lambda _: None)
     assert done.seconds is not None
@@ -172,7 +172,7 @@ def test_a_damaged_copy_stops_the_upgrade(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_bytes(data)
 
     monkeypatch.setattr(database, "copy_to", damage)
-    plan = upgrade.planned(database, str(copy))
+    plan = upgrade.describe(database, str(copy))
     with refused(Code.STORAGE, "is not whole"):
         upgrade.upgrade(database, plan, lambda: upgrade.back_up_file(database, copy), lambda _: None)
     assert database.version() == 1

@@ -92,7 +92,7 @@ def export(p12: Path, ca: Path | None, password: str, profile: Path | None, as_j
 
 @click.group()
 def key() -> None:
-    """The key with which you sign studies. It is on this machine alone.
+    """The key with which you sign studies. Copy it to your own devices only.
 
     Each site imports your key card as a file, and its staff compare its fingerprint with you by telephone.
     The coordinator is not involved, so it cannot submit studies in your name."""

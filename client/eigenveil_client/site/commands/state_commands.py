@@ -209,7 +209,7 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
 def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
     """Upgrade this site's database to the version that this program needs. Stop the daemon first.
 
-    It makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
+    With --dry-run the daemon may run. The command makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
     Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
     afterwards."""
     from eigenveil_client.site.state import store_access
@@ -244,14 +244,14 @@ def move_out(config_file: Path, out: Path, as_json: bool) -> None:
 def move_in(source: Path, folder: Path, as_json: bool) -> None:
     """Set up a site that moved here, and check its ledgers.
 
-    Records that lie elsewhere on this machine are named in site.toml."""
+    Afterwards set `records` in site.toml, if they lie elsewhere on this machine."""
     from eigenveil_client.site.state import moving
 
     manifest, config = moving.move_in(source, folder)
     path = folder / moving.CONFIG_NAME
     check = shell_command("eigenveil-site", "check", "--config", path)
     text = f"{manifest.owner} is set up in {folder}: a ledger of {manifest.ledger['rows']} rows\n"
-    text += f"state in {path} where its records are here (records = ...); then: {check}"
+    text += f"set `records` in {path} to their place on this machine, then run: {check}"
     print_result({"config": str(path), "name": config.name, **manifest.ledger}, as_json, text)
 
 

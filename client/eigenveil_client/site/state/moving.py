@@ -30,12 +30,12 @@ CONFIG_NAME, IDENTITY, STATE = "site.toml", "identity", "state.db"
 
 
 def move_out(config_path: Path, config: SiteConfig, out: Path) -> Manifest:
-    """Write this site into the new folder `out`, and do not serve it here any more. May be repeated, for
-    another folder. Raises RequestError: a daemon is running, or `out` exists; InternalError: code `storage`,
+    """Write this site into the new folder `out`, and mark it as moved: no daemon serves it here afterwards.
+    May be repeated, for another folder. Raises RequestError: a daemon is running, or `out` exists; InternalError: code `storage`,
     a chain or a page is damaged."""
     load_identity(config.identity)
     with exclusive_lock(config.state), new_folder(out) as here:
-        with open_site_store(config, moved=True) as store:
+        with open_site_store(config, even_if_moved=True) as store:
             store.egress.verify(store.ledger.ledger)
             ledger = store.ledger.ledger
             store.database.copy_to(here / STATE)
@@ -53,9 +53,9 @@ def move_out(config_path: Path, config: SiteConfig, out: Path) -> Manifest:
 
 
 def move_in(source: Path, folder: Path) -> tuple[Manifest, SiteConfig]:
-    """Make the new folder of a site that moved here; return what it was made of. Raises RequestError:
+    """Make the new folder of a site that moved here; return its manifest and configuration. Raises RequestError:
     `source` is not complete, or `folder` exists; InternalError: code `storage`."""
-    manifest = read_manifest(source, MOVE_FORMAT, "a site that moved")
+    manifest = read_manifest(source, MOVE_FORMAT, "a complete folder of `eigenveil-site move-out`")
     with new_folder(folder) as here:
         copy_files(source, manifest, here)
         config = site_config.load(here / CONFIG_NAME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from eigenveil.accounting.zcdp import Cost
@@ -31,8 +31,8 @@ def moved_mark(identity: Path) -> Path:
 
 
 @contextmanager
-def open_site_store(config: SiteConfig, *, moved: bool = False) -> Iterator[SiteStore]:
-    """Open the site's store; close it at the end. `moved`: also if the site has moved away.
+def open_site_store(config: SiteConfig, *, even_if_moved: bool = False) -> Iterator[SiteStore]:
+    """Open the site's store; close it at the end.
 
     Raises:
         RequestError: code `bad-config`, root in another user's folder, or a file that others can change;
@@ -40,7 +40,7 @@ def open_site_store(config: SiteConfig, *, moved: bool = False) -> Iterator[Site
         InternalError: code `storage`, also for a ledger that is missing or from an old copy."""
     check_owner(config.state.parent)
     check_trusted([config.state.parent, *database_files(config.state)])
-    if not moved:
+    if not even_if_moved:
         _check_here(config.identity)
     guard = RollbackGuard(config.identity)
     noted = guard.noted()
@@ -58,25 +58,28 @@ def _check_here(identity: Path) -> None:
     if path_exists(mark):
         raise RequestError(
             Code.CONFLICT,
-            f"this site moved to another machine ({read_text(mark).strip()}), where its ledger goes on. If "
-            f"it has never been started there, and all copies are destroyed, delete {mark}",
+            f"this site moved to another machine ({read_text(mark).strip()}), where its ledger goes on. To "
+            f"serve it here again, if no daemon ever started there: destroy all copies and delete {mark}",
         )
 
 
 def upgrade_state(config: SiteConfig, *, dry_run: bool = False) -> Upgrade:
     """Upgrade the site's database to this program's schema version, while no daemon serves; `dry_run`: only
-    say what would be done. Raises as `open_site_store`; nothing has changed then."""
+    say what would be done, also beside a daemon. Raises as `open_site_store`; nothing has changed then."""
     check_owner(config.state.parent)
     check_trusted([config.state.parent, *database_files(config.state)])
     if not config.state.exists():
         raise RequestError(Code.NOT_FOUND, f"there is no {config.state}; the daemon makes it")
-    with exclusive_lock(config.state), closing(open_database(config.state, Expect.TO_UPGRADE)) as database:
+    with (
+        nullcontext() if dry_run else exclusive_lock(config.state),
+        closing(open_database(config.state, Expect.TO_UPGRADE)) as database,
+    ):
         backup = upgrade.backup_path(database)
-        plan = upgrade.planned(database, str(backup))
+        report = upgrade.describe(database, str(backup))
         if dry_run:
-            return plan
+            return report
         return upgrade.upgrade(
-            database, plan,
+            database, report,
             back_up=lambda: upgrade.back_up_file(database, backup),
             check=lambda _: _check_upgraded(config, database),
         )  # fmt: skip
