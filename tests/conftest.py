@@ -37,7 +37,7 @@ def _the_log_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _outputs_fit_their_schemas() -> Iterator[None]:
-    """What a command prints with --json, in whichever test, is held against its published schema."""
+    """Check what a command prints with --json, in any test, against its published schema."""
     with mock.patch.object(command, "json", Checked()):
         yield
 

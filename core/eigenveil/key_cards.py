@@ -56,7 +56,7 @@ class KeyCard(Extensible):
         return frozenset({self.signing})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the known keys, that of cryptography in hex."""
+        """Return the fields as plain values, `signing` in hex."""
         return {**super().to_dict(), "signing": self.signing.hex()}
 
     @classmethod

@@ -1,5 +1,5 @@
-"""`make golden`: files of this version, for the tests of all later ones, in `tests/compat/VERSION`. Files of
-a version that was published never change.
+"""`make golden`: files of this version, for the tests of all later ones, in a folder of tests/compat that is
+named by the first two numbers of the version. Files of a version that was published never change.
 
 - `names.json`: all names that others write down.
 - `releases`: a signed release of each algorithm, and of a masked study.
@@ -166,7 +166,7 @@ def work(found: Parties) -> dict[str, str]:
     for study in running:
         approve(found, study)
     until(lambda: all(found.studies()[name]["starts"] for name in RUNNING), "the agreement of all")
-    found.later()
+    found.restart_later()
     until(lambda: min(map(found.rounds, running)) > 0, "a round of each", every=0.005)
     found.kill("hospital-2")
     states = {name: row["state"] for name, row in found.studies().items()}
@@ -190,7 +190,7 @@ def write_federation(folder: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write the files of this version; 2 if there are some."""
+    """Write the files of this version. Return exit code 2 if its folder exists."""
     os.environ["PYTHONPATH"] = str(HERE / "dated")
     folder = HERE / ".".join(__version__.split(".")[:2])
     if folder.exists():

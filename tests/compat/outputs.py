@@ -1,10 +1,10 @@
 """JSON Schemas of what commands print with `--json` (docs/commands.schema.json): every output of a command
-that a test runs in its process is held against them.
+that a test runs in its process is checked against them.
 
     EIGENVEIL_TESTS_RECORD=FILE make test ...           also writes every output into FILE
     python -m tests.compat.outputs FILE                 extends the schemas to what is in FILE
 
-A schema only grows: what an earlier output fits fits it still, unless a key is not always there any more."""
+Extension never rejects an earlier output; a key that is sometimes absent becomes optional."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ RECORD = os.environ.get("EIGENVEIL_TESTS_RECORD", "")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Objects whose keys are names of a federation, a study or records, by the key that has them.
 MAPS = frozenset({
-    "absent", "arrays", "analyst_keys", "by_analyst", "columns_by_site", "consent", "sites", "files", "applicant",
-    "trust_by_site", "fingerprints", "studies_by_state", "counts", "declines", "budgets", "by_rule", "spent_by_study",
+    "absent", "analyst_keys", "applicant", "arrays", "budgets", "by_analyst", "by_rule", "columns_by_site",
+    "consent", "counts", "declines", "files", "fingerprints", "sites", "spent_by_study", "studies_by_state",
+    "trust_by_site",
 })  # fmt: skip
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 Schema = dict[str, Any]
 
 
 class Checked:
-    """The module `json` for `eigenveil_common.command`, which holds each printed value against its schema."""
+    """The module `json` for `eigenveil_common.command`: it checks each printed value against its schema."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(json, name)
@@ -98,7 +99,7 @@ def _object(objects: Sequence[Mapping[str, Any]], key: str) -> Schema:
 
 
 def merged(first: Schema, second: Schema) -> Schema:
-    """A schema that whatever fits one of two fits."""
+    """Return a schema that accepts every value that one of the two accepts."""
     kinds: dict[str, Schema] = {}
     for one in (*_parts(first), *_parts(second)):
         kinds[one["type"]] = _both(kinds[one["type"]], one) if one["type"] in kinds else one
@@ -134,7 +135,9 @@ def extended(before: Mapping[str, Schema], recorded: Iterable[tuple[str, Any]]) 
         outputs.setdefault(command, []).append(value)
     new = {command: schema_of(values) for command, values in outputs.items()}
     return {
-        name: merged(before[name], new[name]) if name in before and name in new else (new.get(name) or before[name])
+        name: merged(before[name], new[name])
+        if name in before and name in new
+        else (new.get(name) or before[name])
         for name in sorted({*before, *new})
     }
 
@@ -146,8 +149,8 @@ def main(path: Path) -> None:
     whole = {
         "$schema": DIALECT,
         "title": "What commands of eigenveil print with --json, by command",
-        "description": "Further keys are allowed: a later version may print more. An error is one object with "
-        "`error`, its code, and `message`.",
+        "description": "Further keys are allowed: a later version may print more. An error is one object "
+        "with `error`, its code, and `message`.",
         "$defs": extended(before, recorded),  # type: ignore[arg-type]
     }
     SCHEMA.write_text(json.dumps(whole, indent=1) + "\n")

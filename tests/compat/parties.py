@@ -54,17 +54,17 @@ class Parties:
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def command(self, name: str, *arguments: str | Path) -> dict[str, Any]:
-        """The object that a command of a party prints; "analyst" is one too."""
-        done = self.tried(name, *arguments)
+        """Return the JSON object that a party's command prints. The analyst is a party."""
+        done = self.run(name, *arguments)
         assert done.returncode == 0, f"{name} {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return value
 
-    def tried(
-        self, name: str, *arguments: str | Path, whose: bool = True, **variables: str
+    def run(
+        self, name: str, *arguments: str | Path, with_config: bool = True, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command of a party, whether it succeeds or not; without `whose` it names no configuration."""
-        own = self.whose(name) if whose else []
+        """Run a command of a party, whether it succeeds or not; `with_config`: on its configuration."""
+        own = self.config_option(name) if with_config else []
         line = [*self._line(name), *map(str, arguments), *own, "--json"]
         env = environment(self.versions.get(name), self.offset) | variables
         return subprocess.run(line, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -73,7 +73,7 @@ class Parties:
         program = {COORDINATOR: "eigenveil-coordinator", "analyst": "eigenveil"}
         return command_line(program.get(name, "eigenveil-site"))
 
-    def whose(self, name: str) -> list[str]:
+    def config_option(self, name: str) -> list[str]:
         """The option that names the configuration of a party."""
         if name == "analyst":
             return ["--profile", str(self.layout.analyst)]
@@ -88,7 +88,7 @@ class Parties:
             out.write_bytes(b"")
             with out.open("ab") as printed, log.open("ab") as problems:
                 self.daemons[name] = subprocess.Popen(
-                    [*self._line(name), "serve", *self.whose(name)],
+                    [*self._line(name), "serve", *self.config_option(name)],
                     env=environment(self.versions.get(name), self.offset),
                     stdin=subprocess.DEVNULL, stdout=printed, stderr=problems, start_new_session=True,
                 )  # fmt: skip
@@ -108,7 +108,7 @@ class Parties:
                 os.killpg(daemon.pid, signal.SIGKILL)
             daemon.wait()
 
-    def later(self, seconds: float = 3600.0) -> None:
+    def restart_later(self, seconds: float = 3600.0) -> None:
         """Kill all daemons, and start them again so much later: a study starts a while after the last person
         has agreed, so that its start does not tell when."""
         names = list(self.daemons)
@@ -117,7 +117,7 @@ class Parties:
         self.serve(*names)
 
     def studies(self) -> dict[str, dict[str, Any]]:
-        """What the coordinator's list says of each study, by name."""
+        """Return the rows of `study list`, by name."""
         return {row["name"]: row for row in self.command("analyst", "study", "list")["studies"]}
 
     def until_ended(self, *names: str) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from tests.compat.names import names
 from tests.compat.parties import HERE, SITES, Parties, parties, until
 
 VERSIONS = sorted(path.parent for path in HERE.glob(f"*/{MADE}"))
+assert VERSIONS, "make golden"
 EACH = pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
 PUBLIC = KEY.public_key().public_bytes_raw()
 
@@ -95,7 +96,7 @@ def test_a_federation_goes_on_where_it_was_killed(version: Path, tmp_path: Path)
         found.serve(*SITES)
         approve(found, studies[WAITING])
         until(lambda: found.studies()[WAITING]["starts"], "the agreement of all")
-        found.later()
+        found.restart_later()
         rows = found.until_ended(*RUNNING, WAITING)
         assert {row["state"] for row in rows.values()} == {"released"}
         for name, study in studies.items():
@@ -127,5 +128,7 @@ def test_a_backup_of_an_earlier_version_is_restored(version: Path, tmp_path: Pat
     source = layout.root / "backup"
     shutil.rmtree(layout.coordinator)
     with parties(layout, made(version)["at"] - time.time()) as found:
-        done = found.tried(COORDINATOR, "restore", "--from", source, "--dir", layout.coordinator, whose=False)
+        done = found.run(
+            COORDINATOR, "restore", "--from", source, "--dir", layout.coordinator, with_config=False
+        )
         assert done.returncode == 0, done.stderr

@@ -13,7 +13,12 @@ from tests.compat import outputs
 from tests.compat.names import GROUPS
 from tests.compat.outputs import extended, published, schema_of, validators
 
-FIRST: dict[str, Any] = {"rows": 3, "head": "ab", "sites": {"anna": 1.5}, "list": [{"a": 1}, {"a": 2, "b": None}]}
+FIRST: dict[str, Any] = {
+    "rows": 3,
+    "head": "ab",
+    "sites": {"anna": 1.5},
+    "list": [{"a": 1}, {"a": 2, "b": None}],
+}
 
 
 def fits(form: Any, value: Any) -> bool:

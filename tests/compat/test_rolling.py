@@ -70,8 +70,11 @@ class Queue:
         found = self.found
 
         self.approve()
-        until(lambda: all(row["starts"] or row["state"] == "released" for row in found.studies().values()), "all")
-        found.later()
+        until(
+            lambda: all(row["starts"] or row["state"] == "released" for row in found.studies().values()),
+            "all",
+        )
+        found.restart_later()
 
         def ended() -> bool:
             states = {row["state"] for row in found.studies().values()}
@@ -97,10 +100,10 @@ def upgraded(found: Parties, name: str, *, kills: bool = False) -> None:
     for step in STEPS if kills else ():
         program = "eigenveil-coordinator" if name == COORDINATOR else "eigenveil-site"
         armed = [sys.executable, "-m", "tests.torture.crashes.armed", step, "1", program]
-        line = [*armed, "upgrade", *found.whose(name)]
+        line = [*armed, "upgrade", *found.config_option(name)]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == KILLED, f"{step}: {done.returncode} {done.stderr}"
-        readable = found.tried(name, "status")
+        readable = found.run(name, "status")
         assert (readable.returncode == 0) is (step == "upgrade-committed"), f"{step}: whole, before or after"
     found.command(name, "upgrade")
     found.serve(name)
@@ -150,6 +153,6 @@ def test_an_earlier_program_does_not_open_an_upgraded_database_and_names_the_one
     with federation(tmp_path / "demo", earlier, **{"hospital-1": CURRENT}) as found:
         found.command("hospital-1", "upgrade")
         found.versions["hospital-1"] = earlier
-        done = found.tried("hospital-1", "status")
+        done = found.run("hospital-1", "status")
         assert done.returncode == 70
         assert "Install" in done.stdout + done.stderr

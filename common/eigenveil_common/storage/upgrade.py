@@ -20,7 +20,9 @@ from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, VersionedDatabase
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-MIN_FREE_FACTOR = 3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
+MIN_FREE_FACTOR = (
+    3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

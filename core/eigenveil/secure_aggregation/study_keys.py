@@ -1,7 +1,7 @@
 """Key of a site for one masked study [R36]. A site makes it for the study, signs it with the key of its card,
-and deletes it when the study has ended. So whoever takes a machine later cannot remove the masks of studies
-that had ended, even with all messages. The coordinator passes these keys on. It cannot make one: a site
-accepts a key only if the confirmed card's key has signed it."""
+and deletes it when the study has ended. A thief who takes the machine after that cannot remove the study's
+masks, even with all its messages. The coordinator passes these keys on. It cannot make one: a site accepts a
+key only if the confirmed card's key has signed it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StudyKey(Extensible):
             raise PeerError(Code.PROTOCOL, "the site's key for a study has an invalid field")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the known keys, that of cryptography in hex."""
+        """Return the fields as plain values, `agreement` in hex."""
         return {**super().to_dict(), "agreement": self.agreement.hex()}
 
     @classmethod
@@ -73,8 +73,8 @@ class SignedStudyKey(SignedStatement[StudyKey]):
 
 
 def _is_usable(agreement: bytes) -> bool:
-    """Return True for a key in canonical form that gives no two sites a secret known to all: a point of low
-    order gives zero with every private key, which the library refuses."""
+    """Return True if the key is below the field's prime and no point of low order. Such a point gives the
+    secret 0 with every private key, so everybody would know the mask."""
     if len(agreement) != KEY_BYTES or int.from_bytes(agreement, "little") >= PRIME:
         return False
     try:

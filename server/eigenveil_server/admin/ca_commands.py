@@ -247,7 +247,10 @@ def prepare(config_path: Path, as_json: bool) -> None:
 @release_key.command(name="switch")
 @config_option
 @click.option(
-    "--signature", type=PATH, multiple=True, help="Signature of the waiting list by another machine's key. May be repeated."
+    "--signature",
+    type=PATH,
+    multiple=True,
+    help="Signature of the waiting list by another machine's key. May be repeated.",
 )
 @anyway_option
 @json_option
@@ -257,6 +260,4 @@ def switch_release_key(config_path: Path, signature: tuple[Path, ...], anyway: b
 
     signatures = [read(path) for path in signature]
     change = partial(release_keys.switch, signatures=signatures, anyway=anyway)
-    _report_change(
-        config_path, change, as_json, ("release-key", "switch"), ", with the coordinator stopped"
-    )
+    _report_change(config_path, change, as_json, ("release-key", "switch"), ", with the coordinator stopped")

@@ -14,7 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import grouped_digest
 from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,

@@ -70,8 +70,8 @@ def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) ->
             if behind and not anyway:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"these do not have the list with the next release key: {behind}; wait until they connect, "
-                    "or add --anyway and give them new join files",
+                    f"these do not have the list with the next release key: {behind}; wait until they "
+                    "connect, or add --anyway and give them new join files",
                 )
             if signatures:
                 lists.accept(signatures)

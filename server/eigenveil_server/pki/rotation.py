@@ -18,7 +18,7 @@ from typing import Any
 
 from cryptography import x509
 
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import CALLERS
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
 from eigenveil.signatures import UNREADABLE

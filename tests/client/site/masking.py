@@ -92,7 +92,7 @@ class Peers:
             return stated_key(self.keys[name], plan)
         if plan not in self._own:
             with closing(self.stage.store()) as store:
-                self._own[plan] = store.study_keys.of(plan, self.keys[SITE]).stated
+                self._own[plan] = store.study_keys.get_or_make(plan, self.keys[SITE]).stated
         return self._own[plan]
 
     def unmasked(self, reply: MaskedAnswer, attempt: Attempt) -> IntArray:

@@ -1,5 +1,5 @@
-"""Programs as on another day, for federations that were made then: signatures, lists of authorities and
-deadlines are in force on the day of a golden federation, and long expired today. TLS reads the system's clock
+"""Shift the clock of our programs to the day on which a golden federation was made: its signatures, lists of
+authorities and deadlines are in force on that day, and long expired today. TLS reads the system's clock
 and not this one, so certificates that these programs make are valid for decades before and after.
 
 Python runs this module at the start of every process that has this folder in PYTHONPATH: the programs of all
@@ -30,7 +30,7 @@ class Dated(datetime.datetime):
 
 
 class OurModules(importlib.machinery.PathFinder):
-    """Our modules use `Dated`; libraries, some of which are no Python, the class that they know."""
+    """Our modules use `Dated`; libraries use the original class, since compiled ones check it."""
 
     @classmethod
     def find_spec(
@@ -51,11 +51,11 @@ class DatedLoader(importlib.machinery.SourceFileLoader):
 
 def _lasting(builder: type) -> None:
     for name, shift in (("not_valid_before", -DECADES), ("not_valid_after", DECADES)):
+        setattr(builder, name, _shifted(getattr(builder, name), shift))
 
-        def shifted(self: Any, at: Any, given: Any = getattr(builder, name), shift: Any = shift) -> Any:
-            return given(self, at + shift)
 
-        setattr(builder, name, shifted)
+def _shifted(given: Any, shift: datetime.timedelta) -> Any:
+    return lambda self, at: given(self, at + shift)
 
 
 if OFFSET:

@@ -176,7 +176,7 @@ class MaskedReplies:
             PeerError: an honest coordinator does not send this.
             PeerChanged, RosterUnusable: the process must end and nothing may be sent.
             EigenveilError: as `RecordAnswers.values` and `Outgoing`."""
-        own = self._store.study_keys.of(plan.digest, SiteKeys.read(self._member.folder))
+        own = self._store.study_keys.get_or_make(plan.digest, SiteKeys.read(self._member.folder))
         if signed is None:
             self._exact_values(plan, round_query)
             self._outgoing.ready(round_query, session.unsaved())

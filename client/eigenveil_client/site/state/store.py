@@ -266,7 +266,7 @@ class SiteStore:
             nonlocal freed
             self.studies.set_status(digest, status, change, reason, person)
             self.attempts.forget(digest, change)
-            self.study_keys.forget(digest, change)
+            self.study_keys.delete(digest, change)
             if status is ConsentStatus.ENDED:
                 self._forget_unanswered(digest, change)
             freed = self.ledger.ledger.reserved.get(digest, NO_COST)

@@ -32,7 +32,7 @@ class OwnStudyKey:
 
     @classmethod
     def make(cls, plan: str, site: SiteKeys) -> OwnStudyKey:
-        """Return a new key of this site."""
+        """Return a new key for the study `plan`, signed by the key of the site's card."""
         private = X25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
         stated = StudyKey(plan=plan, site=site.card.site, card=site.card.digest, agreement=public)
@@ -51,14 +51,14 @@ class StudyKeys:
 
     _database: Database
 
-    def of(self, plan: str, site: SiteKeys) -> OwnStudyKey:
+    def get_or_make(self, plan: str, site: SiteKeys) -> OwnStudyKey:
         """Return the key for a study; make it, durable on return, if there is none under this card."""
         found = self._stored(plan)
         if found is not None and found.stated.card == site.card.digest:
             return found
         made = OwnStudyKey.make(plan, site)
         with self._database.transaction() as change:
-            self.forget(plan, change)
+            self.delete(plan, change)
             row = {"plan": plan, "private": made.private.private_bytes_raw()}
             row |= {"signed_json": made.signed.signed_json, "signature": made.signed.signature}
             change.insert("study_keys", row)
@@ -79,6 +79,6 @@ class StudyKeys:
         return bool(self._database.rows("SELECT 1 FROM study_keys WHERE plan = ?", (plan,)))
 
     @staticmethod
-    def forget(plan: str, change: Connection) -> None:
+    def delete(plan: str, change: Connection) -> None:
         """Delete the key of a study, within the transaction that ends it."""
         change.execute("DELETE FROM study_keys WHERE plan = ?", (plan,))

@@ -63,7 +63,7 @@ COST = FIRST.priced.micro_rho
 def test_ready_has_no_number_and_no_charge(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = reply_to(worker, FIRST)
-        key = store.study_keys.of(PLAN.digest, peers.keys[SITE]).signed
+        key = store.study_keys.get_or_make(PLAN.digest, peers.keys[SITE]).signed
         assert reply == Ready(plan_digest=PLAN.digest, round=0, query=FIRST.digest, key=key)
         assert key.check(peers.keys[SITE].card.signing).plan == PLAN.digest
         (row,) = store.egress.verify(store.ledger.ledger)

@@ -1,4 +1,4 @@
-"""A site's key for a masked study is durable while the study runs, and nowhere on the disk afterwards [R36]."""
+"""A site's key for a masked study is durable while the study runs, and then nowhere on the disk [R36]."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def test_a_key_stays_the_same_until_its_study_ends_and_is_then_overwritten(tmp_p
     anna = site_keys(1)
     with closing(open_database(tmp_path / "state.db")) as database:
         keys = StudyKeys(database)
-        own, other = keys.of(PLAN, anna), keys.of(OTHER, anna)
+        own, other = keys.get_or_make(PLAN, anna), keys.get_or_make(OTHER, anna)
         secret = own.private.private_bytes_raw()
         assert own.stated.agreement != other.stated.agreement
-        assert keys.of(PLAN, anna).signed == own.signed
+        assert keys.get_or_make(PLAN, anna).signed == own.signed
         assert on_disk(tmp_path, secret)
         with database.transaction() as change:
-            keys.forget(PLAN, change)
+            keys.delete(PLAN, change)
         database.empty_log()
         assert not keys.has(PLAN)
         assert not on_disk(tmp_path, secret)
-        assert keys.of(OTHER, anna).signed == other.signed
-        assert keys.of(PLAN, anna).signed != own.signed
+        assert keys.get_or_make(OTHER, anna).signed == other.signed
+        assert keys.get_or_make(PLAN, anna).signed != own.signed
 
 
 def test_a_new_card_gets_a_new_key_and_the_old_one_is_deleted(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "state.db")) as database:
         keys = StudyKeys(database)
-        first, second = (keys.of(PLAN, site_keys(seed)) for seed in (1, 2))
+        first, second = (keys.get_or_make(PLAN, site_keys(seed)) for seed in (1, 2))
         assert first.stated.card != second.stated.card
         assert len(database.rows("SELECT * FROM study_keys")) == 1
         database.empty_log()
