@@ -136,6 +136,11 @@ def check_format(content: Mapping[str, Any], kind: str, noun: str) -> None:
         raise PeerError(Code.VERSION, f"{noun} requires {names}, which this version does not know")
 
 
+def is_newer(problem: Exception) -> bool:
+    """Return True if a file could not be read only because a newer program wrote it."""
+    return isinstance(problem, PeerError) and problem.code is Code.VERSION
+
+
 Stated = TypeVar("Stated", bound=Extensible, covariant=True)
 
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard, card_from_dict, card_to_dict
-from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.numerics.encoding import canonical, is_digest, parse_json
 from eigenveil.planning.choose import candidates
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
-from eigenveil.protocol.rounds import HEX
 from eigenveil.signatures import Extensible, Sign, check_signature
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Study
@@ -49,7 +48,7 @@ class StudyAuthorization(Extensible):
 
     def __post_init__(self) -> None:
         texts = [type(text) is str for text in (self.federation, self.analyst, self.submission)]
-        digests = [type(text) is str and len(text) == HEX for text in (self.plan, self.key)]
+        digests = [is_digest(text) for text in (self.plan, self.key)]
         if not all(texts + digests) or type(self.expires) is not int or not 0 <= self.expires < 2**53:
             raise PeerError(Code.PROTOCOL, "the authorization of the study has an invalid field")
 

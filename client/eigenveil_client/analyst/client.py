@@ -71,6 +71,7 @@ class Analyst:
         self._identity = self._identity.reread()
         self._channel = await open_channel(self._identity)
         await greet_coordinator(self._stub, f"eigenveil {__version__}", self._identity)
+        self._identity = self._identity.reread()  # the greeting may have brought a new list of authorities
         if due(self._identity):
             await renew(self._stub, self._identity)
 

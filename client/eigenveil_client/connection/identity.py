@@ -62,9 +62,9 @@ class StoredIdentity:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Addresses of the coordinator, the first one first: of the list of authorities, or of the join
-        file."""
-        return self.authorities.addresses or (self.coordinator,)
+        """Addresses of the coordinator, the first one first: of the list of authorities, then that of the
+        join file."""
+        return tuple(dict.fromkeys((*self.authorities.addresses, self.coordinator)))
 
     @property
     def release_keys(self) -> ReleaseKeys:
@@ -74,6 +74,26 @@ class StoredIdentity:
     def reread(self) -> StoredIdentity:
         """Return the identity that is in the folder now, with this proxy. Raises as `load_identity`."""
         return replace(load_identity(self.folder), proxy=self.proxy)
+
+
+@dataclass(slots=True)
+class CurrentIdentity:
+    """Identity of a running daemon. It is replaced when the coordinator has sent a new list of authorities."""
+
+    stored: StoredIdentity
+
+    @property
+    def identity(self) -> Identity:
+        return self.stored.identity
+
+    @property
+    def folder(self) -> Path:
+        return self.stored.folder
+
+    @property
+    def release_keys(self) -> ReleaseKeys:
+        """The federation's release keys, of the latest list."""
+        return self.stored.release_keys
 
 
 async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
@@ -90,9 +110,9 @@ async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
         try:
             return await verified_channel(address, federation, caller.ca_pem, caller.pair, caller.proxy)
         except PeerError as failure:
-            if failure.code is not Code.UNREACHABLE:
-                raise
-            problem = problem or failure  # the preferred address's
+            # Another server may stand at an earlier address: the others are tried first.
+            if problem is None or problem.code is Code.UNREACHABLE:
+                problem = failure
     assert problem is not None
     raise problem
 
@@ -174,7 +194,7 @@ def load_identity(folder: Path) -> StoredIdentity:
     try:
         address = str(_read_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
-        raise files.damaged(folder) from problem
+        raise files.unreadable(folder, problem) from problem
     check_trusted(trusted_entries(folder))
     key, certificate = files.read_pair(folder)
     files.check_matches(certificate, identity, key)
@@ -202,7 +222,7 @@ def folder_identity(folder: Path) -> Identity | None:
     try:
         return parse_identity(_read_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
-        raise files.damaged(folder) from problem
+        raise files.unreadable(folder, problem) from problem
 
 
 def _read_about(folder: Path) -> dict[str, str]:

@@ -26,11 +26,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Identity, parse_identity
 from eigenveil.protocol.authorities import AuthorityList, describe_change, list_from_json, update_authorities
 from eigenveil.protocol.wire import lists_from_proto
-from eigenveil.signatures import UNREADABLE
+from eigenveil.signatures import UNREADABLE, is_newer
 from eigenveil_client.connection.tls import only_uri, signed_by
 from eigenveil_common.concurrency import locked
 from eigenveil_common.files import failpoint, path_exists, read, read_secret, write_durably, write_secret
@@ -50,8 +50,15 @@ def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificat
         raise damaged(folder) from problem
 
 
+def unreadable(folder: Path, problem: Exception) -> EigenveilError:
+    """Return the error for an identity that `problem` prevents from being read: damaged, or of a newer
+    program."""
+    newer = isinstance(problem, EigenveilError) and is_newer(problem)
+    return problem if newer else damaged(folder)
+
+
 def damaged(folder: Path) -> RequestError:
-    """Return the error for an unreadable identity."""
+    """Return the error for a damaged identity."""
     return RequestError(Code.BAD_CONFIG, f"{folder} is damaged; move it elsewhere and enrol again")
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity
 from eigenveil.numerics.encoding import parse_json
-from eigenveil.signatures import check_format, formatted
+from eigenveil.signatures import check_format, formatted, is_newer
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import read_pair
 from eigenveil_common.concurrency import locked
@@ -71,6 +71,8 @@ class KeyFile:
             holder = stored["federation"], stored[self._role]
             found = {key: bytes.fromhex(stored[key]) for key in self.keys}
         except (ValueError, KeyError, TypeError, PeerError) as problem:
+            if is_newer(problem):
+                raise
             raise self.damaged() from problem
         if holder != (self.owner.federation, self.owner.name):
             other = f"belongs to {self._role} {holder[1]} in federation {holder[0]}"

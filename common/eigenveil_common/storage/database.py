@@ -121,6 +121,7 @@ class VersionedDatabase(ABC):
     def __init__(self) -> None:
         self._in_doubt: InternalError | None = None
         self.pending: Migrations = ()  # the steps to the newest schema version
+        self._expected = 0  # schema version of this program
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -185,6 +186,7 @@ class VersionedDatabase(ABC):
         _check_expected(self.name, found, expect)
         if found > version:
             raise InternalError(Code.STORAGE, self._too_new(found, version))
+        self._expected = version
         if found == 0:
             self._create(schema, version)
             return
@@ -201,7 +203,8 @@ class VersionedDatabase(ABC):
         """Make all pending steps in one transaction, which `check` can still refuse: if it raises, nothing
         has changed. Raises InternalError, code `storage`."""
         with self.transaction() as change:
-            for reached, statements in self.pending:
+            found = self.version()  # another process may have upgraded it since it was opened
+            for reached, statements in (step for step in self.pending if step[0] > found):
                 failpoint("upgrade-stepping")
                 change.execute(statements)
                 self.set_version(change, reached)
@@ -209,6 +212,12 @@ class VersionedDatabase(ABC):
             failpoint("upgrade-checked")
         failpoint("upgrade-committed")
         self.pending = ()
+
+    def check_version(self) -> None:
+        """Check the version again, under a lock that excludes upgrades. Raises InternalError: code
+        `storage`."""
+        if (found := self.version()) != self._expected:
+            raise InternalError(Code.STORAGE, self._too_new(found, self._expected))
 
     def _too_new(self, found: int, version: int) -> str:
         program = self.rows("SELECT program FROM eigenveil_schema")[0][0]

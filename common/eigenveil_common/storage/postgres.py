@@ -87,6 +87,8 @@ class PostgresDatabase(VersionedDatabase):
             if time.monotonic() >= until:
                 raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
             time.sleep(RELEASED_SECONDS / 20)
+        if not self.pending:
+            self.check_version()  # it may have been upgraded since it was opened
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         # SQLite has no booleans but 0 and 1, and neither do our tables.

@@ -108,14 +108,20 @@ class SqliteDatabase(VersionedDatabase):
         except FAILURES as problem:
             raise InternalError(Code.STORAGE, f"cannot copy {self.path} to {path}: {problem}") from problem
 
-    def empty_log(self) -> None:
+    def empty_log(self) -> bool:
         """Copy the write-ahead log into the database and cut it to nothing: what was deleted is in neither.
-        Another process that reads just now prevents it until the next time."""
-        try:
-            with self._lock, suppress(apsw.BusyError):
+        Return False, without waiting, if another process uses it just now."""
+        with self._lock:
+            self._connection.set_busy_timeout(0)
+            try:
                 self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except FAILURES as problem:
-            raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            except FAILURES as problem:
+                raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+            finally:
+                self._connection.set_busy_timeout(WAIT_MS)
+            return True
 
     def _pragma(self, text: str) -> Any:
         found = self._run(f"PRAGMA {text}")

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,12 @@ from pathlib import Path
 import apsw
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.files import failpoint
+from eigenveil_common.files import failpoint, storage_errors, sync
 from eigenveil_common.storage.database import Connection, VersionedDatabase
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-MIN_FREE_FACTOR = (
-    3  # times the database: its copy, the write-ahead log of rewritten tables, and as much again
-)
+# Times the database: its copy, the write-ahead log of rewritten tables, and as much again.
+MIN_FREE_FACTOR = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,34 +91,47 @@ def back_up_file(database: SqliteDatabase, out: Path) -> None:
             f"{out.parent} has {free:,} bytes free, and the upgrade needs {needed:,}; make room. Nothing has "
             "changed",
         )
-    database.copy_to(out)
+    new = out.with_name(f"{out.name}.new")  # an earlier whole backup stays until this one is whole
+    database.copy_to(new)
+    _check_whole(new)
+    with storage_errors("replace", out):
+        os.replace(new, out)
+        sync(out.parent)
+
+
+def _check_whole(copy: Path) -> None:
+    """Read every page of a copied database. Raises InternalError, code `storage`."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI  # immutable: no files are made beside it
     try:
-        with closing(apsw.Connection(str(out), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
-            found = copy.execute("PRAGMA integrity_check(1)").fetchall()
+        with closing(apsw.Connection(f"{copy.absolute().as_uri()}?immutable=1", flags=flags)) as opened:
+            found = opened.execute("PRAGMA integrity_check(1)").fetchall()
     except apsw.Error as problem:
-        raise InternalError(Code.STORAGE, f"the backup {out} is not whole: {problem}") from problem
+        raise InternalError(Code.STORAGE, f"the backup {copy} is not whole: {problem}") from problem
     if found != [("ok",)]:
-        raise InternalError(Code.STORAGE, f"the backup {out} is not whole: {found[0][0]}")
+        raise InternalError(Code.STORAGE, f"the backup {copy} is not whole: {found[0][0]}")
 
 
 def dump_server(url: str, out: Path) -> None:
-    """Dump a PostgreSQL database into a file, and read its list of contents back. Raises RequestError, code
+    """Dump a PostgreSQL database into a file, and read the file back as a whole. Raises RequestError, code
     `bad-config`: a program is missing or failed."""
-    _run_tool(url, "pg_dump", "--format=custom", "--no-password", f"--file={out}")
-    listed = _run_tool(url, "pg_restore", "--list", str(out))
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    parts = conninfo_to_dict(url)
+    password = parts.pop("password", None)  # by the environment: other users see command lines
+    secret = {} if password is None else {"PGPASSWORD": str(password)}
+    target = f"--dbname={make_conninfo(**parts)}"
+    _run_tool(secret, "pg_dump", "--format=custom", "--no-password", f"--file={out}", target)
+    listed = _run_tool({}, "pg_restore", "--list", str(out))
     if " ledger " not in listed:
         raise RequestError(Code.BAD_CONFIG, f"{out} holds no ledger; nothing has changed")
+    _run_tool({}, "pg_restore", f"--file={os.devnull}", str(out))
 
 
-def _run_tool(url: str, *command: str) -> str:
-    """Run a program of PostgreSQL; the URL, which may have a password, goes by the environment."""
-    from psycopg.conninfo import conninfo_to_dict
-
-    names = {"dbname": "PGDATABASE"}  # all others are as in the URL
-    parts = {names.get(key, f"PG{key.upper()}"): str(value) for key, value in conninfo_to_dict(url).items()}
+def _run_tool(variables: Mapping[str, str], *command: str) -> str:
+    """Run a program of PostgreSQL, with these variables in its environment."""
     try:
         done = subprocess.run(
-            command, env=os.environ | parts, capture_output=True, text=True, check=False, umask=0o077
+            command, env=os.environ | variables, capture_output=True, text=True, check=False, umask=0o077
         )
     except FileNotFoundError as problem:
         raise RequestError(

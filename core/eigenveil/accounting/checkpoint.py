@@ -10,11 +10,11 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, PeerError
+from eigenveil.numerics.encoding import is_digest
 from eigenveil.signatures import Extensible, Keys, SignedStatement
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
-HEX = 64
 SHORT = 16  # hexadecimal characters of a digest in the trail: enough for the rows of one program
 NEAR, STEP = 16, 9 / 8
 
@@ -48,7 +48,7 @@ class Checkpoint(Extensible):
     trail: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
+        if self.size < 1 or not is_digest(self.digest) or len(self.trail) != len(trail_sizes(self.size)):
             raise PeerError(Code.PROTOCOL, "the checkpoint of a ledger has an invalid field; it was rejected")
 
     @classmethod

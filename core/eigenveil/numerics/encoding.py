@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -146,9 +147,17 @@ def _simple(value: Any) -> bool:
     return value is None or kind is bool or (kind in (list, tuple) and all(map(_simple, value)))
 
 
+DIGEST = re.compile("[0-9a-f]{64}")
+
+
 def digest(domain: str, header: Any, arrays: Sequence[IntArray] = ()) -> str:
     """Return the SHA-256 (hex) of canonical JSON and integer arrays, separated by domain and by length."""
     return digest_of(domain, canonical(header), *map(to_memoryview, arrays))
+
+
+def is_digest(text: object) -> bool:
+    """Return True if `text` is a SHA-256 as digests are written: 64 lower-case hexadecimal digits."""
+    return isinstance(text, str) and DIGEST.fullmatch(text) is not None
 
 
 def digest_of(domain: str, *parts: bytes | memoryview) -> str:

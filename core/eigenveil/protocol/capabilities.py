@@ -86,7 +86,7 @@ def common_versions(
     """Return the highest `version` of plans and `revision` of the algorithm that this program and all `sites`
     have. Sites that have none in common with it do not count: `check_versions` names them."""
     able = [one for one in sites if one.plan_min <= own.plan_max and one.plan_max >= own.plan_min]
-    mine = set(own.revisions[algorithm.value])
+    mine = set(own.revisions.get(algorithm.value, algorithm.properties.revisions))
     shared = mine.copy()
     for one in able:
         if has := mine & set(one.revisions.get(algorithm.value, ())):

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.numerics.encoding import IntArray, digest, frozen
+from eigenveil.numerics.encoding import IntArray, digest, frozen, is_digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.signatures import Extensible, Sign, SignedStatement
 
@@ -66,7 +66,6 @@ class Release:
 
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"
-HEX = 64
 MOST_BYTES = 1024
 
 
@@ -89,7 +88,7 @@ class RoundStatement(Extensible):
 
     def __post_init__(self) -> None:
         always, sometimes = (self.plan, self.query, self.ledger), (self.after, self.release)
-        texts = all(len(one) == HEX for one in always) and all(len(one) in (0, HEX) for one in sometimes)
+        texts = all(map(is_digest, always)) and all(one == "" or is_digest(one) for one in sometimes)
         whole = all(type(number) is int and 0 <= number < 2**53 for number in (self.round, self.size))
         if not (texts and whole and self.size >= 1 and bool(self.after) == (self.round > 0)):
             raise PeerError(Code.PROTOCOL, "the statement about a round has an invalid field")

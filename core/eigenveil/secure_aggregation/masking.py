@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.numerics.encoding import IntArray, WordArray, digest_of
+from eigenveil.numerics.encoding import IntArray, WordArray, digest_of, is_digest
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.rounds import HEX
 from eigenveil.signatures import Extensible, Sign, SignedStatement
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
@@ -43,7 +42,7 @@ class Attempt(Extensible):
 
     def __post_init__(self) -> None:
         digests = (self.plan, self.query, *self.members.values())
-        hexed = all(type(one) is str and len(one) == HEX for one in digests)
+        hexed = all(map(is_digest, digests))
         named = all(NAME.fullmatch(name) for name in self.members)
         whole = type(self.round) is int and type(self.number) is int
         counted = whole and self.round >= 0 and 1 <= self.number <= MAX_ATTEMPTS

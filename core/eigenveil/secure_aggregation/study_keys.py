@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.key_cards import KEY_BYTES
-from eigenveil.numerics.encoding import digest_of
-from eigenveil.protocol.rounds import HEX
+from eigenveil.numerics.encoding import digest_of, is_digest
 from eigenveil.signatures import Extensible, Sign, SignedStatement
 from eigenveil.study.study import NAME
 
@@ -39,7 +38,7 @@ class StudyKey(Extensible):
     agreement: bytes
 
     def __post_init__(self) -> None:
-        hexed = all(type(one) is str and len(one) == HEX for one in (self.plan, self.card))
+        hexed = is_digest(self.plan) and is_digest(self.card)
         named = type(self.site) is str and NAME.fullmatch(self.site) is not None
         if not (hexed and named and _is_usable(self.agreement)):
             raise PeerError(Code.PROTOCOL, "the site's key for a study has an invalid field")

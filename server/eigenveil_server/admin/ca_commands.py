@@ -202,8 +202,9 @@ def _report_change(
 @ca.command()
 @config_option
 @click.argument("address", nargs=-1)
+@anyway_option
 @json_option
-def addresses(config_path: Path, address: tuple[str, ...], as_json: bool) -> None:
+def addresses(config_path: Path, address: tuple[str, ...], anyway: bool, as_json: bool) -> None:
     """Announce where the coordinator is reached, as HOST:PORT, the first ADDRESS first.
 
     To move it: announce the present and the new one; wait until `show` reports that every participant has the
@@ -211,7 +212,7 @@ def addresses(config_path: Path, address: tuple[str, ...], as_json: bool) -> Non
     the new one alone. Nobody enrols again."""
     from eigenveil_server.pki import rotation
 
-    _report_change(config_path, partial(rotation.announce_addresses, addresses=address), as_json)
+    _report_change(config_path, partial(rotation.announce_addresses, addresses=address, anyway=anyway), as_json)
 
 
 @click.group(name="release-key")
@@ -236,12 +237,13 @@ def show_release_keys(config_path: Path, as_json: bool) -> None:
 
 @release_key.command()
 @config_option
+@click.option("--replace", "replacing", is_flag=True, help="In place of a key that is announced already.")
 @json_option
-def prepare(config_path: Path, as_json: bool) -> None:
+def prepare(config_path: Path, replacing: bool, as_json: bool) -> None:
     """Make the next release key and announce it; the old one still signs. The coordinator may serve."""
     from eigenveil_server.pki import release_keys
 
-    _report_change(config_path, release_keys.prepare, as_json)
+    _report_change(config_path, partial(release_keys.prepare, replacing=replacing), as_json)
 
 
 @release_key.command(name="switch")
@@ -255,7 +257,9 @@ def prepare(config_path: Path, as_json: bool) -> None:
 @anyway_option
 @json_option
 def switch_release_key(config_path: Path, signature: tuple[Path, ...], anyway: bool, as_json: bool) -> None:
-    """Sign with the announced key from now on, and delete the old one. Stop the coordinator first."""
+    """Sign with the announced key from now on, and delete the old one. Stop the coordinator first.
+
+    Make a new backup afterwards: a coordinator from an earlier one has lists that nobody accepts any more."""
     from eigenveil_server.pki import release_keys
 
     signatures = [read(path) for path in signature]

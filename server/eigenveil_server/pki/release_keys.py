@@ -25,7 +25,7 @@ from eigenveil.signatures import check_signature
 from eigenveil_common.files import failpoint, path_exists, sync, write_secret
 from eigenveil_server.config import Config, Files
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.authority_lists import rotation_status
+from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
 from eigenveil_server.pki.keys import read_release_key
 from eigenveil_server.pki.rotation import locked_lists
 from eigenveil_server.process import unix_ms
@@ -35,17 +35,21 @@ from eigenveil_server.storage.states import StudyState
 ENDED = tuple(one.value for one in StudyState if one.ended)
 
 
-def prepare(config: Config) -> bool:
-    """Make the next release key and announce it. Return False if the list waits for signatures. Raises
-    RequestError: code `conflict`, another key is announced already."""
+def prepare(config: Config, *, replacing: bool = False) -> bool:
+    """Make the next release key and announce it; with `replacing`, in place of one that is announced already.
+    Return False if the list waits for signatures. Raises RequestError: code `conflict`, a key is announced
+    already."""
     files = config.files
     with locked_lists(config) as lists:
         current = lists.in_force
-        if len(current.accepted_keys) > 1:
+        announced = len(current.accepted_keys) > 1
+        if announced and not replacing:
             raise RequestError(
-                Code.CONFLICT, "the next release key is announced already; go on with: release-key switch"
+                Code.CONFLICT,
+                "the next release key is announced already; go on with: release-key switch. If it was stolen: "
+                "release-key prepare --replace",
             )
-        if not path_exists(files.next_release_key):
+        if not path_exists(files.next_release_key) or announced:
             write_secret(files.next_release_key, Ed25519PrivateKey.generate().private_bytes_raw())
         failpoint("release-key-made")
         public = _public(read_release_key(files.next_release_key))
@@ -73,13 +77,34 @@ def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) ->
                     f"these do not have the list with the next release key: {behind}; wait until they "
                     "connect, or add --anyway and give them new join files",
                 )
+            _check_next(config.files, current)
             if signatures:
+                _check_draft(lists, current)
                 lists.accept(signatures)
             elif not lists.change(release_keys=current.with_next_signing()):
                 return False
             failpoint("release-key-listed")
         complete(config.files, store)
         return True
+
+
+def _check_next(files: Files, current: AuthorityList) -> None:
+    """Check that this machine can sign with the announced key, before a list says that it does."""
+    there = path_exists(files.next_release_key)
+    if not there or _public(read_release_key(files.next_release_key)) != current.accepted_keys[-1]:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{files.next_release_key} is not the announced key; restore it from a backup, or announce another "
+            "one: release-key prepare --replace",
+        )
+
+
+def _check_draft(lists: AuthorityListStore, current: AuthorityList) -> None:
+    if (draft := lists.draft) is not None and draft.release_key == current.release_key:
+        raise RequestError(
+            Code.CONFLICT, "the list that waits does not change the release key; bring its signatures with: "
+            "ca accept",
+        )
 
 
 def complete(files: Files, store: Store) -> None:

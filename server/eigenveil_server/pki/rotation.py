@@ -243,11 +243,32 @@ def _audit(config: Config, kind: str, print: str) -> None:
         audit(change, unix_ms(), kind, "ca", print)
 
 
-def announce_addresses(config: Config, addresses: Sequence[str]) -> bool:
+def announce_addresses(config: Config, addresses: Sequence[str], *, anyway: bool) -> bool:
     """Announce to all clients where the coordinator is reached from now on, the first address first; without
-    any: where join files say. Return False if the list waits for signatures."""
+    any: where join files say. Return False if the list waits for signatures. Raises RequestError: code
+    `conflict`, none of the present addresses is among them, or clients do not know the present ones yet
+    (unless `anyway`)."""
     with locked_lists(config) as lists:
+        present = lists.in_force.addresses
+        if present and not anyway:
+            _check_reachable(config, present, addresses)
         made = lists.change(addresses=tuple(addresses))
         if made:
             _audit(config, "addresses-announced", ", ".join(addresses) or "of the join files")
         return made
+
+
+def _check_reachable(config: Config, present: Sequence[str], addresses: Sequence[str]) -> None:
+    """Check that every client can find the coordinator by the new addresses, or will learn them."""
+    if addresses and not set(present) & set(addresses):
+        raise RequestError(
+            Code.CONFLICT,
+            f"none of the present addresses ({', '.join(present)}) is among the new ones; name one of them "
+            "too, or add --anyway",
+        )
+    if behind := ", ".join(rotation_status(config).without_current_list):
+        raise RequestError(
+            Code.CONFLICT,
+            f"these do not have the present list of addresses: {behind}; wait until they connect, or add "
+            "--anyway and give them new join files",
+        )

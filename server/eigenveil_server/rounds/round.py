@@ -89,6 +89,7 @@ class Round:
         self._sites = frozenset(federation.sites)
         self._members = frozenset(self.attempt.members if self.attempt else ()) if masked else self._sites
         self._study_keys: dict[str, str] = {}  # of the sites that are ready and no members
+        self._renewed_keys: dict[str, str] = {}  # of members with a new card since, for the next attempt
         self._denied: frozenset[str] = frozenset()
         self._macs = dict(earlier.macs)
         self._declined = dict(earlier.declined)
@@ -216,6 +217,7 @@ class Round:
             )
         self._check_not_declined(site)
         if site in self._members:
+            self._renewed_keys[site] = key
             return False
         is_new = site not in self._study_keys
         self._study_keys[site] = key
@@ -311,7 +313,7 @@ class Round:
         members = {} if self.attempt is None else self.attempt.members
         there = self._answered if overdue else members.keys()
         out = self._declined.keys() | self._denied
-        keys = {site: members[site] for site in there} | self._study_keys
+        keys = {site: self._renewed_keys.get(site, members[site]) for site in there} | self._study_keys
         return {site: key for site, key in keys.items() if site not in out}
 
     def check_present(self, sites: Collection[str], waiting: Collection[str]) -> None:

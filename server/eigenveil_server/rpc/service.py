@@ -199,8 +199,9 @@ class Service(CoordinatorServicer):
         digest = digest_from_bytes(request.plan_digest)
         await self._readable(digest)
         wanted = [digest_from_bytes(one) for one in request.digests[:MAX_SITES]]
-        stored = await self._read(self._repository.studies.study_keys, digest)
-        found = [stored[one] for one in wanted if one in stored]
+        if not wanted:
+            raise PeerError(Code.PROTOCOL, "name the keys")
+        found = await self._read(self._repository.studies.study_keys, digest, wanted)
         return pb.GetStudyKeysResponse(
             keys=[pb.SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in found]
         )

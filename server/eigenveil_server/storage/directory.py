@@ -103,4 +103,3 @@ def note_capabilities(change: Connection, site: str, stated: Capabilities, at: i
         "ON CONFLICT (site) DO UPDATE SET capabilities = excluded.capabilities, at = excluded.at",
         (site, stated.to_proto().SerializeToString(deterministic=True), at),
     )
-    audit(change, at, "site-versions", f"site/{site}", stated.software)

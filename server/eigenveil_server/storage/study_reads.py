@@ -211,13 +211,12 @@ class Studies:
         )
         return [parse_attempt(digest, row["signed_json"], row["digest"]) for row in rows]
 
-    def study_keys(self, digest: str) -> dict[str, SignedStudyKey]:
-        """Return the sites' keys for a masked study by their digests."""
-        statement = "SELECT digest, signed_json, signature FROM study_keys WHERE study = ?"
-        return {
-            row["digest"]: SignedStudyKey(signed_json=row["signed_json"], signature=row["signature"])
-            for row in self._reader.rows(statement, (digest,))
-        }
+    def study_keys(self, digest: str, wanted: Sequence[str]) -> list[SignedStudyKey]:
+        """Return the sites' keys for a masked study that have the digests `wanted`."""
+        marks = ", ".join("?" * len(wanted))
+        statement = f"SELECT signed_json, signature FROM study_keys WHERE study = ? AND digest IN ({marks})"
+        rows = self._reader.rows(statement, (digest, *wanted))
+        return [SignedStudyKey(signed_json=row["signed_json"], signature=row["signature"]) for row in rows]
 
     def keys_of_site(self, digest: str, site: str) -> list[str]:
         """Return the digests of a site's keys for a masked study."""

@@ -221,8 +221,9 @@ def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
 @click.command(name="move-out")
 @CONFIG_FILE
 @click.option("--out", required=True, type=FOLDER, help="A new folder.")
+@click.option("--again", is_flag=True, help="If an earlier folder is lost, and no daemon was started with it.")
 @JSON
-def move_out(config_file: Path, out: Path, as_json: bool) -> None:
+def move_out(config_file: Path, out: Path, again: bool, as_json: bool) -> None:
     """Write this site's identity, ledgers and configuration into a folder, for another machine.
 
     Stop the daemon first. Afterwards this site is not served here. Protect the folder like the site: it
@@ -230,7 +231,7 @@ def move_out(config_file: Path, out: Path, as_json: bool) -> None:
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.state import moving
 
-    manifest = moving.move_out(config_file, site_config.load(config_file), out)
+    manifest = moving.move_out(config_file, site_config.load(config_file), out, again=again)
     then = shell_command("eigenveil-site", "move-in", "--from", "FOLDER", "--dir", "DIR")
     text = f"wrote {out}: {len(manifest.files)} files, a ledger of {manifest.ledger['rows']} rows\n"
     text += f"carry it to the other machine by a safe way, and run there: {then}"

@@ -16,7 +16,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import CurrentIdentity
 from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
@@ -135,7 +135,7 @@ class MaskedReplies:
     and is charged [P33]. A single masked answer is noise."""
 
     def __init__(
-        self, member: StoredIdentity, store: SiteStore, outgoing: Outgoing, answers: RecordAnswers
+        self, member: CurrentIdentity, store: SiteStore, outgoing: Outgoing, answers: RecordAnswers
     ) -> None:
         self._member = member
         self._store = store
@@ -148,6 +148,7 @@ class MaskedReplies:
     def retain(self, plans: Container[str]) -> None:
         for plan in [stored for stored in self._exact_answers if stored not in plans]:
             self.forget(plan)
+        self._secrets.retain(plans)
 
     def forget(self, plan: str) -> None:
         self._exact_answers.pop(plan, None)
@@ -156,14 +157,17 @@ class MaskedReplies:
     def missing_keys(self, signed: pb.SignedAttempt) -> list[str]:
         """Return the digests of the keys that an answer to an attempt needs and that are not here. Raises
         PeerError: code `protocol`, it is not an attempt."""
-        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
-        return self._secrets.missing(stated.check(self._member.release_keys.accepted))
+        return self._secrets.missing(self._checked(signed))
 
-    def receive_keys(self, plan: str, keys: Sequence[pb.SignedStudyKey]) -> None:
-        """Note keys of other sites. Raises PeerError: code `protocol`, one cannot be read."""
-        self._secrets.receive(
-            plan, [SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in keys]
-        )
+    def receive_keys(self, signed: pb.SignedAttempt, keys: Sequence[pb.SignedStudyKey]) -> None:
+        """Note keys of the sites of an attempt. Raises PeerError: code `protocol`, it is not an attempt, or a
+        key cannot be read."""
+        sent = [SignedStudyKey(signed_json=one.signed_json, signature=one.signature) for one in keys]
+        self._secrets.receive(self._checked(signed), sent)
+
+    def _checked(self, signed: pb.SignedAttempt) -> Attempt:
+        stated = SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
+        return stated.check(self._member.release_keys.accepted)
 
     def reply(
         self, plan: Plan, round_query: RoundQuery, signed: pb.SignedAttempt | None, session: SessionReplica

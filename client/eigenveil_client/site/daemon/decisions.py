@@ -12,7 +12,7 @@ from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, erro
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan, verify_plan
 from eigenveil.study_authorization import MOST_SENT, AuthorizationTooLong, authorization_from_proto
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import CurrentIdentity
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.round_checks import refuse_if
 from eigenveil_client.site.engine.engine import RecordEngine
@@ -114,7 +114,7 @@ class PlanDecisions:
     """Decisions about the plans that one site receives. `engine` checks that it can compute their answers."""
 
     def __init__(
-        self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: RecordEngine
+        self, member: CurrentIdentity, policy: Policy, store: SiteStore, engine: RecordEngine
     ) -> None:
         self._member = member
         self._policy = policy

@@ -18,7 +18,7 @@ from eigenveil.secure_aggregation.study_keys import SignedStudyKey, StudyKey
 from eigenveil.session import Session
 from eigenveil.signatures import Keys, ReleaseKeys
 from eigenveil.study.composition import MAX_ROUNDS
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import CurrentIdentity
 from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.coordinator_statements import Transcript, VerifiedStatement
@@ -176,7 +176,7 @@ class PeerSecrets:
     """Secrets for the masks of an attempt, shared only with sites that people here have confirmed [R28], by
     keys that last for one study [R36]."""
 
-    def __init__(self, member: StoredIdentity) -> None:
+    def __init__(self, member: CurrentIdentity) -> None:
         self._name = member.identity.name
         self._roster = Roster(PEERS, member.folder)
         self._received: dict[str, dict[str, SignedStudyKey]] = {}  # keys of other sites by plan and digest
@@ -189,11 +189,21 @@ class PeerSecrets:
             key for name, key in attempt.members.items() if name != self._name and key not in received
         )
 
-    def receive(self, plan: str, keys: Iterable[SignedStudyKey]) -> None:
-        """Note keys that the coordinator passed on; they are checked when they are used."""
+    def receive(self, attempt: Attempt, keys: Iterable[SignedStudyKey]) -> None:
+        """Note the keys of an attempt's sites that the coordinator passed on, and no others; they are checked
+        when they are used."""
+        received = self._received.setdefault(attempt.plan, {})
         for signed in keys:
-            if len(signed.signed_json) <= signed.most_bytes:
-                self._received.setdefault(plan, {})[signed.read().digest] = signed
+            fits = len(signed.signed_json) <= signed.most_bytes
+            if fits and (digest := signed.read().digest) in attempt.members.values():
+                received[digest] = signed
+        for gone in received.keys() - set(attempt.members.values()):
+            del received[gone]
+
+    def retain(self, plans: Container[str]) -> None:
+        """Forget the keys of all other studies, and all secrets if there were any."""
+        for plan in [stored for stored in self._received if stored not in plans]:
+            self.forget(plan)
 
     def forget(self, plan: str) -> None:
         """Forget the keys of a study, and all secrets."""
@@ -218,7 +228,11 @@ class PeerSecrets:
             log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
             raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")
         for name, signed in others.items():
-            signed.check(confirmed[name].signing)
+            try:
+                signed.check(confirmed[name].signing)
+            except PeerError as problem:
+                why = f"the key of {name} for the study is not signed by its confirmed card"
+                raise _attempt_refused(attempt, why) from problem
         return {name: self._secret(own, key) for name, key in stated.items()}
 
     def _check_cards(

@@ -157,6 +157,8 @@ class SiteDaemon:
             raise
         except EigenveilError as problem:
             raise ConnectionLost(problem) from problem
+        self._current_identity = self._identity()  # the greeting may have brought a new list of authorities
+        self._worker.follow_identity(self._current_identity)
         await self._update_dictionary(stub)
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn_once("clocks-differ")

@@ -22,7 +22,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
 from eigenveil.study.composition import MAX_ROUNDS
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import CurrentIdentity, StoredIdentity
 from eigenveil_client.site.daemon.answers import (
     MAX_LOADED_STUDIES,
     MaskedAnswer,
@@ -82,15 +82,22 @@ class SiteWorker:
     def __init__(
         self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: RecordEngine
     ) -> None:
-        self._member = member
+        self._member = current = CurrentIdentity(member)
         self._policy = policy
         self.store = store
         self._engine = engine
         self._answers = RecordAnswers(policy, store, engine)
-        self._decisions = PlanDecisions(member, policy, store, engine)
+        self._decisions = PlanDecisions(current, policy, store, engine)
         self._outgoing = replace(store.outgoing, require=self._decisions.agreed)
-        self._masked = MaskedReplies(member, store, self._outgoing, self._answers)
+        self._masked = MaskedReplies(current, store, self._outgoing, self._answers)
         self._sessions: dict[str, SessionReplica] = {}
+
+    def follow_identity(self, stored: StoredIdentity) -> None:
+        """Use the identity that is in the folder now. Other release keys are for every later message: running
+        studies are replayed with them."""
+        if stored.release_keys != self._member.release_keys:
+            self._sessions.clear()
+        self._member.stored = stored
 
     def known_plans(self) -> list[str]:
         """Return the known plans that have not ended, oldest first."""
@@ -189,7 +196,8 @@ class SiteWorker:
                 return None  # accepted only now: releases and keys are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
-            self._masked.receive_keys(query.plan_digest, keys)
+            if attempt is not None and keys:
+                self._masked.receive_keys(attempt, keys)
             return self._answer(query, response.signed_round, releases, attempt)
         except AwaitingDecision:
             return None

@@ -16,6 +16,7 @@ from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.key_cards import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
+from eigenveil.signatures import is_newer
 from eigenveil_client.site.roster.pins import (
     Confirmation,
     ConflictingCard,
@@ -81,6 +82,8 @@ class Roster(Generic[AnyCard]):
         except RequestError as problem:  # others can read it, or it has just been moved away
             raise RosterUnusable(str(problem)) from problem
         except (ValueError, KeyError, TypeError, PeerError) as problem:
+            if is_newer(problem):
+                raise RosterUnusable(str(problem)) from problem
             raise RosterUnusable(f"{self._path} is damaged. {RESTORE_ADVICE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:

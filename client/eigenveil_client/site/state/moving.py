@@ -12,7 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state.store import open_database
+from eigenveil_client.site.state.store import SiteStore, open_database
 from eigenveil_client.site.state.store_access import exclusive_lock, moved_mark, open_site_store
 from eigenveil_common.copied_folder import (
     Manifest,
@@ -22,39 +22,55 @@ from eigenveil_common.copied_folder import (
     with_paths,
     write_manifest,
 )
-from eigenveil_common.files import failpoint, read, write_secret
+from eigenveil_common.files import failpoint, path_exists, read, read_text, write_secret
 from eigenveil_common.storage.database import Expect
 
 MOVE_FORMAT = "eigenveil-site-move/1"
 CONFIG_NAME, IDENTITY, STATE = "site.toml", "identity", "state.db"
 
 
-def move_out(config_path: Path, config: SiteConfig, out: Path) -> Manifest:
-    """Write this site into the new folder `out`, and mark it as moved: no daemon serves it here afterwards.
-    May be repeated, for another folder. Raises RequestError: a daemon is running, or `out` exists; InternalError: code `storage`,
-    a chain or a page is damaged."""
+def move_out(config_path: Path, config: SiteConfig, out: Path, *, again: bool = False) -> Manifest:
+    """Mark this site as moved, so that no daemon and no command uses it here afterwards, and write it into
+    the new folder `out`. `again`: write it once more. Raises RequestError: a daemon is running, `out` exists,
+    or the site is marked already; InternalError: code `storage`, a chain or a page is damaged."""
     load_identity(config.identity)
-    with exclusive_lock(config.state), new_folder(out) as here:
-        with open_site_store(config, even_if_moved=True) as store:
+    mark = moved_mark(config.identity)
+    with exclusive_lock(config.state):
+        if path_exists(mark) and not again:
+            raise RequestError(
+                Code.CONFLICT,
+                f"this site was written for another machine ({read_text(mark).strip()}). If that folder is "
+                "lost, and no daemon was started with it, add --again",
+            )
+        with open_site_store(config, even_if_moved=True) as store, new_folder(out) as here:
             store.egress.verify(store.ledger.ledger)
-            ledger = store.ledger.ledger
-            store.database.copy_to(here / STATE)
-        write_secret(here / "egress.key", read(config.state.with_name("egress.key")))
-        (here / IDENTITY).mkdir(mode=0o700)
-        for path in _identity_files(config.identity):
-            write_secret(here / IDENTITY / path.name, read(path))
-        text = read(config_path).decode("utf-8-sig")
-        write_secret(here / CONFIG_NAME, with_paths(text, identity=IDENTITY, state=STATE).encode())
-        manifest = write_manifest(here, MOVE_FORMAT, config.name, ledger)
-        failpoint("move-written")
-        write_secret(moved_mark(config.identity), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
-        failpoint("move-marked")
+            write_secret(mark, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
+            failpoint("move-marked")  # from here on nothing is decided here that the copy would lack
+            try:
+                return _write(config_path, config, store, here)
+            except Exception:
+                if not again:
+                    mark.unlink()
+                raise
+
+
+def _write(config_path: Path, config: SiteConfig, store: SiteStore, here: Path) -> Manifest:
+    """Write the site into the folder `here`."""
+    store.database.copy_to(here / STATE)
+    write_secret(here / "egress.key", read(config.state.with_name("egress.key")))
+    (here / IDENTITY).mkdir(mode=0o700)
+    for path in _identity_files(config.identity):
+        write_secret(here / IDENTITY / path.name, read(path))
+    text = read(config_path).decode("utf-8-sig")
+    write_secret(here / CONFIG_NAME, with_paths(text, identity=IDENTITY, state=STATE).encode())
+    manifest = write_manifest(here, MOVE_FORMAT, config.name, store.ledger.ledger)
+    failpoint("move-written")
     return manifest
 
 
 def move_in(source: Path, folder: Path) -> tuple[Manifest, SiteConfig]:
-    """Make the new folder of a site that moved here; return its manifest and configuration. Raises RequestError:
-    `source` is not complete, or `folder` exists; InternalError: code `storage`."""
+    """Make the new folder of a site that moved here; return its manifest and configuration. Raises
+    RequestError: `source` is not complete, or `folder` exists; InternalError: code `storage`."""
     manifest = read_manifest(source, MOVE_FORMAT, "a complete folder of `eigenveil-site move-out`")
     with new_folder(folder) as here:
         copy_files(source, manifest, here)

@@ -106,6 +106,7 @@ class SiteStore:
         self.attempts = Attempts(self.database)
         self.confirmed = ConfirmedKinds(self.database)
         self.study_keys = StudyKeys(self.database)
+        self._log_is_due = True  # to be emptied: it may have a key that was deleted before a crash
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(
             database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,
@@ -167,6 +168,8 @@ class SiteStore:
     def _note(self) -> None:
         self.checkpoints.flush()
         self.note_ledger()
+        if self._log_is_due:
+            self._log_is_due = not self.database.empty_log()
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Return the micro-rho spent this year or reserved; all reservations may be spent this year."""
@@ -275,7 +278,7 @@ class SiteStore:
         had_key = self.study_keys.has(digest)
         self.ledger.settle(digest, also=also)
         if had_key:
-            self.database.empty_log()
+            self._log_is_due = not self.database.empty_log()
         return freed
 
     def pin_records(self, plan: Plan, file: bytes) -> None:

@@ -69,7 +69,9 @@ def test_a_move_that_is_interrupted_is_repeated(
     with killed_at(point):
         moving.move_out(config, loaded, out)
     assert not out.exists()
-    manifest = moving.move_out(config, loaded, tmp_path / "again")
+    with refused(Code.CONFLICT, "add --again"):
+        moving.move_out(config, loaded, tmp_path / "again")
+    manifest = moving.move_out(config, loaded, tmp_path / "again", again=True)
     assert moving.move_in(tmp_path / "again", tmp_path / "new")[0] == manifest
 
 

@@ -36,7 +36,7 @@ def test_a_key_stays_the_same_until_its_study_ends_and_is_then_overwritten(tmp_p
         assert on_disk(tmp_path, secret)
         with database.transaction() as change:
             keys.delete(PLAN, change)
-        database.empty_log()
+        assert database.empty_log()
         assert not keys.has(PLAN)
         assert not on_disk(tmp_path, secret)
         assert keys.get_or_make(OTHER, anna).signed == other.signed
