@@ -30,9 +30,6 @@ from eigenveil_server.pki.keys import read_release_key
 from eigenveil_server.pki.rotation import locked_lists
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import Store, audit, existing_store, lock_folder
-from eigenveil_server.storage.states import StudyState
-
-ENDED = tuple(one.value for one in StudyState if one.ended)
 
 
 def prepare(config: Config, *, replacing: bool = False) -> bool:
@@ -128,12 +125,11 @@ def complete(files: Files, store: Store) -> None:
 
 
 def _resign_stored(store: Store, current: AuthorityList, key: Ed25519PrivateKey) -> None:
-    """Sign with `key` the plans of studies that have not ended, and the dictionary in force: they are sent to
-    parties that accept no earlier key. All else is signed when it is sent, or verified by its chain."""
+    """Sign with `key` the plans of all studies, and the dictionary in force: they are sent to clients that
+    accept no earlier key, also when an ended study is submitted again. All else is signed when it is sent, or
+    verified by its chain."""
     with store.writer.transaction() as change:
-        marks = ", ".join("?" * len(ENDED))
-        studies = f"SELECT digest, plan_json, signature FROM studies WHERE state NOT IN ({marks})"
-        for row in change.execute(studies, ENDED):
+        for row in change.execute("SELECT digest, plan_json, signature FROM studies"):
             signature = _resigned(current, key, PLAN_SIGNED + row["plan_json"], row["signature"])
             change.execute("UPDATE studies SET signature = ? WHERE digest = ?", (signature, row["digest"]))
         latest = "SELECT version, signed_json, signature FROM dictionaries ORDER BY version DESC LIMIT 1"
