@@ -151,7 +151,7 @@ def main(path: Path) -> None:
         "title": "What commands of eigenveil print with --json, by command",
         "description": "Further keys are allowed: a later version may print more. An error is one object "
         "with `error`, its code, and `message`.",
-        "$defs": extended(before, recorded),  # type: ignore[arg-type]
+        "$defs": extended(before, recorded),
     }
     SCHEMA.write_text(json.dumps(whole, indent=1) + "\n")
 

@@ -33,7 +33,10 @@ def test_a_schema_is_what_its_outputs_have_in_common() -> None:
         assert fits(form, value)
     for name in FIRST:
         assert not fits(form, {key: value for key, value in FIRST.items() if key != name}), name
-    for change in ({"rows": "3"}, {"head": 3}, {"sites": []}, {"sites": {"zoe": "x"}}, {"list": [{"b": 1}]}):
+    changes: list[dict[str, Any]] = [
+        {"rows": "3"}, {"head": 3}, {"sites": []}, {"sites": {"zoe": "x"}}, {"list": [{"b": 1}]},
+    ]  # fmt: skip
+    for change in changes:
         assert not fits(form, FIRST | change), change
     assert extended({"c": form}, [("c", FIRST)])["c"] == form, "what is known changes nothing"
     wider = extended({"c": form}, [("c", FIRST | {"rows": 0.5})])["c"]

@@ -78,7 +78,7 @@ class StoredIdentity:
 
 @dataclass(slots=True)
 class CurrentIdentity:
-    """Identity of a running daemon. It is replaced when the coordinator has sent a new list of authorities."""
+    """Identity of a running daemon, replaced when the coordinator has sent a new list of authorities."""
 
     stored: StoredIdentity
 

@@ -53,8 +53,9 @@ def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificat
 def unreadable(folder: Path, problem: Exception) -> EigenveilError:
     """Return the error for an identity that `problem` prevents from being read: damaged, or of a newer
     program."""
-    newer = isinstance(problem, EigenveilError) and is_newer(problem)
-    return problem if newer else damaged(folder)
+    if isinstance(problem, EigenveilError) and is_newer(problem):
+        return problem
+    return damaged(folder)
 
 
 def damaged(folder: Path) -> RequestError:

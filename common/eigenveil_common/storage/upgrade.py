@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -65,8 +66,8 @@ def upgrade(
     back_up: Callable[[], None],
     check: Callable[[Connection], None],
 ) -> Upgrade:
-    """Make the upgrade that `report` describes, after `back_up`; return the report with its seconds. Raises as
-    `back_up` and `check`; nothing has changed then."""
+    """Make the upgrade that `report` describes, after `back_up`; return the report with its seconds. Raises
+    as `back_up` and `check`; nothing has changed then."""
     if not database.pending:
         return report
     began = time.monotonic()
@@ -116,7 +117,7 @@ def dump_server(url: str, out: Path) -> None:
     `bad-config`: a program is missing or failed."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    parts = conninfo_to_dict(url)
+    parts: dict[str, Any] = dict(conninfo_to_dict(url))
     password = parts.pop("password", None)  # by the environment: other users see command lines
     secret = {} if password is None else {"PGPASSWORD": str(password)}
     target = f"--dbname={make_conninfo(**parts)}"

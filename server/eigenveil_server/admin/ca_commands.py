@@ -212,7 +212,9 @@ def addresses(config_path: Path, address: tuple[str, ...], anyway: bool, as_json
     the new one alone. Nobody enrols again."""
     from eigenveil_server.pki import rotation
 
-    _report_change(config_path, partial(rotation.announce_addresses, addresses=address, anyway=anyway), as_json)
+    _report_change(
+        config_path, partial(rotation.announce_addresses, addresses=address, anyway=anyway), as_json
+    )
 
 
 @click.group(name="release-key")

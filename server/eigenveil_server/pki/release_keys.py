@@ -43,8 +43,8 @@ def prepare(config: Config, *, replacing: bool = False) -> bool:
         if announced and not replacing:
             raise RequestError(
                 Code.CONFLICT,
-                "the next release key is announced already; go on with: release-key switch. If it was stolen: "
-                "release-key prepare --replace",
+                "the next release key is announced already; go on with: release-key switch. If it was stolen, "
+                "run: release-key prepare --replace",
             )
         if not path_exists(files.next_release_key) or announced:
             write_secret(files.next_release_key, Ed25519PrivateKey.generate().private_bytes_raw())
@@ -91,16 +91,16 @@ def _check_next(files: Files, current: AuthorityList) -> None:
     if not there or _public(read_release_key(files.next_release_key)) != current.accepted_keys[-1]:
         raise RequestError(
             Code.BAD_CONFIG,
-            f"{files.next_release_key} is not the announced key; restore it from a backup, or announce another "
-            "one: release-key prepare --replace",
+            f"{files.next_release_key} is not the announced key; restore it from a backup, or announce "
+            "another one: release-key prepare --replace",
         )
 
 
 def _check_draft(lists: AuthorityListStore, current: AuthorityList) -> None:
     if (draft := lists.draft) is not None and draft.release_key == current.release_key:
         raise RequestError(
-            Code.CONFLICT, "the list that waits does not change the release key; bring its signatures with: "
-            "ca accept",
+            Code.CONFLICT,
+            "the list that waits does not change the release key; bring its signatures with: ca accept",
         )
 
 

@@ -73,8 +73,13 @@ def test_a_weak_key_is_refused(point: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"agreement": bytes(31)}, {"site": "a/b"}, {"site": ""}, {"plan": "ab"}, {"card": DIGEST[1:]},
-        {"card": "\x1b" * 64}, {"plan": DIGEST.upper()},
+        {"agreement": bytes(31)},
+        {"site": "a/b"},
+        {"site": ""},
+        {"plan": "ab"},
+        {"card": DIGEST[1:]},
+        {"card": "\x1b" * 64},
+        {"plan": DIGEST.upper()},
     ],
 )
 def test_a_key_with_an_invalid_field_is_refused(change: dict[str, Any]) -> None:

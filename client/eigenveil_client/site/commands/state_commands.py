@@ -209,8 +209,8 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
 def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
     """Upgrade this site's database to the version that this program needs. Stop the daemon first.
 
-    With --dry-run the daemon may run. The command makes a backup beside the database, reads it back, changes the tables and checks all that is stored.
-    Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
+    With --dry-run the daemon may run. The command makes a backup beside the database, reads it back, changes
+    the tables and checks all that is stored. Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
     afterwards."""
     from eigenveil_client.site.state import store_access
 
@@ -221,7 +221,9 @@ def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
 @click.command(name="move-out")
 @CONFIG_FILE
 @click.option("--out", required=True, type=FOLDER, help="A new folder.")
-@click.option("--again", is_flag=True, help="If an earlier folder is lost, and no daemon was started with it.")
+@click.option(
+    "--again", is_flag=True, help="If an earlier folder is lost, and no daemon was started with it."
+)
 @JSON
 def move_out(config_file: Path, out: Path, again: bool, as_json: bool) -> None:
     """Write this site's identity, ledgers and configuration into a folder, for another machine.

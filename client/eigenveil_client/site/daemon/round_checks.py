@@ -4,7 +4,7 @@ or cost, only state a release that was never drawn, under its signature."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError, RequestError, round_label

@@ -1,5 +1,6 @@
 """Private keys of this site for masked studies that have not ended, in the site's database [R36]. SQLite
-overwrites a deleted key with zeros, and its write-ahead log is emptied; a copy of the disk may still have it."""
+overwrites a deleted key with zeros, and its write-ahead log is emptied; a copy of the disk may still have
+it."""
 
 from __future__ import annotations
 

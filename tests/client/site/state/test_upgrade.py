@@ -1,4 +1,4 @@
-"""`eigenveil-site upgrade`: a database of an earlier version, made by taking the last step of the schema away."""
+"""`eigenveil-site upgrade`: from the schema of this program to one with a further step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.client.site.command_line import written
 from tests.client.site.support import Stage, killed_at
 from tests.support import refused
 
-NEXT: Migrations = ((site_store.VERSION + 1, "ALTER TABLE declined ADD COLUMN later TEXT NOT NULL DEFAULT ''"),)
+NEXT: Migrations = (
+    (site_store.VERSION + 1, "ALTER TABLE declined ADD COLUMN later TEXT NOT NULL DEFAULT ''"),
+)
 
 
 @contextmanager
