@@ -166,8 +166,8 @@ def upgrade_command(
     """Upgrade the database to the version that this program needs. Stop the coordinator first.
 
     With --dry-run it may serve. The command makes a backup beside the database, reads it back, changes the
-    tables and checks all that is stored. Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
-    afterwards."""
+    tables and checks all that is stored. Whenever it is interrupted, the database is as before. A program of
+    an earlier version cannot open it afterwards."""
     from eigenveil_common.files import check_new
     from eigenveil_server.recovery.upgrade import upgrade_database
 

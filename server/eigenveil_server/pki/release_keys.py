@@ -43,8 +43,8 @@ def prepare(config: Config, *, replacing: bool = False) -> bool:
         if announced and not replacing:
             raise RequestError(
                 Code.CONFLICT,
-                "the next release key is announced already; go on with: release-key switch. If it was stolen, "
-                "run: release-key prepare --replace",
+                "the next release key is announced already; go on with: release-key switch. If it was "
+                "stolen, run: release-key prepare --replace",
             )
         if not path_exists(files.next_release_key) or announced:
             write_secret(files.next_release_key, Ed25519PrivateKey.generate().private_bytes_raw())

@@ -210,8 +210,8 @@ def upgrade(config: SiteConfig, dry_run: bool, as_json: bool) -> None:
     """Upgrade this site's database to the version that this program needs. Stop the daemon first.
 
     With --dry-run the daemon may run. The command makes a backup beside the database, reads it back, changes
-    the tables and checks all that is stored. Whenever it is interrupted, the database is as before. A program of an earlier version cannot open it
-    afterwards."""
+    the tables and checks all that is stored. Whenever it is interrupted, the database is as before. A program
+    of an earlier version cannot open it afterwards."""
     from eigenveil_client.site.state import store_access
 
     done = store_access.upgrade_state(config, dry_run=dry_run)
