@@ -60,7 +60,7 @@ async def test_a_new_release_key_in_a_queue_of_studies(tmp_path: Path) -> None:
                 await enrolled(rig, identity)
                 await stack.enter_async_context(running_site(identity, approval=Approval.MANUAL))
                 ada = await rig.client(Role.ANALYST, "ada")
-                waiting = await ada.submit(STUDY, "waits for a person", agreed=False)
+                waiting = await ada.submit(STUDY, "waiting", agreed=False)
                 assert prepare(config)
                 with pytest.raises(RequestError, match="announced already") as problem:
                     prepare(config)

@@ -192,7 +192,7 @@ class SiteDirectory:
                 lambda change: directory.note_capabilities(change, site, versions, at)
             )
             self._capabilities[site] = versions
-            log.event("site-versions", site=site, software=versions.software)
+            log.event("site-versions", site=site, version=versions.software)
         if statement == self._statements.get(site):
             return
         await self._repository.writer.write(lambda change: directory.note_statement(change, site, statement))
