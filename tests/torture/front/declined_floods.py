@@ -205,6 +205,9 @@ async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     quota = Config(federation="f", state=folder)
     async with besieged(folder, MEMBERS, prepared) as siege, denial.beside(siege) as here:
         with declining(folder, siege.port):
+            async with asyncio.timeout(60):  # until the daemon has its store
+                while not (folder / f"{SITE}-site" / "state.db").exists():
+                    await asyncio.sleep(0.1)
             await here.study()  # what is loaded once is loaded by then
             honest_bytes = await bytes_of_a_study(here, partial(disks, siege, folder))
             before, submitted = disks(siege, folder), here.submitted
