@@ -4,6 +4,7 @@ before stays verifiable [R34]."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,16 @@ from tests.server.rig import Rig, made, serving, study_toml
 STUDY = study_toml(sites=("anna",), epsilon=0.3)
 
 
+@pytest.fixture(autouse=True)
+def _short_connections() -> Iterator[None]:
+    """Sites hear of a new list when they connect."""
+    with (
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
+        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
+    ):
+        yield
+
+
 def keys(config: Config) -> tuple[bytes, ...]:
     return Authorities(config.files).current_list.known_keys
 
@@ -50,38 +61,34 @@ async def released(rig: Rig, submission: str) -> bytes:
 async def test_a_new_release_key_in_a_queue_of_studies(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.2)
     identity = tmp_path / "anna"
-    with (
-        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
-        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
-    ):
-        async with AsyncExitStack() as stack:
-            async with serving(config) as rig:
-                config = replace(config, port=rig.ports.port, enrol_port=rig.ports.enrol_port)
-                await enrolled(rig, identity)
-                await stack.enter_async_context(running_site(identity, approval=Approval.MANUAL))
-                ada = await rig.client(Role.ANALYST, "ada")
-                waiting = await ada.submit(STUDY, "waiting", agreed=False)
-                assert prepare(config)
-                with pytest.raises(RequestError, match="announced already") as problem:
-                    prepare(config)
-                assert problem.value.code is Code.CONFLICT
-                await until(lambda: not status(config)["without_current_list"])
-                with pytest.raises(RequestError) as problem:
-                    switch(config, anyway=False)
-                assert problem.value.code is Code.CONFLICT, "the coordinator is serving"
-            old, new = keys(config)
-            assert switch(config, anyway=True)
-            assert not path_exists(config.files.next_release_key)
-            assert keys(config) == (old, new)
-            async with serving(config) as rig:
-                await asyncio.to_thread(person, tmp_path, "anna", consent.approve)
-                ada = await rig.client(Role.ANALYST, "eve")
-                events = [event.state for event in await ada.events(waiting)]
-                assert events[-1] == pb.STUDY_STATE_RELEASED
-                release = load_release(await ada.release(waiting))
-                assert release.public_key == new
-                verify_release(release, keys(config))
-                await until(lambda: load_identity(identity).release_keys.known == (old, new))
+    async with AsyncExitStack() as stack:
+        async with serving(config) as rig:
+            config = replace(config, port=rig.ports.port, enrol_port=rig.ports.enrol_port)
+            await enrolled(rig, identity)
+            await stack.enter_async_context(running_site(identity, approval=Approval.MANUAL))
+            ada = await rig.client(Role.ANALYST, "ada")
+            waiting = await ada.submit(STUDY, "waiting", agreed=False)
+            assert prepare(config)
+            with pytest.raises(RequestError, match="announced already") as problem:
+                prepare(config)
+            assert problem.value.code is Code.CONFLICT
+            await until(lambda: not status(config)["without_current_list"])
+            with pytest.raises(RequestError) as problem:
+                switch(config, anyway=False)
+            assert problem.value.code is Code.CONFLICT, "the coordinator is serving"
+        old, new = keys(config)
+        assert switch(config, anyway=True)
+        assert not path_exists(config.files.next_release_key)
+        assert keys(config) == (old, new)
+        async with serving(config) as rig:
+            await asyncio.to_thread(person, tmp_path, "anna", consent.approve)
+            ada = await rig.client(Role.ANALYST, "eve")
+            events = [event.state for event in await ada.events(waiting)]
+            assert events[-1] == pb.STUDY_STATE_RELEASED
+            release = load_release(await ada.release(waiting))
+            assert release.public_key == new
+            verify_release(release, keys(config))
+            await until(lambda: load_identity(identity).release_keys.known == (old, new))
 
 
 async def test_releases_of_both_keys_verify_with_the_list_and_an_earlier_key_signs_nothing_new(
