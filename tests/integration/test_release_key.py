@@ -27,7 +27,7 @@ from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.release_keys import prepare, status, switch
 from tests.client.site.support import killed_at, until
 from tests.integration.running_site import enrolled, running_site
-from tests.integration.test_consent import person
+from tests.integration.test_consent import person, words_are
 from tests.server.rig import Rig, made, serving, study_toml
 
 STUDY = study_toml(sites=("anna",), epsilon=0.3)
@@ -59,7 +59,7 @@ async def released(rig: Rig, submission: str) -> bytes:
 
 
 async def test_a_new_release_key_in_a_queue_of_studies(tmp_path: Path) -> None:
-    config = made(tmp_path / "c", long_poll_seconds=0.2)
+    config = made(tmp_path / "c", long_poll_seconds=0.2, start_minutes=0.0)
     identity = tmp_path / "anna"
     async with AsyncExitStack() as stack:
         async with serving(config) as rig:
@@ -68,11 +68,12 @@ async def test_a_new_release_key_in_a_queue_of_studies(tmp_path: Path) -> None:
             await stack.enter_async_context(running_site(identity, approval=Approval.MANUAL))
             ada = await rig.client(Role.ANALYST, "ada")
             waiting = await ada.submit(STUDY, "waiting", agreed=False)
+            await words_are(ada, waiting, anna="waiting for a person")
             assert prepare(config)
             with pytest.raises(RequestError, match="announced already") as problem:
                 prepare(config)
             assert problem.value.code is Code.CONFLICT
-            await until(lambda: not status(config)["without_current_list"])
+            await until(lambda: "site/anna" not in status(config)["without_current_list"])
             with pytest.raises(RequestError) as problem:
                 switch(config, anyway=False)
             assert problem.value.code is Code.CONFLICT, "the coordinator is serving"
