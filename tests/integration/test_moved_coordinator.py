@@ -25,7 +25,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from tests.client.site.support import until
 from tests.integration.running_site import enrolled, running_site
-from tests.integration.test_consent import person
+from tests.integration.test_consent import person, words_are
 from tests.server.process import command
 from tests.server.rig import made, serving, study_toml
 
@@ -52,6 +52,7 @@ async def test_a_coordinator_moves_in_the_middle_of_a_queue(tmp_path: Path) -> N
             async with running_site(identity, approval=Approval.MANUAL) as daemon:
                 ada = await rig.client(Role.ANALYST, "ada")
                 waiting = await ada.submit(study_toml(sites=("anna",)), "waits", agreed=False)
+                await words_are(ada, waiting, anna="waiting for a person")
                 here, there = f"127.0.0.1:{rig.ports.port}", f"127.0.0.1:{port}"
                 ca(old, "addresses", here, there)
                 await until(lambda: "site/anna" not in ca(old, "show")["without_current_list"])
