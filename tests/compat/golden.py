@@ -186,7 +186,8 @@ def write_federation(folder: Path) -> dict[str, Any]:
             for path in sorted(layout.root.iterdir()):
                 if path != layout.logs:
                     archive.add(path, path.name)
-        return {"root": str(layout.root), "ports": list(map(int, ports)), "studies": digests}
+        at = int(time.time() + found.offset)
+        return {"at": at, "root": str(layout.root), "ports": list(map(int, ports)), "studies": digests}
 
 
 def main() -> int:
@@ -199,7 +200,7 @@ def main() -> int:
     folder.mkdir()
     (folder / NAMES).write_text(json.dumps(names(), indent=1) + "\n")
     releases = write_releases(folder / RELEASES)
-    made = {"version": __version__, "releases": releases, **write_federation(folder), "at": int(time.time())}
+    made = {"version": __version__, "releases": releases, **write_federation(folder)}
     (folder / MADE).write_text(json.dumps(made, indent=1) + "\n")
     return 0
 
