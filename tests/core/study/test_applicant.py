@@ -1,4 +1,4 @@
-"""Who is responsible for a study is stated as text, signed, and shown to all who decide."""
+"""The person who is responsible for a study is named in it, signed, and shown to all who decide."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_confirmed_card_is_replaced_only_by_a_person_and_stored(stage: Stage) ->
 
 
 def with_key_of(card: SiteKeyCard) -> SignedSiteKeyCard:
-    """Which it cannot sign for, unless one folder is a copy of the other."""
+    """Return another site's card with the same key, which only a copied folder can sign."""
     return SignedSiteKeyCard.of(replace(card, site="hospital-c"), signing(7).sign)
 
 
