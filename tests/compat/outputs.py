@@ -26,8 +26,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Objects whose keys are names of a federation, a study or records, by the key that has them.
 MAPS = frozenset({
     "absent", "analyst_keys", "applicant", "arrays", "budgets", "by_analyst", "by_rule", "bytes_up_per_site",
-    "columns_by_site", "consent", "counts", "declines", "files", "fingerprints", "micro_rho_per_site", "offered",
-    "reserved", "sites", "spent_by_study", "studies_by_state", "studies_left", "trust_by_site",
+    "columns_by_site", "consent", "counts", "declines", "files", "fingerprints", "micro_rho_per_site",
+    "offered", "reserved", "sites", "spent_by_study", "studies_by_state", "studies_left", "trust_by_site",
 })  # fmt: skip
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 Schema = dict[str, Any]
