@@ -85,7 +85,7 @@ def test_a_site_that_cannot_run_a_plan_is_named_before_anything_is_stored(
             check_versions(_plan(**changes), sites)
     (warning,) = check_versions(_plan(quorum=2), sites)
     assert "anna" in warning
-    assert "once they are upgraded" in warning
+    assert "until they are upgraded" in warning
     assert check_versions(_plan(), {"bert": OWN}) == []
 
 
