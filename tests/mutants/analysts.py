@@ -92,7 +92,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
        f"{TESTS}/releases/test_verify.py::test_unchecked_or_nameless_release_accuses_no_analyst"),
     of("R31", SIGNATURE, ", checked=False", "",
-       f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
+       f"{RELEASE}::test_a_signature_of_a_later_format_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", SIGNATURE, "check_authorization(signed, plan, signed.read().expires - 1)",
        "signed.card.check()", f"{RELEASE}::{CHANGED}"),

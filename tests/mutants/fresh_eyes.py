@@ -75,8 +75,6 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("R29", f"{SERVER}/rounds/round.py", "_attempts,", "_attempts[-1:],",
        "tests/server/masked/test_masked_rounds.py"
        "::test_every_attempt_before_is_known_as_one_that_has_passed"),
-    of("R28", f"{SITE}/daemon/round_checks.py", ", card.digest", ", card.owner",
-       "tests/client/site/peers/test_keys.py::test_a_secret_is_shared_with_a_card_and_not_with_a_name"),
     of("P25", f"{SITE}/daemon/round_checks.py",
        "(stated.query, stated.release) != (known.query, known.digest)", "stated.release != known.digest",
        "tests/client/site/daemon/test_own_session.py::test_two_statements_of_a_release_name_one_query"),

@@ -9,6 +9,7 @@ CONVERSION = "tests/core/accounting/test_conversion.py"
 CHECKPOINTS = "server/eigenveil_server/recovery/checkpoints.py"
 DRIVERS = "server/eigenveil_server/rounds/drivers.py"
 SEALING = "server/eigenveil_server/rounds/sealing.py"
+MIGRATIONS = "tests/common/storage/test_migrations.py"
 TEST_LEDGER = "tests/core/accounting/test_ledger.py"
 TEST_COSTS = "tests/core/study/test_price.py"
 TEST_NEXT_QUERY = "tests/server/studies/test_next_query.py"
@@ -50,7 +51,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/client/site/test_prices.py"),
     *each("P4", "accounting/ledger.py", TEST_LEDGER, ("self.gaussian and reserving", "reserving"),
           ("not gaussian and self.budget.gaussian is not None", "False")),
-    of("P4", "accounting/checkpoint.py", '["trail"], data["gaussian"]', '["trail"], True',
+    of("P4", "accounting/checkpoint.py", "gaussian=gaussian,", "gaussian=True,",
        "tests/core/accounting/test_checkpoint.py"),
     of("P4", "client/eigenveil_client/site/state/rollback.py", 'stored.get("gaussian") is True', "True",
        TEST_ROLLBACK_GUARD),
@@ -89,10 +90,12 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P33", "server/eigenveil_server/studies/study_run.py", "self._stop_if_cancelled()  #", "pass  #",
        f"{TEST_NEXT_QUERY}::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
     of("P27", "common/eigenveil_common/storage/database.py",
-       "change.execute(statements)\n                self.set_version(change, after)",
-       "self.set_version(change, after)\n        with self.transaction() as change:"
+       "change.execute(statements)\n                self.set_version(change, reached)",
+       "self.set_version(change, reached)\n        with self.transaction() as change:"
        "\n            change.execute(statements)",
-       "tests/common/storage/test_migrations.py::test_a_migration_that_is_killed_changes_nothing"),
+       f"{MIGRATIONS}::test_an_upgrade_that_is_killed_at_any_statement_is_whole_or_not_made"),
+    of("P27", "common/eigenveil_common/storage/database.py", "            check(change)\n", "",
+       f"{MIGRATIONS}::test_an_upgrade_that_fails_changes_nothing"),
     of("P4", "dictionary/site_rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_config.py"
        "::test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted"),

@@ -9,13 +9,25 @@ TESTS = "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
 SECRETS = f"{SITE}/daemon/round_checks.py"
 ROUNDS = f"{SITE}/daemon/answers.py"
+STUDY_KEYS = f"{TESTS}/state/test_study_keys.py"
 REFUSED = f"{MASKED}::test_dishonest_attempt_is_refused_without_a_charge"
 
 OF_MASKED_SITES: tuple[Mutant, ...] = (
-    of("P31", SECRETS, "confirmed[name].digest != digest", "False",
+    of("P31", SECRETS, "confirmed[name].digest != key.card", "False",
        f"{MASKED}::test_changed_peer_card_ends_the_process_until_a_person_decides"),
-    of("P31", SECRETS, "members.get(self._name) != keys.card.digest", "self._name not in members",
-       f"{REFUSED}[another card of this site]"),
+    of("P31", SECRETS, "members.get(self._name) != own.stated.digest", "self._name not in members",
+       f"{REFUSED}[another key of this site]"),
+    of("R36", SECRETS, "(key.plan, key.site) != (attempt.plan, name)", "key.site != name",
+       f"{REFUSED}[a key for another study]"),
+    of("R36", SECRETS, "(key.plan, key.site) != (attempt.plan, name)", "key.plan != attempt.plan",
+       f"{REFUSED}[the key of another site]"),
+    of("R36", SECRETS, "signed.check(confirmed[name].signing)", "pass",
+       f"{REFUSED}[a key that the card did not sign]"),
+    of("R36", f"{SITE}/state/study_keys.py", "found is not None and found.stated.card == site.card.digest",
+       "found is not None", f"{STUDY_KEYS}::test_a_new_card_gets_a_new_key_and_the_old_one_is_deleted"),
+    of("R36", f"{SITE}/state/study_keys.py", "DELETE FROM study_keys WHERE plan = ?",
+       "UPDATE study_keys SET signature = x'' WHERE plan = ?",
+       f"{STUDY_KEYS}::test_a_key_stays_the_same_until_its_study_ends_and_is_then_overwritten"),
     of("P31", SECRETS, "members.keys() - set(federation.sites)", "set()",
        f"{REFUSED}[a site that is not invited]"),
     of("P31", SECRETS, "len(members) < federation.least", "False", f"{REFUSED}[fewer than the quorum]"),

@@ -91,7 +91,8 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
           ("\n        _note_cards(config)", ""), ("_note_cards(config)\n    view", "view")),
     of("R31", f"{SITE}/roster/roster.py", "+ 1 for until", "for until",
        f"{TEST_CONFIRMED}::test_backup_of_cards_does_not_confirm_a_removed_one"),
-    of("R31", f"{SITE}/roster/roster.py", " RosterUnusable(str(problem)) from problem\n", "\n",
+    of("R31", f"{SITE}/roster/roster.py",
+       " RosterUnusable(str(problem)) from problem\n        except (V", "\n        except (V",
        f"{AT_SITE}/peers/test_keys.py::test_a_file_that_others_can_read_is_not_used"),
     # ---- what a site asks of who asks
     of("R31", RULE, "ever_confirmed:", "pins:", FATES),

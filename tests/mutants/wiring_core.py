@@ -92,7 +92,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "tests/core/accounting/test_ledger.py::test_the_delta_of_mechanisms_is_part_of_either_limit"),
     of("P4", "accounting/budget.py", ", min(counts)", ", max(counts)",
        "tests/client/analyst/python/test_python.py::test_studies_left_follow_the_scarcer_part_of_the_cost"),
-    of("R20", "accounting/checkpoint.py", 'int(str(data["atto_delta"]))', "0",
+    of("R20", "accounting/checkpoint.py", "atto_delta=atto_delta)", "atto_delta=0)",
        f"{CHECKPOINT}::test_a_head_is_read_back_as_it_was_signed[1]"),
     of("R20", "accounting/checkpoint.py", "(earlier.size, earlier.digest) == (self.size, self.digest)",
        "True", f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),

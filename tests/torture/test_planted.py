@@ -262,7 +262,7 @@ class Gone(NamedTuple):
     instead: Callable[..., object] = nothing
 
 
-def believed(_: object, signed: SignedRound) -> object:
+def believed(_: object, signed: SignedRound, keys: object) -> object:
     return SignedRound(signed_json=signed.signed_json, signature=signed.signature).read()
 
 

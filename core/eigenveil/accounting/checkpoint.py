@@ -78,6 +78,8 @@ class Checkpoint(Extensible):
         if not isinstance(gaussian, bool):
             raise ValueError("gaussian is neither true nor false")
         size, micro_rho, atto_delta = (int(str(stated[name])) for name in ("size", "micro_rho", "atto_delta"))
+        if min(micro_rho, atto_delta) < 0:
+            raise ValueError("a cost is negative")
         return cls(
             federation=str(stated["federation"]),
             size=size,

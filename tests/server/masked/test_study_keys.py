@@ -29,12 +29,13 @@ async def test_invited_sites_get_the_keys_that_they_name(rig: Rig) -> None:
     await all_ready(sites)
     named = [key_of(name, digest) for name in reversed(SITES)]
     expected = [sent_key(study_key(name, digest)) for name in reversed(SITES)]
-    assert await keys_for(sites["anna"].client, digest, *named) == expected
+    found = await keys_for(sites["anna"].client, digest, *named)
+    assert sorted(found, key=str) == sorted(expected, key=str)
     assert await keys_for(sites["anna"].client, digest, "00" * 32, named[0]) == expected[:1]
-    assert await keys_for(sites["anna"].client, digest) == []
+    assert (await refusal(keys_for(sites["anna"].client, digest))).code is Code.PROTOCOL
     dora = await rig.client(Role.SITE, "dora")
     assert (await refusal(keys_for(dora, digest, *named))).code is Code.NOT_FOUND
-    assert (await refusal(keys_for(sites["anna"].client, "00" * 32))).code is Code.NOT_FOUND
+    assert (await refusal(keys_for(sites["anna"].client, "00" * 32, *named))).code is Code.NOT_FOUND
     assert (await refusal(keys_for(ada, digest, *named))).code is not Code.BUG
 
 
