@@ -1,0 +1,34 @@
+"""Faults in what versions agree on, in upgrades and in keys that are replaced."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, each, of
+
+SERVER = "server/eigenveil_server"
+CAPABILITIES = "tests/core/protocol/test_capabilities.py"
+PLANS = "tests/core/protocol/test_plan.py"
+RELEASE_KEYS = "tests/core/protocol/test_release_keys.py"
+SHARED = f"{CAPABILITIES}::test_the_common_versions_are_the_highest_that_all_have_who_have_any"
+NAMED = f"{CAPABILITIES}::test_a_site_that_cannot_run_a_plan_is_named_before_anything_is_stored"
+REQUIRED = f"{PLANS}::test_an_unknown_key_that_is_required_is_refused"
+KEPT = f"{PLANS}::test_an_unknown_key_that_is_not_required_is_kept_in_the_digest_and_changes_nothing_else"
+QUEUE = "tests/integration/test_release_key.py::test_a_new_release_key_in_a_queue_of_studies"
+
+OF_VERSIONS: tuple[Mutant, ...] = (
+    *each("R33", "protocol/capabilities.py", SHARED, ("shared &= has", "shared |= has"),
+          ("min([own.plan_max", "max([own.plan_max")),
+    *each("R33", "protocol/capabilities.py", NAMED,
+          ("if not self.plan_min <= plan.version <= self.plan_max", "if False"),
+          ("plan.revision in self.revisions.get(plan.algorithm.value, ())", "True"),
+          ("left < federation.least or bool(old.keys() & set(federation.required))", "False")),
+    of("R35", "signatures.py", "    if required != []:", "    if False:", "tests/vectors/test_vectors.py"),
+    of("R35", "protocol/plan.py", 'if raw["required"]:', "if False:", REQUIRED),
+    of("R35", "protocol/plan.py", "canonical(_merged(plan_to_dict(self), self.unknown))",
+       "canonical(plan_to_dict(self))", KEPT),
+    of("R34", "protocol/authorities.py", "has_signed(before.key, after.succession, named)", "True",
+       f"{RELEASE_KEYS}::test_keys_out_of_order_or_without_a_valid_succession_are_refused"),
+    of("R34", "protocol/authorities.py", "for one in self.release_keys if one.use is not KeyUse.EARLIER)",
+       "for one in self.release_keys)",
+       f"{RELEASE_KEYS}::test_a_key_is_announced_then_signs_and_the_old_one_verifies_for_ever"),
+    of("R34", f"{SERVER}/pki/release_keys.py", "    _resign_stored(store, current, key)\n", "", QUEUE),
+)  # fmt: skip
