@@ -12,10 +12,18 @@ from typing import Any
 
 import click
 
+from eigenveil.accounting.checkpoint import Checkpoint
 from eigenveil.accounting.zcdp import NO_COST
+from eigenveil.dictionary.formats import DictionaryStatement
 from eigenveil.errors import Code
+from eigenveil.key_cards import AnalystKeyCard, SiteKeyCard
+from eigenveil.protocol.authorities import AuthorityList
 from eigenveil.protocol.plan import PLAN_KEYS
+from eigenveil.protocol.rounds import RoundStatement
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.secure_aggregation.study_keys import StudyKey
 from eigenveil.signatures import Extensible
+from eigenveil.study_authorization import StudyAuthorization
 from eigenveil_client.cli import eigenveil
 from eigenveil_client.site.commands.main import group as site
 from eigenveil_client.site.daemon.metrics import Contact, metrics_text
@@ -28,6 +36,10 @@ from eigenveil_server.metrics import Metrics
 from tests.repo.tree import ROOT, files
 
 GROUPS = {"eigenveil": eigenveil, "eigenveil-site": site, "eigenveil-coordinator": coordinator}
+STATEMENTS: tuple[type[Extensible], ...] = (
+    AnalystKeyCard, Attempt, AuthorityList, Checkpoint, DictionaryStatement, RoundStatement, SiteKeyCard,
+    StudyAuthorization, StudyKey,
+)  # fmt: skip
 PRODUCT = ("core", "common", "client", "server")
 LINE = re.compile(r"^(?:# )?(?:\[+(?P<table>[a-z_.-]+)\]+|(?P<key>[a-z_]+) = )", re.MULTILINE)
 
@@ -102,21 +114,14 @@ def fields() -> Iterator[str]:
 def keys() -> Iterator[str]:
     """Yield each key of a plan, and of each statement with its format."""
     yield from _paths("plan", PLAN_KEYS)
-    for kind in _below(Extensible):
-        if hasattr(kind, "format"):  # else it is a base of several
-            yield from (f"{kind.format} {key}" for key in kind.known())
+    for kind in STATEMENTS:
+        yield from (f"{kind.format} {key}" for key in kind.known())
 
 
 def _paths(before: str, tree: Mapping[str, Any]) -> Iterator[str]:
     for key, inner in tree.items():
         yield f"{before}.{key}"
         yield from _paths(f"{before}.{key}", inner or {})
-
-
-def _below(kind: type[Extensible]) -> Iterator[type[Extensible]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _below(one)
 
 
 KINDS = {
