@@ -7,7 +7,7 @@ import grpc
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
 VERSION_MIN = 7  # the version before this one, from 1.0 on
-VERSION_MAX = 7
+VERSION_MAX = 8
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
 WITH_NEXT_BYTES = 64 * 1024  # of an answer sent with a request for work; it is in memory until the reply

@@ -24,15 +24,19 @@ from eigenveil_server.config import Config
 if TYPE_CHECKING:
     from eigenveil_common.storage.postgres import PostgresDatabase
 
-# A new table or column goes into both files, and into a step of MIGRATIONS: (VERSION, the statements).
-VERSION = 14  # the base: older versions cannot be read
+# A new table or column goes into both files, and into a step of both MIGRATIONS: (VERSION, the statements).
+VERSION = 15
 READERS = 4  # concurrent connections to a database server
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
-MIGRATIONS: Migrations = ()
+# From 14, the version of 1.0; older versions cannot be read.
+MIGRATIONS: Migrations = ((15, "ALTER TABLE consents ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),)
+POSTGRESQL_MIGRATIONS: Migrations = (
+    (15, """ALTER TABLE consents ADD COLUMN rule TEXT COLLATE "C" NOT NULL DEFAULT ''"""),
+)
 SCHEMA = ledger_store.SCHEMA + _SQLITE
 POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
@@ -97,7 +101,7 @@ def _postgres(url: str) -> partial[PostgresDatabase]:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    return partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS)
+    return partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS)
 
 
 def _on_server(url: str, expect: Expect) -> Store:

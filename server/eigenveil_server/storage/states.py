@@ -3,6 +3,7 @@ unstated, waiting for a person, agreed or declined; it only moves forward [R24].
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,6 +48,8 @@ PERSON_DECLINES: dict[int, DeclineReason] = {
 }
 
 
+RULE = re.compile(r"[a-z][a-z_]{0,62}")  # a key of site.toml; a later version may have others
+
 # Other reasons can depend on records, so only the operator sees them. A person's reason is that person's own
 # statement.
 VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", "version", *DeclineReason})
@@ -71,11 +74,13 @@ CONSENT_ORDER = tuple(ConsentState)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConsent:
-    """One site's consent. `reason` is why it declined, `text` a person's message to the analyst. After a
-    person's agreement no query is sent before `starts_at` (Unix milliseconds)."""
+    """One site's consent. `reason` is why it declined, `rule` the setting that forbids the study, `text` a
+    person's message to the analyst. After a person's agreement no query is sent before `starts_at` (Unix
+    milliseconds)."""
 
     state: ConsentState
     reason: str = ""
+    rule: str = ""
     text: str = ""
     starts_at: int = 0
 
@@ -86,7 +91,10 @@ class SiteConsent:
     @property
     def status(self) -> str:
         """Return the consent as analysts see it."""
-        return ": ".join(shown(self.reason)) if self.state is ConsentState.DECLINED else self.state.value
+        if self.state is not ConsentState.DECLINED:
+            return self.state.value
+        rule = f" ({self.rule})" if self.rule else ""
+        return ": ".join(shown(self.reason)) + rule
 
 
 NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
@@ -94,12 +102,14 @@ NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
 
 def parse_decline(request: pb.DeclineRequest) -> tuple[SiteConsent, bool]:
     """Return a site's decline, and True if a person declined. Raises PeerError: no reason, or one that this
-    version does not know; or a text that cannot be shown."""
-    number, text = request.reason, request.text
+    version does not know; a rule that is no name or is not why it declines; or a text that cannot be shown."""
+    number, text, rule = request.reason, request.text, request.rule
+    if rule and (number != pb.DECLINE_REASON_POLICY or not RULE.fullmatch(rule)):
+        raise PeerError(Code.PROTOCOL, "a decline names a rule that is none")
     if number in DECLINES:
         if text:
             raise PeerError(Code.PROTOCOL, "only a person's decline has a text")
-        return SiteConsent(state=ConsentState.DECLINED, reason=DECLINES[number]), False
+        return SiteConsent(state=ConsentState.DECLINED, reason=DECLINES[number], rule=rule), False
     if number not in PERSON_DECLINES:
         raise PeerError(Code.PROTOCOL, f"decline reason {number} is unknown to this version")
     try:
@@ -116,6 +126,7 @@ def consents(reader: Database, study: str) -> dict[str, SiteConsent]:
         row["site"]: SiteConsent(
             state=ConsentState(row["status"]),
             reason=row["reason"],
+            rule=row["rule"],
             text=row["text"],
             starts_at=row["starts_at"],
         )
@@ -138,6 +149,7 @@ def store_consent(change: Connection, study: str, site: str, consent: SiteConsen
         "site": site,
         "status": consent.state.value,
         "reason": consent.reason,
+        "rule": consent.rule,
         "text": consent.text,
         "starts_at": consent.starts_at,
         "at": at,

@@ -91,6 +91,7 @@ CREATE TABLE consents (
   text TEXT COLLATE "C" NOT NULL,
   starts_at BIGINT NOT NULL,
   at BIGINT NOT NULL,
+  rule TEXT COLLATE "C" NOT NULL DEFAULT '',
   PRIMARY KEY (study, site)
 );
 CREATE TABLE rounds (

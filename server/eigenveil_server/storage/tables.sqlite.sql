@@ -92,6 +92,7 @@ CREATE TABLE consents (
   text TEXT NOT NULL,
   starts_at INTEGER NOT NULL,
   at INTEGER NOT NULL,
+  rule TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (study, site)
 ) STRICT;
 CREATE TABLE rounds (

@@ -219,7 +219,8 @@ class ConsentPhase:
         def change(connection: Connection) -> None:
             states.store_consent(connection, study, site, consent, at)
             if consent.state is ConsentState.DECLINED:
-                audit_once(connection, at, "declined", f"site/{site}", f"study {study}: {consent.reason}")
+                why = " ".join(filter(None, (consent.reason, consent.rule)))
+                audit_once(connection, at, "declined", f"site/{site}", f"study {study}: {why}")
             if also is not None:
                 also(connection)
             failpoint("consent-storing")

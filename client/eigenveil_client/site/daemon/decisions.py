@@ -5,6 +5,7 @@ few records, an unreadable file, a defect caused by a record."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eigenveil.dictionary.site_rules import DeclineReason, ForbiddenByRule
@@ -73,15 +74,16 @@ class Refusal:
     round: int
     reason: pb.DeclineReason.ValueType
     text: str = ""
+    rule: str = ""
 
 
 def refusal_of(problem: EigenveilError, plan_digest: str, round: int) -> Refusal:
     """Return the refusal for the coordinator; the error message stays at the site."""
+    stated = partial(Refusal, plan_digest=plan_digest, round=round)
     if isinstance(problem, DeclinedByPerson):
-        reason, text = PERSON_DECLINES[problem.word], problem.text
-    else:
-        reason, text = REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE), ""
-    return Refusal(plan_digest=plan_digest, round=round, reason=reason, text=text)
+        return stated(reason=PERSON_DECLINES[problem.word], text=problem.text)
+    rule = problem.rule if isinstance(problem, ForbiddenByRule) else ""
+    return stated(reason=REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE), rule=rule)
 
 
 def log_fields(problem: EigenveilError) -> dict[str, Any]:
@@ -216,7 +218,10 @@ class PlanDecisions:
         if received is None:
             declined = self._store.declined.get(digest)
             if declined is not None and not declined.ended:
-                raise error(declined.reason, "this study was declined")
+                message = "this study was declined"
+                if declined.rule:
+                    raise ForbiddenByRule(declined.rule, message)
+                raise error(declined.reason, message)
             raise PeerError(Code.PROTOCOL, "the coordinator refers to a plan that this site never received")
         match received.status:
             case ConsentStatus.PENDING:

@@ -62,8 +62,8 @@ async def send(
     failpoint("reply-sending")
     plan, round = bytes.fromhex(reply.plan_digest), reply.round
     match reply:
-        case Refusal(reason=reason, text=text):
-            refusal = pb.DeclineRequest(plan_digest=plan, round=round, reason=reason, text=text)
+        case Refusal(reason=reason, text=text, rule=rule):
+            refusal = pb.DeclineRequest(plan_digest=plan, round=round, reason=reason, text=text, rule=rule)
             await call(stub.Decline, refusal)
             failpoint("refusal-sent")
             return None

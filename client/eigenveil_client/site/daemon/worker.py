@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.site_rules import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.numerics.encoding import to_memoryview
 from eigenveil.protocol.plan import Plan
@@ -295,7 +296,10 @@ class SiteWorker:
 
 
 def _egress_text(problem: EigenveilError) -> str:
-    """Return the text of a refusal in the egress ledger: the person's reason that is sent, or the code."""
+    """Return the text of a refusal in the egress ledger: what is sent of a person's reason, or the code and
+    the rule."""
     if isinstance(problem, DeclinedByPerson):
         return ": ".join(filter(None, (problem.word.value, problem.text)))
+    if isinstance(problem, ForbiddenByRule):
+        return f"{problem.code.value}: {problem.rule}"
     return problem.code.value

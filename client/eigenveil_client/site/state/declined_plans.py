@@ -19,7 +19,8 @@ CREATE TABLE declined (
   plan TEXT NOT NULL UNIQUE,
   reason TEXT NOT NULL,
   at INTEGER NOT NULL,
-  ended INTEGER NOT NULL
+  ended INTEGER NOT NULL,
+  rule TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE decline_counts (
   day TEXT NOT NULL,
@@ -60,10 +61,12 @@ DISPLACED = (
 
 
 class DeclinedPlan(NamedTuple):
-    """Code of the refusal of a plan, and if the coordinator stated that its study is over."""
+    """Code of the refusal of a plan, whether the coordinator stated that its study is over, and the key of
+    site.toml that forbids the plan ("": none does, or the refusal is older than version 1.1)."""
 
     reason: Code
     ended: bool
+    rule: str
 
 
 @dataclass(eq=False)
@@ -75,8 +78,11 @@ class DeclinedPlans:
 
     def get(self, digest: str) -> DeclinedPlan | None:
         """Return a declined plan if it is among the latest `MOST_DIGESTS`."""
-        rows = self._database.rows("SELECT reason, ended FROM declined WHERE plan = ?", (digest,))
-        return DeclinedPlan(Code(rows[0]["reason"]), bool(rows[0]["ended"])) if rows else None
+        rows = self._database.rows("SELECT reason, ended, rule FROM declined WHERE plan = ?", (digest,))
+        if not rows:
+            return None
+        row = rows[0]
+        return DeclinedPlan(Code(row["reason"]), bool(row["ended"]), row["rule"])
 
     def with_prefix(self, prefix: str) -> list[str]:
         """Return the digests that begin with `prefix`, in hexadecimal digits."""
@@ -93,7 +99,9 @@ class DeclinedPlans:
     ) -> None:
         """Store a digest and count its plan within the transaction `change`; drop rows over the limits."""
         at = self._clock()
-        change.insert("declined", {"plan": plan, "reason": reason.value, "at": at, "ended": int(ended)})
+        forbids = "" if rule in (reason.value, UNANSWERED) else rule
+        row = {"plan": plan, "reason": reason.value, "at": at, "ended": int(ended), "rule": forbids}
+        change.insert("declined", row)
         change.execute(
             "DELETE FROM declined WHERE number <= (SELECT MAX(number) FROM declined) - ?", (MOST_DIGESTS,)
         )

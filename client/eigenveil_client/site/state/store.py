@@ -46,8 +46,9 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Sc
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-VERSION = 12  # the base: older versions cannot be read
-MIGRATIONS: Migrations = ()
+VERSION = 13
+# From 12, the version of 1.0; older versions cannot be read.
+MIGRATIONS: Migrations = ((13, "ALTER TABLE declined ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),)
 OF_PLANS = (
     received_plans,
     declined_plans,
