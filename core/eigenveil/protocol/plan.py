@@ -30,10 +30,10 @@ from eigenveil.study.composition import (
 from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
-from eigenveil.study.toml import KEYS, study_from_dict, study_to_dict
+from eigenveil.study.toml import ADDED, KEYS, study_from_dict, study_to_dict
 
 PLAN_VERSION_MIN = 7  # of 1.0; it is read for ever, because releases are verified for ever
-PLAN_VERSION = 7
+PLAN_VERSION = 8
 PLAN_KEYS: dict[str, Any] = dict.fromkeys(
     (
         *("version", "required", "federation", "submission", "analyst", "algorithm", "revision", "row_bits"),
@@ -86,6 +86,10 @@ class Plan:
             self.micro_rho >= 1 and self.single_attempt_cost.fits(most),
             f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {most.micro_rho} micro-rho, "
             f"0 to {most.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+        )
+        need(
+            self.version >= ADDED["federation"]["decide_by"] or not self.study.federation.decide_by,
+            "decide_by needs a site or coordinator that is newer than one of these; leave it out",
         )
         self._check_algorithm()
         self._check_batches()
@@ -257,7 +261,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "study": study_to_dict(plan.study),
+        "study": study_to_dict(plan.study, plan.version),
     }
 
 

@@ -77,6 +77,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "name": study.name,
         "purpose": study.purpose,
         "applicant": study.applicant.stated,
+        "decide_by": study.federation.decide_by,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
         "components": study.components,

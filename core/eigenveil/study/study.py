@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
 from typing import Any
 
@@ -18,6 +19,7 @@ from eigenveil.study.checks import check_bounds, check_readable, check_unique, c
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_COLUMNS = 20_000
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
@@ -127,13 +129,22 @@ class Column:
         return (self.upper - self.lower) / 2
 
 
+def is_date(text: str) -> bool:
+    """Return True if a text of the form YYYY-MM-DD is a day."""
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
     """Invited sites, and the conditions of a round.
 
     `sites` are all invited sites. The sites in `required`, and at least `quorum` sites (all, if None), must
     answer every round. A round waits `deadline_seconds` for answers. A site with fewer records than
-    `minimum_cohort` declines.
+    `minimum_cohort` declines. People decide about the study until the end of the day `decide_by` (UTC, such
+    as "2027-01-31"), or as long as the coordinator lets them, if that is earlier or nothing is stated.
 
     Raises:
         RequestError: code `bad-study`: a name is invalid or repeated, or a number is out of range.
@@ -146,9 +157,14 @@ class Federation:
     quorum: int | None = None
     deadline_seconds: float = 60.0
     minimum_cohort: int = 20
+    decide_by: str = ""
 
     def __post_init__(self) -> None:
         coerce_fields(self)
+        need(
+            not self.decide_by or DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by),
+            f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}',
+        )
         invited, many = set(self.sites), len(self.sites)
         need(1 <= many <= MAX_SITES, f"a study must invite 1 to {MAX_SITES} sites")
         for name in self.sites:
@@ -161,6 +177,14 @@ class Federation:
         in_week = math.isfinite(seconds) and 0 < seconds <= 7 * 86400
         need(in_week, f"deadline_seconds must lie between 0 and a week, got {seconds}")
         check_range(self, "minimum_cohort", MAX_RECORDS)
+
+    @property
+    def decided_at(self) -> float:
+        """Unix time until which people may decide; infinite if the study states no day."""
+        if not self.decide_by:
+            return math.inf
+        day = datetime.combine(date.fromisoformat(self.decide_by), time(0), UTC)
+        return (day + timedelta(days=1)).timestamp()
 
     @property
     def least(self) -> int:

@@ -185,11 +185,21 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
     )
 
 
-def study_to_dict(study: Study) -> dict[str, Any]:
-    """Return the inverse of `study_from_dict`: nested plain values with every key present."""
+# Keys that came after version 7 of plans, by table: the first version of plans with them.
+ADDED: Mapping[str, Mapping[str, int]] = {"federation": {"decide_by": 8}}
+
+
+def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
+    """Return the inverse of `study_from_dict`: nested plain values with every key of plans of a version.
+    Without a version, keys that came after version 7 are left out unless they state something: an earlier
+    program reads the study, and its digest stays."""
     flat = plain_fields(study) | {"radius": radius_value(study.radius)}
     sections = {name: {key: flat[key] for key in keys} for name, keys in SECTIONS.items()}
     tables = {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
+    for name, added in ADDED.items():
+        for key, since in added.items():
+            if not tables[name][key] if version is None else version < since:
+                del tables[name][key]
     return sections.pop("") | sections | tables | {"columns": column_tables(study.columns)}
 
 

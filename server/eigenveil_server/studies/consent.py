@@ -69,9 +69,8 @@ class ConsentPhase:
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)
-        self._approval_deadline = max(
-            self._deadline, stored.started_at + int(HOUR_MS * config.approval_hours)
-        )
+        allowed = stored.started_at + HOUR_MS * config.approval_hours
+        self._approval_deadline = max(self._deadline, int(min(allowed, 1000 * federation.decided_at)))
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []

@@ -269,6 +269,8 @@ def show_explanation(view: dict[str, Any]) -> None:
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
     for label, text in view["applicant"].items():
         console.print(f"{label}, as stated: {text}", markup=False)
+    if view["decide_by"]:
+        console.print(f"decide by: {view['decide_by']} (UTC)", markup=False)
     console.print(f"analyst: {analyst_text(view['analyst_signature'])}", markup=False)
     columns = [
         (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")
