@@ -1,3 +1,3 @@
 """Version of eigenveil, defined only here."""
 
-__version__ = "1.0.0rc1"
+__version__ = "1.1.0.dev0"

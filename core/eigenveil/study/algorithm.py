@@ -102,7 +102,7 @@ class Algorithm(Enum):
     ADAPTIVE_COV = "adaptive-cov", AlgorithmProperties(pure=True, trusted=True, revisions=(2,))
     EM_COV = "em-cov", AlgorithmProperties(basic=True, pure=True, trusted=True, revisions=(2,))
     ZERO = "zero", AlgorithmProperties(gaussian=True, pure=True)
-    REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True)
+    REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True, revisions=(1, 2))
     REFINED_PCA = "refined-pca", AlgorithmProperties(gaussian=True)
     DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revisions=(2,))
     DP_PCA_SINGLE_PASS = (

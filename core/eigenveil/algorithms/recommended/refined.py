@@ -119,11 +119,21 @@ def refined_matrix(noised: GaussCovariance, share: float, steps: int | None) -> 
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=found.sine(start) if has_known_clipping(start.plan) else None,
+        sin_error=_stated(start, found, first) if has_known_clipping(start.plan) else None,
         covariance=noised.matrix,  # as released: its noise is known, unlike after rotation
         noise=matrix_noise(noised),
         warnings=matrix_warnings(clip, found.gaps()[:, :-1]),
     )
+
+
+FLOOR = 0.5  # of the first stage's stated sine
+
+
+def _stated(start: LocationEstimate, found: AlignedCovariance, first: AlignedCovariance) -> float:
+    """Return the stated sine. From revision 2 on it is never below half of the first stage's: where that
+    stage found other directions, the refinement turns about those, and its own statement does not show it."""
+    floor = FLOOR * first.sine(start) if start.plan.revision >= 2 else 0.0
+    return max(found.sine(start), floor)
 
 
 RADIUS_SHARE = 0.05
