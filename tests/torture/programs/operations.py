@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
 
 COORDINATOR, ANALYST = "coordinator", "ada"
 ROWS = {"anna": 42, "bert": 68, "carl": 110}  # no sum of some is the sum of others, or of one twice
-COLUMNS = 3
 
 
 class NoNoise:
@@ -42,24 +41,26 @@ class NoNoise:
         return np.full(count, 0.5)
 
 
-def one_hot(site: str) -> FloatArray:
-    values = np.zeros((ROWS[site], COLUMNS))
-    values[:, SITES.index(site)] = 0.75
+def one_hot(site: str, sites: Sequence[str] = SITES) -> FloatArray:
+    """Records of a site: each stands in a column of its site's own."""
+    place = sites.index(site)
+    values = np.zeros((ROWS.get(site, 41 + 7 * place), len(sites)))
+    values[:, place] = 0.75
     return values
 
 
 @contextmanager
-def template() -> Iterator[Path]:
+def template(sites: Sequence[str] = SITES) -> Iterator[Path]:
     """A federation whose members have enrolled, to be copied by every program."""
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
-        asyncio.run(_enrolled(folder))
+        asyncio.run(_enrolled(folder, sites))
         yield folder
 
 
-async def _enrolled(folder: Path) -> None:
+async def _enrolled(folder: Path, sites: Sequence[str]) -> None:
     async with serving(made(folder / COORDINATOR)) as rig:
-        members = {ANALYST: Role.ANALYST} | dict.fromkeys(SITES, Role.SITE)
+        members = {ANALYST: Role.ANALYST} | dict.fromkeys(sites, Role.SITE)
         for name, role in members.items():
             path = folder / f"{name}.join"
             join = join_file(rig.config, role, name, HOUR, None)
@@ -70,7 +71,7 @@ async def _enrolled(folder: Path) -> None:
             write_secret(path, json.dumps(join).encode())
             (folder / name).mkdir()
             await asyncio.to_thread(enrol, path, folder / name / "identity")
-    exchange_key_cards({name: folder / name / "identity" for name in SITES})
+    exchange_key_cards({name: folder / name / "identity" for name in sites})
 
 
 LONGEST = 60  # operations

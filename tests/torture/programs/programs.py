@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
 from tests.fuzz.hunt import memory_folder
-from tests.server.rig import SITES
 from tests.support import signed_by_analyst
 from tests.torture.masked.known import SHARE
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
@@ -137,7 +136,7 @@ def wrong_sums(here: World) -> Iterator[str]:
         studies = Studies(store.reader)
         for stored in studies.all():
             plan = plan_from_json(stored.plan_json)
-            sites = {name: Site(to_grid(one_hot(name), plan.study)) for name in SITES}
+            sites = {name: Site(to_grid(one_hot(name, here.sites), plan.study)) for name in here.sites}
             for release in (one.release for one in studies.sealed_rounds(stored.digest)):
                 round_query = store.reader.rows(
                     "SELECT query FROM rounds WHERE (study, round) = (?, ?)", (stored.digest, release.round)
@@ -149,15 +148,15 @@ def wrong_sums(here: World) -> Iterator[str]:
                 due = due + SHARE * len(release.present) * plan.masked
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"
-            yield from _wrong_words(studies.release(stored.digest))
+            yield from _wrong_words(studies.release(stored.digest), here.sites)
     finally:
         store.close()
 
 
-def _wrong_words(release: bytes | None) -> Iterator[str]:
+def _wrong_words(release: bytes | None, invited: Sequence[str]) -> Iterator[str]:
     """A signed release names every invited site once a round: as present, or as absent with a reason."""
     for one in load_release(release).document["rounds"] if release else ():
-        if sorted([*one["present"], *one["absent"]]) != sorted(SITES):
+        if sorted([*one["present"], *one["absent"]]) != sorted(invited):
             yield f"round {one['round']} names {one['present']} and {sorted(one['absent'])}"
 
 

@@ -7,7 +7,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -73,6 +73,7 @@ class World:
     config: Config
     network: Network
     analyst: StoredIdentity
+    sites: Sequence[str] = SITES
     epoch: int = field(default_factory=unix_ms)
     witness: Witness = field(default_factory=Witness)
     faults: list[str] = field(default_factory=list)
@@ -132,7 +133,7 @@ class World:
             name=who, records=RecordsConfig(source=folder), identity=folder / "identity",
             state=folder / "state.db",
             policy=Policy(
-                approval=Approval.AUTO, analysts=(ANY,), algorithms=("gauss-cov", "private-oja"),
+                approval=Approval.AUTO, analysts=(ANY,), algorithms=("gauss-cov", "private-oja", "refined-cov"),
                 budget_epsilon=1000.0, minimum_records=40,
             ),
         )  # fmt: skip
@@ -148,7 +149,7 @@ class World:
         self.loop.create_task(self._serve(who, daemon))
 
     def _records(self, who: str, study: Study, retain: RowSink) -> RecordsSummary:
-        rows = one_hot(who)
+        rows = one_hot(who, self.sites)
         retain(to_grid(rows, study))
         return RecordsSummary(persons=len(rows), file=who.encode(), quality=())
 
@@ -211,9 +212,9 @@ class World:
         self.look()
 
     def look(self) -> None:
-        paths = {name: self.folder / name / "state.db" for name in SITES}
+        paths = {name: self.folder / name / "state.db" for name in self.sites}
         here = {name: path for name, path in paths.items() if path.exists()}
-        if len(here) == len(SITES):
+        if len(here) == len(self.sites):
             self.witness.look(read(self.config.files.database, here))
 
     def states(self) -> dict[str, str]:
@@ -221,7 +222,7 @@ class World:
         return dict(read(path, {}).states)
 
     def close(self) -> None:
-        for who in (COORDINATOR, *SITES):
+        for who in (COORDINATOR, *self.sites):
             self.kill(who)
 
     async def query(self, method: str, message: Any) -> Any:
@@ -243,16 +244,25 @@ def _fatal(problem: InternalError) -> NoReturn:
 
 
 @contextmanager
-def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterator[World]:
+def world(
+    loop: VirtualLoop,
+    folder: Path,
+    template: Path,
+    seed: int,
+    sites: Sequence[str] = SITES,
+    long_poll_seconds: float = 5.0,
+) -> Iterator[World]:
     """A federation of its own, with small limits and pauses that depend on the seed alone."""
     shutil.copytree(template, folder, dirs_exist_ok=True)
     config = Config(
         federation=FEDERATION, state=folder / COORDINATOR, port=0, enrol_port=0, budget_epsilon=1000.0,
-        long_poll_seconds=5.0,
+        long_poll_seconds=long_poll_seconds,
     )  # fmt: skip
     network = Network(loop=loop)
     analyst = load_identity(folder / ANALYST / "identity")
-    here = World(loop=loop, folder=folder, config=config, network=network, analyst=analyst)
+    here = World(
+        loop=loop, folder=folder, config=config, network=network, analyst=analyst, sites=sites
+    )
     chance = random.Random(seed)
 
     def backoff_seconds(attempt: int) -> float:
