@@ -106,9 +106,10 @@ def test_a_role_installs_what_it_needs_and_nothing_that_others_do(name: str) -> 
 
 def test_the_changelog_names_the_version_or_is_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    dated = RELEASED.findall(changelog)
-    assert dated[:1] in ([], [__version__])
-    assert dated or f"\n## [Unreleased]\n\nVersion {__version__} " in changelog
+    latest = changelog[changelog.index("\n## [") :]
+    released = RELEASED.match(latest, 1)
+    assert released is None or released[1] == __version__
+    assert released or latest.startswith(f"\n## [Unreleased]\n\nVersion {__version__} ")
 
 
 def test_the_version_stands_in_one_place() -> None:
