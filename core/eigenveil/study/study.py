@@ -162,7 +162,7 @@ class Federation:
     def __post_init__(self) -> None:
         coerce_fields(self)
         need(
-            not self.decide_by or DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by),
+            not self.decide_by or (DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by)),
             f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}',
         )
         invited, many = set(self.sites), len(self.sites)

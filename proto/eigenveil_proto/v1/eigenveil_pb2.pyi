@@ -2231,12 +2231,15 @@ class DeclineRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     round: _builtins.int
     """0 before the first one is open: the whole study [R24]"""
     reason: Global___DeclineReason.ValueType
     text: _builtins.str
     """what the person wrote to the analyst, where the site tells it [R9]"""
+    rule: _builtins.str
+    """with POLICY: the key of site.toml that forbids it, compared with the plan alone; since 8"""
     def __init__(
         self,
         *,
@@ -2244,10 +2247,11 @@ class DeclineRequest(_message.Message):
         round: _builtins.int = ...,
         reason: Global___DeclineReason.ValueType = ...,
         text: _builtins.str = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_digest", b"plan_digest", "reason", b"reason", "round", b"round", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_digest", b"plan_digest", "reason", b"reason", "round", b"round", "rule", b"rule", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

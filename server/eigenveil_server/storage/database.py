@@ -101,7 +101,9 @@ def _postgres(url: str) -> partial[PostgresDatabase]:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    return partial(postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS)
+    return partial(
+        postgres.PostgresDatabase, url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS
+    )
 
 
 def _on_server(url: str, expect: Expect) -> Store:

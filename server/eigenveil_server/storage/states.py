@@ -91,10 +91,9 @@ class SiteConsent:
     @property
     def status(self) -> str:
         """Return the consent as analysts see it."""
-        if self.state is not ConsentState.DECLINED:
-            return self.state.value
         rule = f" ({self.rule})" if self.rule else ""
-        return ": ".join(shown(self.reason)) + rule
+        declined = ": ".join(shown(self.reason)) + rule
+        return declined if self.state is ConsentState.DECLINED else self.state.value
 
 
 NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
@@ -102,7 +101,7 @@ NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
 
 def parse_decline(request: pb.DeclineRequest) -> tuple[SiteConsent, bool]:
     """Return a site's decline, and True if a person declined. Raises PeerError: no reason, or one that this
-    version does not know; a rule that is no name or is not why it declines; or a text that cannot be shown."""
+    version does not know; a rule that is no name or not the cause; or a text that cannot be shown."""
     number, text, rule = request.reason, request.text, request.rule
     if rule and (number != pb.DECLINE_REASON_POLICY or not RULE.fullmatch(rule)):
         raise PeerError(Code.PROTOCOL, "a decline names a rule that is none")

@@ -1,6 +1,6 @@
-"""Power cuts of upgrades: the databases of earlier versions' golden federations, cut at every write and sync of
-their upgrade. What is left opens as the old version or as the new one, with all that was in it, and the same
-command completes it."""
+"""Power cuts of upgrades: the databases of earlier versions' golden federations, cut at every write and sync
+of their upgrade. What is left opens as the old version or as the new one, with all that was in it, and the
+same command completes it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class Kind:
 
     def opened(self, folder: Path, expect: Expect, vfs: str | None = None) -> SqliteDatabase:
         path = folder / NAME
-        return SqliteDatabase(
-            path, self.schema, self.version, vfs, migrations=self.migrations, expect=expect
-        )
+        return SqliteDatabase(path, self.schema, self.version, vfs, migrations=self.migrations, expect=expect)
 
 
 def kinds() -> Iterator[Kind]:
@@ -54,9 +52,7 @@ def kinds() -> Iterator[Kind]:
         }.items():  # fmt: skip
             image = files(archive, folder)
             title = f"{archive.parent.name} {folder}"
-            yield Kind(
-                title=title, image=image, schema=schema, version=version, migrations=migrations
-            )
+            yield Kind(title=title, image=image, schema=schema, version=version, migrations=migrations)
 
 
 def files(archive: Path, folder: str) -> Image:

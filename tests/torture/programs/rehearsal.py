@@ -1,9 +1,9 @@
 """A rolling upgrade in virtual time: seven days, twelve sites that are upgraded one after another, the
 coordinator restarted between, and studies beside it.
 
-A site that is not upgraded yet states what version 1.0 states, and reads no newer plan. Every study is made at
-what all sites have, all end with a release, each release is the sum of the answers of its sites, and the books
-of all agree: nothing is lost and nothing is charged twice."""
+A site that is not upgraded yet states what version 1.0 states, and reads no newer plan. Every study is made
+at what all sites have, all end with a release, each release is the sum of the answers of its sites, and the
+books of all agree: nothing is lost and nothing is charged twice."""
 
 from __future__ import annotations
 
@@ -181,6 +181,6 @@ def run(folder: Path, scale: float) -> tuple[list[str], str]:
         faults, result = rehearse(days, 1, made)
     faults += [f"no {what}" for what in ("released", "mixed") if not result[what]]
     return faults, (
-        f"{days:g} days, {len(SITES)} sites upgraded one after another: {result['released']} studies released, "
-        f"{result['failed']} failed; {result['mixed']} planned at the earlier version"
+        f"{days:g} days, {len(SITES)} sites upgraded one after another: {result['released']} studies "
+        f"released, {result['failed']} failed; {result['mixed']} planned at the earlier version"
     )

@@ -133,7 +133,8 @@ class World:
             name=who, records=RecordsConfig(source=folder), identity=folder / "identity",
             state=folder / "state.db",
             policy=Policy(
-                approval=Approval.AUTO, analysts=(ANY,), algorithms=("gauss-cov", "private-oja", "refined-cov"),
+                approval=Approval.AUTO, analysts=(ANY,),
+                algorithms=("gauss-cov", "private-oja", "refined-cov"),
                 budget_epsilon=1000.0, minimum_records=40,
             ),
         )  # fmt: skip
@@ -260,9 +261,7 @@ def world(
     )  # fmt: skip
     network = Network(loop=loop)
     analyst = load_identity(folder / ANALYST / "identity")
-    here = World(
-        loop=loop, folder=folder, config=config, network=network, analyst=analyst, sites=sites
-    )
+    here = World(loop=loop, folder=folder, config=config, network=network, analyst=analyst, sites=sites)
     chance = random.Random(seed)
 
     def backoff_seconds(attempt: int) -> float:
