@@ -69,9 +69,10 @@ def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
 
 def site_statuses(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
     """Return each site and its status, without control characters, as other parties wrote them."""
+    stated = [(one, f'"{one.text}"' if one.text else one.rule) for one in sites]
     return [
-        (one_line(one.site), one_line(f'{one.status} ("{one.text}")' if one.text else one.status))
-        for one in sites
+        (one_line(one.site), one_line(f"{one.status} ({more})" if more else one.status))
+        for one, more in stated
     ]
 
 
@@ -227,6 +228,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
         *(f"{label}: {text}" for label, text in value["applicant"].items()),
+        *([f"People decide until the end of {value['decide_by']} (UTC)."] if value["decide_by"] else []),
         f"{value['components']} components by {value['algorithm']}, {size}",
         value["guarantee"]["text"],
         f"Trust: {value['trust']}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -50,10 +51,11 @@ class FederationView:
     start_seconds: float
 
     def approval(self, study: Study) -> dict[str, Any]:
-        """Return the sites of a study where a person decides, as they state, and the limits in seconds."""
+        """Return the sites of a study where a person decides, as they state, and the limits in seconds from
+        now."""
         return {
             "sites": self.deciding(study.federation.sites),
-            "approval_seconds": max(self.approval_seconds, study.federation.deadline_seconds),
+            "approval_seconds": study.federation.seconds_to_decide(self.approval_seconds, time.time()),
             "start_seconds": self.start_seconds,
         }
 

@@ -30,6 +30,15 @@ class Verdict:
     text: str
 
 
+# The rules that a site may name when it declines. No record decides them: settings, confirmed cards and the
+# calendar do, compared with the plan.
+RULES = frozenset({
+    "algorithms", "analysts", "approval_ends", "colluding", "columns", "max_columns_per_record", "max_delta",
+    "max_epsilon_per_study", "maximum_records", "memory_mib", "minimum_records", "minimum_records_per_batch",
+    "minimum_sites", "noise", "peers", "person_column", "sites_per_person", "trust",
+})  # fmt: skip
+
+
 class ForbiddenByRule(RequestError):
     """Rules of a site do not allow the plan; `rule` is the first of them. Code `site-policy`."""
 

@@ -25,6 +25,7 @@ from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import MAX_ROUNDS, largest_epsilon
 from eigenveil.study.study import MAX_RECORDS, Choose, Scaling, Study
+from eigenveil.study.toml import least_plan_version
 
 # With MAX_ROUNDS, the limit of a study: far beyond the defaults of all algorithms, and small enough for a
 # coordinator and every site to rehearse before they agree.
@@ -244,7 +245,7 @@ def make_plan(
     """Return the plan of a study: algorithm, budget in micro-rho and atto-delta, and a digest of all.
 
     `auto` is resolved by public numbers. In a federation the plan has the names of the federation, the
-    submission and the analyst, and the highest versions that all `sites` have.
+    submission and the analyst, and the highest versions that all `sites` have which can run the study.
 
     Raises:
         RequestError: code `bad-study`: the algorithm cannot run this study, or the budget is too small; code
@@ -258,7 +259,7 @@ def make_plan(
     >>> plan.algorithm.value, plan.micro_rho, len(plan.digest)
     ('refined-cov', 100502, 64)"""
     algorithm = choose(study)
-    versions = common_versions(algorithm, sites)
+    versions = common_versions(algorithm, sites, least=least_plan_version(study))
     return plan_for(
         study, algorithm, federation=federation, submission=submission, analyst=analyst, **versions
     )

@@ -81,11 +81,13 @@ OWN = Capabilities(
 
 
 def common_versions(
-    algorithm: Algorithm, sites: Iterable[Capabilities], own: Capabilities = OWN
+    algorithm: Algorithm, sites: Iterable[Capabilities], own: Capabilities = OWN, *, least: int = 0
 ) -> dict[str, int]:
-    """Return the highest `version` of plans and `revision` of the algorithm that this program and all `sites`
-    have. Sites that have none in common with it do not count: `check_versions` names them."""
-    able = [one for one in sites if one.plan_min <= own.plan_max and one.plan_max >= own.plan_min]
+    """Return the highest `version` of plans, `least` or later, and the highest `revision` of the algorithm
+    that this program and all `sites` have. Sites that have none in common with it do not count:
+    `check_versions` names them."""
+    least = max(least, own.plan_min)
+    able = [one for one in sites if one.plan_min <= own.plan_max and one.plan_max >= least]
     mine = set(own.revisions.get(algorithm.value, algorithm.properties.revisions))
     shared = mine.copy()
     for one in able:

@@ -30,7 +30,7 @@ from eigenveil.study.composition import (
 from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.radius import stated_norm
 from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
-from eigenveil.study.toml import ADDED, KEYS, study_from_dict, study_to_dict
+from eigenveil.study.toml import KEYS, least_plan_version, study_from_dict, study_to_dict
 
 PLAN_VERSION_MIN = 7  # of 1.0; it is read for ever, because releases are verified for ever
 PLAN_VERSION = 8
@@ -87,10 +87,8 @@ class Plan:
             f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {most.micro_rho} micro-rho, "
             f"0 to {most.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
-        need(
-            self.version >= ADDED["federation"]["decide_by"] or not self.study.federation.decide_by,
-            "decide_by needs a site or coordinator that is newer than one of these; leave it out",
-        )
+        least = least_plan_version(self.study)
+        need(self.version >= least, f"the study has keys of plans from version {least} on")
         self._check_algorithm()
         self._check_batches()
         self._check_sums()

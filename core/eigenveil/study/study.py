@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from enum import Enum
 from typing import Any
 
@@ -19,6 +19,7 @@ from eigenveil.study.checks import check_bounds, check_readable, check_unique, c
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+DAY_SECONDS = 86_400
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_COLUMNS = 20_000
 MAX_SITES = 1000
@@ -179,12 +180,17 @@ class Federation:
         check_range(self, "minimum_cohort", MAX_RECORDS)
 
     @property
-    def decided_at(self) -> float:
-        """Unix time until which people may decide; infinite if the study states no day."""
+    def decision_deadline(self) -> float:
+        """Unix time before which people decide: the end of `decide_by`, or infinity."""
         if not self.decide_by:
             return math.inf
         day = datetime.combine(date.fromisoformat(self.decide_by), time(0), UTC)
-        return (day + timedelta(days=1)).timestamp()
+        return day.timestamp() + DAY_SECONDS
+
+    def seconds_to_decide(self, allowed: float, now: float) -> float:
+        """Return the seconds that people have at the Unix time `now`, where the coordinator's operator lets
+        them have `allowed` seconds."""
+        return max(0.0, min(max(allowed, self.deadline_seconds), self.decision_deadline - now))
 
     @property
     def least(self) -> int:

@@ -189,16 +189,25 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
 ADDED: Mapping[str, Mapping[str, int]] = {"federation": {"decide_by": 8}}
 
 
+def least_plan_version(study: Study) -> int:
+    """Return the first version of plans that has every key that a study uses; 0 if each has."""
+    used = (since for name, added in ADDED.items() for key, since in added.items()
+            if getattr(getattr(study, name), key))  # fmt: skip
+    return max(used, default=0)
+
+
 def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
-    """Return the inverse of `study_from_dict`: nested plain values with every key of plans of a version.
-    Without a version, keys that came after version 7 are left out unless they state something: an earlier
-    program reads the study, and its digest stays."""
+    """Return the inverse of `study_from_dict`: nested plain values, with every key of plans of `version`.
+
+    Without a version, a key of `ADDED` is there only if it states something. So earlier programs can read a
+    study that does not use it, and its digest is the same for them."""
     flat = plain_fields(study) | {"radius": radius_value(study.radius)}
     sections = {name: {key: flat[key] for key in keys} for name, keys in SECTIONS.items()}
     tables = {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
     for name, added in ADDED.items():
         for key, since in added.items():
-            if not tables[name][key] if version is None else version < since:
+            unused = version is None and not tables[name][key]
+            if unused or (version is not None and version < since):
                 del tables[name][key]
     return sections.pop("") | sections | tables | {"columns": column_tables(study.columns)}
 

@@ -2239,7 +2239,7 @@ class DeclineRequest(_message.Message):
     text: _builtins.str
     """what the person wrote to the analyst, where the site tells it [R9]"""
     rule: _builtins.str
-    """with POLICY: the key of site.toml that forbids it, compared with the plan alone; since 8"""
+    """with POLICY, in round 0: the rule that forbids the study; since version 8 [R9]"""
     def __init__(
         self,
         *,
@@ -2879,6 +2879,7 @@ class SiteStatus(_message.Message):
     SITE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     site: _builtins.str
     status: _builtins.str
     """waiting | waiting for approval | ready (in a masked round) | answered | declined | declined:<reason> | absent;
@@ -2886,16 +2887,19 @@ class SiteStatus(_message.Message):
     """
     text: _builtins.str
     """in `consent`: what the person who declined wrote, for the study's analyst alone; escape it [R9]"""
+    rule: _builtins.str
+    """in `consent`: the site's rule that forbids the study, for its analyst alone; since version 8 [R9]"""
     def __init__(
         self,
         *,
         site: _builtins.str = ...,
         status: _builtins.str = ...,
         text: _builtins.str = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["site", b"site", "status", b"status", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule", "site", b"site", "status", b"status", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

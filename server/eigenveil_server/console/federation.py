@@ -156,9 +156,10 @@ def entries(data: ConsoleData, before: int) -> list[Row]:
 def declines(data: ConsoleData) -> list[Row]:
     """Return the latest declines of a study (`round` is 0) or of a round, counted from 1, by a site."""
     return data.reader.rows(
-        "SELECT d.study, s.name, d.round, d.site, d.reason FROM ("
-        "SELECT study, round + 1 AS round, site, declined AS reason FROM answers WHERE declined IS NOT NULL "
-        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE status = ?) d "
+        "SELECT d.study, s.name, d.round, d.site, d.reason, d.rule FROM ("
+        "SELECT study, round + 1 AS round, site, declined AS reason, '' AS rule "
+        "FROM answers WHERE declined IS NOT NULL "
+        "UNION ALL SELECT study, 0, site, reason, rule FROM consents WHERE status = ?) d "
         "JOIN studies s ON s.digest = d.study ORDER BY s.submitted_at DESC, d.round DESC, d.site LIMIT ?",
         (ConsentState.DECLINED.value, PAGE),
     )

@@ -12,7 +12,7 @@ from typing import Any
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.formatting import percent_down, percent_up, shown, shown_up
 from eigenveil.accounting.zcdp import ATTO, MICRO
-from eigenveil.dictionary.directory import Directory
+from eigenveil.dictionary.directory import PERSON_SECONDS, Directory
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.capabilities import Capabilities
@@ -103,6 +103,18 @@ def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[s
     return [f"{signed_until}, which still counts; after that, submit it under another submission id"]
 
 
+def check_decision_time(plan: Plan, now: float) -> None:
+    """Check that people have an hour or more from the Unix time `now`, by the study's last day for decisions.
+    Raises RequestError: code `bad-study`."""
+    federation = plan.study.federation
+    if federation.decision_deadline - now < PERSON_SECONDS:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"people decide until the end of {federation.decide_by} (UTC; decide_by), which is over or less "
+            "than an hour away: state a later day, or none",
+        )
+
+
 def check_submission(id: str) -> None:
     """Check a submission id. Raises RequestError: code `bad-argument`."""
     if SUBMISSION.fullmatch(id) is None:
@@ -160,6 +172,7 @@ class SubmissionPlanner:
         plan_json = planned["plan"].encode()
         plan = await self._compute.run(repository.studies.plan, plan_json)
         at = repository.clock()
+        check_decision_time(plan, at / 1000)
         check_authorization(signed, plan, at / 1000)
         check_cost_limits(plan, self._config)
         epsilon = _epsilon(plan, self._config.budget_delta)

@@ -29,9 +29,10 @@ def is_own_study(caller: Identity, analyst: str) -> bool:
 
 
 def clear_consent_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
-    """Remove the texts that persons at sites wrote to the study's analyst [R9]."""
+    """Remove what only the study's analyst may read: texts of persons at sites, and rules of sites [R9]."""
     for consent in message.consent:
         consent.ClearField("text")
+        consent.ClearField("rule")
 
 
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:

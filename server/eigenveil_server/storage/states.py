@@ -3,11 +3,10 @@ unstated, waiting for a person, agreed or declined; it only moves forward [R24].
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-from eigenveil.dictionary.site_rules import DeclineReason, checked_text
+from eigenveil.dictionary.site_rules import RULES, DeclineReason, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_common.storage.database import Connection, Database
@@ -48,8 +47,6 @@ PERSON_DECLINES: dict[int, DeclineReason] = {
 }
 
 
-RULE = re.compile(r"[a-z][a-z_]{0,62}")  # a key of site.toml; a later version may have others
-
 # Other reasons can depend on records, so only the operator sees them. A person's reason is that person's own
 # statement.
 VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", "version", *DeclineReason})
@@ -74,9 +71,9 @@ CONSENT_ORDER = tuple(ConsentState)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConsent:
-    """One site's consent. `reason` is why it declined, `rule` the setting that forbids the study, `text` a
-    person's message to the analyst. After a person's agreement no query is sent before `starts_at` (Unix
-    milliseconds)."""
+    """One site's consent. `reason` is why it declined, `rule` the site's rule that forbids the study, `text` a
+    person's message; the last two are for the study's analyst and the operator. After a person's agreement no
+    query is sent before `starts_at` (Unix milliseconds)."""
 
     state: ConsentState
     reason: str = ""
@@ -91,20 +88,18 @@ class SiteConsent:
     @property
     def status(self) -> str:
         """Return the consent as analysts see it."""
-        rule = f" ({self.rule})" if self.rule else ""
-        declined = ": ".join(shown(self.reason)) + rule
-        return declined if self.state is ConsentState.DECLINED else self.state.value
+        return ": ".join(shown(self.reason)) if self.state is ConsentState.DECLINED else self.state.value
 
 
 NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
 
 
 def parse_decline(request: pb.DeclineRequest) -> tuple[SiteConsent, bool]:
-    """Return a site's decline, and True if a person declined. Raises PeerError: no reason, or one that this
-    version does not know; a rule that is no name or not the cause; or a text that cannot be shown."""
-    number, text, rule = request.reason, request.text, request.rule
-    if rule and (number != pb.DECLINE_REASON_POLICY or not RULE.fullmatch(rule)):
-        raise PeerError(Code.PROTOCOL, "a decline names a rule that is none")
+    """Return a site's decline, and True if a person declined. A rule that this version does not know is left
+    out. Raises PeerError: no reason, or one that this version does not know; or a text that cannot be
+    shown."""
+    number, text = request.reason, request.text
+    rule = request.rule if number == pb.DECLINE_REASON_POLICY and request.rule in RULES else ""
     if number in DECLINES:
         if text:
             raise PeerError(Code.PROTOCOL, "only a person's decline has a text")

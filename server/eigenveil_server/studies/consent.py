@@ -27,8 +27,8 @@ HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 GATHER_SECONDS_PER_SITE = 0.001  # seconds for each invited site that a consent waits for others
 LOOK_SECONDS = 5.0  # the wall clock may be set meanwhile
 POLICY_HINT = (
-    "the rules of {sites} do not allow this study, for example its algorithm, epsilon or analyst: contact "
-    "them, or leave them out"
+    "the rules of {sites} do not allow this study: see `study show` for the rule, contact them, or leave "
+    "them out"
 )
 UPGRADE = "waiting for an upgrade"
 EVENTS = {
@@ -69,8 +69,8 @@ class ConsentPhase:
         now = repository.clock()
         self._last_calls = dict.fromkeys(self._asking_persons, now)
         self._deadline = now + int(1000 * federation.deadline_seconds)
-        allowed = stored.started_at + HOUR_MS * config.approval_hours
-        self._approval_deadline = max(self._deadline, int(min(allowed, 1000 * federation.decided_at)))
+        allowed = max(self._deadline, stored.started_at + int(HOUR_MS * config.approval_hours))
+        self._approval_deadline = int(min(allowed, 1000 * federation.decision_deadline))
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []
@@ -128,8 +128,10 @@ class ConsentPhase:
         # A person's agreement counts only once it is stored.
         if ConsentState.WAITING in (self._consents[site].state, self._durable_consents[site].state):
             return self._approval_deadline
+        if site not in self._asking_persons:
+            return self._deadline
         # A site that calls will report it; one that does not must not delay every study for a week.
-        gone_at = self._last_calls[site] + HOUR_MS if site in self._asking_persons else 0
+        gone_at = self._last_calls[site] + HOUR_MS
         return min(self._approval_deadline, max(self._deadline, gone_at))
 
     def _start_time(self) -> int:
@@ -254,8 +256,9 @@ class ConsentPhase:
     def add_consent_status(self, message: pb.StudyEvent | pb.StudyRow) -> None:
         """Add the consent of every site, and the time limits, to a message."""
         for site in self._federation.sites:
-            status, text = self._status(site), self._consents[site].text
-            message.consent.append(pb.SiteStatus(site=site, status=status, text=text))
+            consent = self._consents[site]
+            status = pb.SiteStatus(site=site, status=self._status(site), text=consent.text, rule=consent.rule)
+            message.consent.append(status)
         if self.open:
             undecided = self._undecided(self._repository.clock(), self._consents)
             message.consent_ends_unix_ms = max(map(self._deadline_of, undecided), default=0)

@@ -42,6 +42,9 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
         RequestError: a rule, a key card, the records or the budget forbid it, or it was decided before.
         PeerError: its analyst's signature is invalid."""
     plan = received.read_plan()
+    if store.now() >= plan.study.federation.decision_deadline:
+        day = plan.study.federation.decide_by
+        raise RequestError(Code.CONFLICT, f"the last day to decide about this study was {day} (UTC)")
     store.confirmed.require(config.identity)
     analysts.require(config.identity, plan, received.signed, store.clock_time())
     config.policy.require(plan, store.now())

@@ -5,7 +5,6 @@ few records, an unreadable file, a defect caused by a record."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from eigenveil.dictionary.site_rules import DeclineReason, ForbiddenByRule
@@ -74,16 +73,16 @@ class Refusal:
     round: int
     reason: pb.DeclineReason.ValueType
     text: str = ""
-    rule: str = ""
+    rule: str = ""  # with POLICY
 
 
 def refusal_of(problem: EigenveilError, plan_digest: str, round: int) -> Refusal:
     """Return the refusal for the coordinator; the error message stays at the site."""
-    stated = partial(Refusal, plan_digest=plan_digest, round=round)
     if isinstance(problem, DeclinedByPerson):
-        return stated(reason=PERSON_DECLINES[problem.word], text=problem.text)
-    rule = problem.rule if isinstance(problem, ForbiddenByRule) else ""
-    return stated(reason=REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE), rule=rule)
+        reason, text = PERSON_DECLINES[problem.word], problem.text
+    else:
+        reason, text = REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE), ""
+    return Refusal(plan_digest=plan_digest, round=round, reason=reason, text=text)
 
 
 def log_fields(problem: EigenveilError) -> dict[str, Any]:
@@ -201,8 +200,12 @@ class PlanDecisions:
         if proof is not None and problem.code in ALARMED:  # before it is stored: a crash repeats both
             log_error("unsigned-study", study=plan.digest, analyst=plan.analyst, code=problem.code.value)
         named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
-        rule = problem.rule if isinstance(problem, ForbiddenByRule) else problem.code.value
-        self._store.decline_by_rule(plan, problem.code, rule, proof=proof, named=named)
+        rule = problem.rule if isinstance(problem, ForbiddenByRule) else ""
+        # Before an analyst's key was confirmed, plans in that name may be anybody's.
+        sent = rule if analysts.ever_confirmed(folder, plan.analyst) else ""
+        self._store.decline_by_rule(
+            plan, problem.code, rule or problem.code.value, sent=sent, proof=proof, named=named
+        )
         self._remember_declined(plan.digest)
 
     def _check_invited(self, plan: Plan) -> None:
@@ -218,10 +221,7 @@ class PlanDecisions:
         if received is None:
             declined = self._store.declined.get(digest)
             if declined is not None and not declined.ended:
-                message = "this study was declined"
-                if declined.rule:
-                    raise ForbiddenByRule(declined.rule, message)
-                raise error(declined.reason, message)
+                raise error(declined.reason, "this study was declined")
             raise PeerError(Code.PROTOCOL, "the coordinator refers to a plan that this site never received")
         match received.status:
             case ConsentStatus.PENDING:

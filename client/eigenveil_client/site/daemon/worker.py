@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from eigenveil.aggregation import Contribution
-from eigenveil.dictionary.site_rules import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.numerics.encoding import to_memoryview
 from eigenveil.protocol.plan import Plan
@@ -287,19 +286,18 @@ class SiteWorker:
             log_error("work-unreadable", code=problem.code.value, **log_fields(problem))
             return None
         refusal = refusal_of(problem, digest, round)
+        if problem.code is Code.POLICY and (declined := self.store.declined.get(digest)) is not None:
+            refusal = replace(refusal, rule=declined.rule)
         level = LEVELS.get(refusal.reason, logging.INFO)
         event("declined", level, study=digest, round=round, code=problem.code.value, **log_fields(problem))
         session = self._sessions.pop(digest, None)  # its session is replayed the next time
         stated = () if session is None else session.unsaved()
-        self._outgoing.refuse(digest, round, _egress_text(problem), stated)
+        self._outgoing.refuse(digest, round, _egress_text(problem, refusal), stated)
         return refusal
 
 
-def _egress_text(problem: EigenveilError) -> str:
+def _egress_text(problem: EigenveilError, refusal: Refusal) -> str:
     """Return the text of a refusal in the egress ledger: what is sent of a person's reason, or the code and
     the rule."""
-    if isinstance(problem, DeclinedByPerson):
-        return ": ".join(filter(None, (problem.word.value, problem.text)))
-    if isinstance(problem, ForbiddenByRule):
-        return f"{problem.code.value}: {problem.rule}"
-    return problem.code.value
+    reason = problem.word.value if isinstance(problem, DeclinedByPerson) else problem.code.value
+    return ": ".join(filter(None, (reason, refusal.text, refusal.rule)))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.dictionary.site_rules import ForbiddenByRule
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.planning.choose import possible_rehearsals
@@ -95,8 +95,8 @@ class LocalEngine:
         self._needs_all_rows[plan.digest] = needed = _any_needs_all_rows(round_queries)
         if self._kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:
             return
-        raise RequestError(
-            Code.POLICY,
+        raise ForbiddenByRule(
+            "memory_mib",
             "the study divides or pairs the records, which needs all of them in memory: "
             f"{self._max_records} records (maximum_records) of {plan.study.dimension} columns take "
             f"{math.ceil(size / MIB)} MiB, but site.toml allows {self._memory_bytes // MIB} (memory_mib)",

@@ -61,8 +61,8 @@ DISPLACED = (
 
 
 class DeclinedPlan(NamedTuple):
-    """Code of the refusal of a plan, whether the coordinator stated that its study is over, and the key of
-    site.toml that forbids the plan ("": none does, or the refusal is older than version 1.1)."""
+    """Code of the refusal of a plan, whether the coordinator stated that its study is over, and the rule of
+    this site that the coordinator is told (empty: none, or the refusal is older than version 1.1)."""
 
     reason: Code
     ended: bool
@@ -95,12 +95,20 @@ class DeclinedPlans:
         return [row["plan"] for row in self._database.rows(latest, (MOST_OPEN,))][::-1]
 
     def add(
-        self, plan: str, reason: Code, change: Connection, *, analyst: str, rule: str, ended: bool = False
+        self,
+        plan: str,
+        reason: Code,
+        change: Connection,
+        *,
+        analyst: str,
+        rule: str,
+        sent: str = "",
+        ended: bool = False,
     ) -> None:
-        """Store a digest and count its plan within the transaction `change`; drop rows over the limits."""
+        """Store a digest and count its plan by `rule` within the transaction `change`; drop rows over the
+        limits. `sent`: see `DeclinedPlan.rule`."""
         at = self._clock()
-        forbids = "" if rule in (reason.value, UNANSWERED) else rule
-        row = {"plan": plan, "reason": reason.value, "at": at, "ended": int(ended), "rule": forbids}
+        row = {"plan": plan, "reason": reason.value, "at": at, "ended": int(ended), "rule": sent}
         change.insert("declined", row)
         change.execute(
             "DELETE FROM declined WHERE number <= (SELECT MAX(number) FROM declined) - ?", (MOST_DIGESTS,)

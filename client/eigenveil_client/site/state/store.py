@@ -210,12 +210,20 @@ class SiteStore:
             self.studies.set_status(received.plan, declined, change, reason, person)
 
     def decline_by_rule(
-        self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None, named: bool = False
+        self,
+        plan: Plan,
+        reason: Code,
+        rule: str,
+        *,
+        sent: str = "",
+        proof: ReceivedPlan | None = None,
+        named: bool = False,
     ) -> None:
-        """Store the digest of a new plan that `rule` declined, and count it. The plan is stored only as
-        `proof` of what the coordinator signed. `named`: its analyst is known here."""
+        """Store the digest of a new plan that `rule` declined, and count it. `sent` is the rule that the
+        coordinator is told, or empty. The plan is stored only as `proof` of what the coordinator signed.
+        `named`: its analyst is known here."""
         with self.database.transaction() as change:
-            self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
+            self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule, sent=sent)
             if proof is not None:
                 self.proofs.add(proof, reason, change, named=named)
             failpoint("plan-declining")
