@@ -71,9 +71,9 @@ CONSENT_ORDER = tuple(ConsentState)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConsent:
-    """One site's consent. `reason` is why it declined, `rule` the site's rule that forbids the study, `text` a
-    person's message; the last two are for the study's analyst and the operator. After a person's agreement no
-    query is sent before `starts_at` (Unix milliseconds)."""
+    """One site's consent. `reason` is why it declined, `rule` the rule of the site that forbids the study,
+    `text` a person's message; the last two are for the study's analyst and the operator. After a person's
+    agreement no query is sent before `starts_at` (Unix milliseconds)."""
 
     state: ConsentState
     reason: str = ""
