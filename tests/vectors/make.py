@@ -66,7 +66,12 @@ def a_vector_plan() -> Plan:
         max_records=100_000,
         expected_records=5000,
         federation=Federation(
-            sites=("north", "south"), required=("south",), quorum=1, deadline_seconds=90.5, minimum_cohort=30
+            sites=("north", "south"),
+            required=("south",),
+            quorum=1,
+            deadline_seconds=90.5,
+            minimum_cohort=30,
+            decide_by="2027-01-31",
         ),
     )
     return make_plan(study, federation="vectors", submission="one", analyst="maria")
