@@ -12,6 +12,7 @@ import pytest
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.budget import NoiseRule
+from eigenveil.dictionary import site_rules
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError, error
 from eigenveil.planning.choose import make_plan
@@ -23,6 +24,7 @@ from eigenveil_client.site.config import SiteConfig, statement_of
 from eigenveil_client.site.daemon.decisions import refusal_of
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.policy_sections import KNOWN, QualityRules, TrustRules, Year
+from eigenveil_client.site.roster import peers
 from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import SITE, a_plan, a_study
@@ -157,6 +159,12 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
     policy.require(a_plan(), NOW)
     assert all(verdict.passed for verdict in policy.verdicts(a_plan(), NOW))
     assert {verdict.rule for verdict in policy.verdicts(a_plan(), NOW)} <= keys(Policy).keys()
+
+
+def test_a_decline_may_name_every_rule() -> None:
+    both = a_policy(secrecy=TrustRules(trust=KNOWN))
+    verdicts = both.verdicts(a_plan(a_study(**MASKED)), NOW)
+    assert {one.rule for one in verdicts} | {peers.RULE, "memory_mib"} == site_rules.RULES
 
 
 OJA = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 20, "expected_records": 10**9}

@@ -21,7 +21,7 @@ from eigenveil.protocol.capabilities import (
     check_versions,
     common_versions,
 )
-from eigenveil.protocol.plan import PLAN_VERSION, plan_from_json
+from eigenveil.protocol.plan import PLAN_VERSION, PLAN_VERSION_MIN, plan_from_json
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import plain_fields
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -61,6 +61,27 @@ def test_the_common_versions_are_the_highest_that_all_have_who_have_any(
     mine = set(own.revisions[NAME])
     shared = mine.intersection(*(mine & set(one.revisions[NAME]) or mine for one in able))
     assert found["revision"] == max(shared or mine)
+
+
+@pytest.mark.parametrize("newest", range(PLAN_VERSION_MIN, PLAN_VERSION + 1))
+def test_a_study_with_a_later_key_waits_for_the_sites_that_cannot_read_it(newest: int) -> None:
+    """It is planned at the version of its keys, and without them at the version of all sites."""
+    sites: Mapping[str, Any] = {"anna": replace(OWN, plan_max=newest), "bert": OWN, "carl": OWN}
+    study = a_study(sites=SITES, algorithm=Algorithm.GAUSS_COV)
+    plan = make_plan(study, sites=sites.values())
+    assert (plan.version, check_versions(plan, sites)) == (newest, [])
+    later = replace(study.federation, decide_by="2027-01-31", quorum=2)
+    keyed = make_plan(replace(study, federation=later), sites=sites.values())
+    assert (keyed.version, len(check_versions(keyed, sites))) == (8, int(newest < 8))
+    with refused(Code.BAD_STUDY, "keys of plans from version 8 on"):
+        replace(keyed, version=7)
+
+
+def test_a_plan_of_an_earlier_version_has_the_bytes_of_that_version() -> None:
+    plan = replace(make_plan(a_study(algorithm=Algorithm.GAUSS_COV)), version=7)
+    assert b"decide_by" not in plan.to_json()
+    assert plan_from_json(plan.to_json()) == plan
+    assert b'"decide_by":""' in replace(plan, version=8).to_json()
 
 
 def _versions(one: Capabilities) -> range:

@@ -71,9 +71,10 @@ def raised(problem: InternalError) -> NoReturn:
     raise problem
 
 
-def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
+def a_life(loop: VirtualLoop, folder: Path, *, hours: float = 2, **federation: Any) -> Life:
+    folder.mkdir(exist_ok=True)
     store = open_store(folder / "state.db")
-    config = Config(federation="f", state=folder, approval_hours=2, start_minutes=10)
+    config = Config(federation="f", state=folder, approval_hours=hours, start_minutes=10)
     repository = Repository.of(config, store, lambda: int(1000 * loop.time()), raised)
     stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "manual"}}'
     stored = StoredStudy(
@@ -191,6 +192,28 @@ def test_a_person_is_waited_for_until_the_operators_hours_are_over(
 ) -> None:
     """Then the study begins without that site, if it can."""
     assert lived(tmp_path, *scripts, quorum=2)[-1] == pytest.approx(2 * HOUR, abs=0.1)
+
+
+DAY = 24 * HOUR
+
+
+async def soon_over(life: Life) -> None:
+    await receive(life, anna=RULES, bert=RULES, carl=WAITS)
+    await asyncio.sleep(DAY - MINUTE / 2)
+
+
+@pytest.mark.parametrize("scripts", [(waits,), (most, waits), (soon_over, waits)])
+def test_nobody_is_waited_for_beyond_the_last_day_of_the_study(
+    tmp_path: Path, scripts: tuple[Script, ...]
+) -> None:
+    """A restart half a minute before, with a deadline of a minute, does not move it."""
+    found = lived(tmp_path, *scripts, hours=48, quorum=2, decide_by="1970-01-01")
+    assert found[-1] == pytest.approx(DAY, abs=0.1)
+
+
+def test_a_last_day_beyond_the_operators_hours_changes_nothing(tmp_path: Path) -> None:
+    for day in ("1970-01-01", "9999-12-31"):
+        assert lived(tmp_path / day, waits, quorum=2, decide_by=day) == [pytest.approx(2 * HOUR, abs=0.1)]
 
 
 def test_an_unresponsive_site_without_manual_consent_has_the_deadline_of_the_study(tmp_path: Path) -> None:

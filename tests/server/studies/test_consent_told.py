@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -76,3 +78,43 @@ async def test_a_person_s_reason_reaches_the_analyst_and_the_site_gets_no_query(
         assert carl.plans == {}, "no question, no plan"
         (line,) = rig.rows("SELECT detail FROM audit WHERE kind = 'declined'")
         assert line["detail"].endswith(": purpose")
+
+
+@pytest.mark.parametrize(
+    ("reason", "sent", "told"),
+    [
+        (pb.DECLINE_REASON_POLICY, "columns", "columns"),
+        (pb.DECLINE_REASON_POLICY, "a note to the analyst", ""),
+        (pb.DECLINE_REASON_POLICY, "of_a_later_version", ""),
+        (pb.DECLINE_REASON_BUDGET, "columns", ""),
+        (pb.DECLINE_REASON_PERSON_PURPOSE, "columns", ""),
+    ],
+)
+async def test_the_rule_of_a_decline_is_for_the_analyst_of_the_study_and_the_operator(
+    tmp_path: Path, reason: pb.DeclineReason.ValueType, sent: str, told: str
+) -> None:
+    config = made(tmp_path / "c", long_poll_seconds=0.1)
+    async with serving(config) as rig:
+        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+        others = [await rig.client(Role.ANALYST, "bea"), await rig.client(Role.OPERATOR, "ada")]
+        digest = await ada.submit(study_toml(quorum=2), agreed=False)
+        decline = partial(pb.DeclineRequest, reason=reason, rule=sent)
+        await sites["carl"].stub.Decline(decline(plan_digest=bytes.fromhex(digest)))
+        rules = [await rule_of(one) for one in (ada, *others)]
+        assert rules == [told, "", ""]
+        failing = await ada.submit(study_toml(), "fails", agreed=False)
+        await sites["carl"].stub.Decline(decline(plan_digest=bytes.fromhex(failing)))
+        for caller in (ada, *others[:1]):
+            events = await caller.events(failing)
+            assert events[-1].state == pb.STUDY_STATE_FAILED
+            assert sent not in events[-1].failure, "everybody reads why a study failed"
+            shown = {one.rule for event in events for one in event.consent}
+            assert shown <= {"", told if caller is ada else ""}
+        for line in rig.rows("SELECT detail FROM audit WHERE kind = 'declined'"):
+            assert line["detail"].endswith(" columns") == (told == "columns")
+
+
+async def rule_of(caller: Client) -> str:
+    """Rule that carl's decline names, in the only study's row."""
+    (row,) = (await caller.stub.ListStudies(pb.ListStudiesRequest())).studies
+    return {one.site: one.rule for one in row.consent}["carl"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eigenveil.dictionary.site_rules import DeclineReason
+from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
@@ -17,7 +20,8 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, reason_of, until, work
+from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, reason_of, until, work
+from tests.support import refused, signed_by_analyst
 
 PLAN = a_plan()
 FIRST, *_ = rehearse(PLAN)
@@ -51,6 +55,46 @@ def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: S
     with asking.process() as (store, worker):
         assert reason_of(worker.work(wanted())) == pb.DECLINE_REASON_POLICY
         assert (worker.agreed(), store.ledger.ledger.size) == ({}, 0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known(stage: Stage, known: bool) -> None:
+    """Before a key was confirmed, plans in the analyst's name may be the coordinator's own."""
+    message = wanted(stage)
+    if known:
+        stage.know_analyst()
+        message.plan.CopyFrom(stage.authorized(PLAN, signed_by_analyst(PLAN, expires=1_800_003_600)))
+    stage.rule(columns=("a",))
+    for _ in range(2):
+        with stage.process() as (store, worker):
+            refusal = worker.work(message)
+            assert isinstance(refusal, Refusal)
+            assert (refusal.reason, refusal.rule) == (pb.DECLINE_REASON_POLICY, "columns" if known else "")
+            assert ("columns" in store.egress.rows()[-1].meaning) == known, "the ledger says what left"
+    assert [row["rule"] for row in store_rows(stage)] == ["columns"], "the site counts it in any case"
+
+
+def store_rows(stage: Stage) -> Any:
+    with closing(stage.store()) as store:
+        return store.declined.counts()
+
+
+def test_a_person_agrees_until_the_end_of_the_last_day_of_the_study(tmp_path: Path) -> None:
+    plan = a_plan(a_study(federation=replace(PLAN.study.federation, decide_by="2027-01-31")))
+    for second, agrees in ((-1, True), (0, False)):
+        folder = tmp_path / str(second)
+        folder.mkdir()
+        stage = a_stage(folder, approval=Approval.MANUAL)
+        now = partial(int, plan.study.federation.decision_deadline + second)
+        with stage.process(now) as (store, worker):
+            assert worker.work(wanted(stage, plan)) is None
+            received = store.studies.find(plan.digest)
+            if agrees:
+                consent.approve(stage.config, store, received, by="Dr. Grau")
+            else:
+                with refused(Code.CONFLICT, "the last day to decide about this study was 2027-01-31"):
+                    consent.approve(stage.config, store, received, by="Dr. Grau")
+            assert worker.agreed() == ({plan.digest: True} if agrees else {})
 
 
 @pytest.mark.parametrize(("then", "today"), [(False, False), (False, True), (True, False), (True, True)])
