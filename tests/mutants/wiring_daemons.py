@@ -12,6 +12,8 @@ COMMON = "common/eigenveil_common"
 MASKED = f"{AT_SITE}/daemon/test_masked.py"
 ATTEMPTS = f"{AT_SITE}/state/test_attempts.py"
 ODDS = f"{AT_SITE}/commands/console/test_console.py"
+TOLD = "tests/server/studies/test_consent_told.py"
+RULE_TOLD = "test_the_rule_of_a_decline_is_for_the_analyst_of_the_study_and_the_operator"
 PROOFS = f"{AT_SITE}/state/test_declined_proofs.py"
 RULE = f"{SITE}/roster/analysts.py"
 DECLINED_PLANS = f"{SITE}/state/declined_plans.py"
@@ -109,8 +111,24 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "::test_each_released_round_is_fetched_as_it_was_sealed"),
     of("R24", f"{SERVER}/rpc/service.py",
        "                if not is_own:\n                    clear_consent_texts(event)\n", "",
-       "tests/server/studies/test_consent_told.py"
+       f"{TOLD}"
        "::test_a_person_s_reason_reaches_the_analyst_and_the_site_gets_no_query"),
+    *each("R9", f"{SERVER}/storage/states.py", f"{TOLD}::{RULE_TOLD}", (" and request.rule in RULES", ""),
+          ("number == pb.DECLINE_REASON_POLICY and ", "")),
+    of("R9", f"{SERVER}/rpc/responses.py", '        consent.ClearField("rule")\n', "",
+       f"{TOLD}::{RULE_TOLD}"),
+    of("R9", f"{SITE}/daemon/decisions.py", 'rule if analysts.ever_confirmed(folder, plan.analyst) else ""',
+       "rule", f"{AT_SITE}/daemon/test_consent.py"
+       "::test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known"),
+    of("R24", f"{SERVER}/studies/consent.py", "int(min(allowed, 1000 * federation.decision_deadline))",
+       "allowed", "tests/server/studies/test_consent.py"
+       "::test_nobody_is_waited_for_beyond_the_last_day_of_the_study"),
+    of("R24", f"{SITE}/commands/consent.py", "store.now() >= plan.study.federation.decision_deadline",
+       "False", f"{AT_SITE}/daemon/test_consent.py"
+       "::test_a_person_agrees_until_the_end_of_the_last_day_of_the_study"),
+    of("R33", "planning/choose.py", ", least=least_plan_version(study)", "",
+       "tests/core/protocol/test_capabilities.py"
+       "::test_a_study_with_a_later_key_waits_for_the_sites_that_cannot_read_it"),
     of("TM13", f"{COMMON}/notify/outbox.py", "analysts.get(notice.analyst)",
        "next(iter(analysts.values()), None)",
        "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),
