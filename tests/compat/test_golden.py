@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from eigenveil import simulation
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.reporting.release_file import read_archive, write_archive
@@ -20,7 +22,18 @@ from eigenveil.reporting.report import render
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.demo.federation import COORDINATOR, free_ports
 from eigenveil_client.demo.layout import DemoLayout
-from tests.compat.golden import FEDERATION, FINISHED, KEY, MADE, NAMES, RELEASES, RUNNING, WAITING, approve
+from tests.compat.golden import (
+    FEDERATION,
+    FINISHED,
+    KEY,
+    MADE,
+    NAMES,
+    RELEASES,
+    RUNNING,
+    WAITING,
+    approve,
+    small_release,
+)
 from tests.compat.names import names
 from tests.compat.parties import HERE, SITES, Parties, parties, until
 
@@ -56,6 +69,30 @@ def test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again(version
         plan = plan_from_json(canonical(release.document["plan"]))
         assert plan.digest == release.document["plan_digest"], name
         assert "<html" in render(release)[:200], name
+
+
+@EACH
+def test_an_earlier_revision_gives_the_results_of_its_releases(
+    version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of algorithms that have a later revision, on the records and the seed of the golden release."""
+    for name in made(version)["releases"]:
+        earlier = load_release((version / RELEASES / f"{name}.zip").read_bytes())
+        plan = plan_from_json(canonical(earlier.document["plan"]))
+        if plan.revision == plan.algorithm.properties.revision:
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(simulation, "make_plan", lambda *_, plan=plan, **__: plan)
+            again = load_release(small_release(plan.study))
+        assert again.document["plan_digest"] == plan.digest
+        assert costs(again.document) == costs(earlier.document), name
+        assert np.allclose(again.result.components, earlier.result.components, rtol=0, atol=1e-6)
+        assert again.result.predicted_sin_angle == pytest.approx(earlier.result.predicted_sin_angle, rel=1e-6)
+
+
+def costs(document: dict[str, Any]) -> list[tuple[str, int]]:
+    """Kind and charge of each round."""
+    return [(one["kind"], one["micro_rho"]) for one in document["rounds"]]
 
 
 def copied(version: Path, folder: Path) -> tuple[DemoLayout, dict[str, str]]:

@@ -23,6 +23,8 @@ DRAWN = "tests/core/mechanisms/test_drawn.py"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
 REFINEMENT = "tests/core/algorithms/test_refinement.py"
+REFINED_PY = "algorithms/recommended/refined.py"
+REVISIONS = "tests/core/algorithms/test_revisions.py"
 REFINEMENT_PY = "algorithms/shared/refinement.py"
 COVARIANCE = "mechanisms/papers/covariance.py"
 SINGLE_PASS = "mechanisms/papers/single_pass.py"
@@ -189,6 +191,10 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P7", REFINEMENT_PY, "math.hypot(typical_sine(tilts), centre_sine(start, gaps))",
        "typical_sine(tilts)", "tests/core/algorithms/test_stated_error.py"
        "::test_where_the_components_are_noise_the_stated_error_is_large[Algorithm.REFINED_COV]"),
+    of("P7", REFINED_PY, "plan.revision >= 2", "plan.revision >= 1",
+       f"{REVISIONS}::test_revision_1_states_the_error_of_the_refinement_alone"),
+    of("P7", REFINED_PY, "neglected * before**2", "neglected * before",
+       f"{REVISIONS}::test_revision_2_states_what_revision_1_does_at_a_strong_signal"),
     of("P25", REFINEMENT_PY, "_nearest(axes[:, :k])", "axes",
        "tests/client/site/daemon/test_own_session.py::test_two_builds_of_blas_make_the_same_queries"),
     of("P7", REFINEMENT_PY, "left / steps", "left",
