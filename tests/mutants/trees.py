@@ -19,7 +19,7 @@ from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("core", "common", "server", "client", "proto")
-NEEDED = (*PACKAGES, "tests", "pyproject.toml")
+NEEDED = (*PACKAGES, "tests", "docs/commands.schema.json", "pyproject.toml")
 LINT = "lint-imports"
 SECONDS = 240  # that one test may take; all of them together five times that
 # pytest loads what the tests need, and no other plugin that is installed.
@@ -81,6 +81,7 @@ def copied(folder: Path) -> Path:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, plain / name, ignore=ignore)
         else:
+            (plain / name).parent.mkdir(exist_ok=True)
             shutil.copy2(ROOT / name, plain / name)
     return plain
 
