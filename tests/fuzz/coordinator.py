@@ -207,7 +207,9 @@ async def _about_rounds(clients: Mapping[str, Client], round_query: RoundQuery) 
     )  # fmt: skip
     uploads = {name: (await clients[name].stub.OpenUpload(dispatch)).upload for name in ("anna", "carl")}
     await clients["anna"].stub.PutChunk(pb.PutChunkRequest(upload=uploads["anna"], data=answer.values))
-    decline = pb.DeclineRequest(plan_digest=plan, round=round_query.round, reason=pb.DECLINE_REASON_POLICY)
+    decline = pb.DeclineRequest(
+        plan_digest=plan, round=round_query.round, reason=pb.DECLINE_REASON_POLICY, rule="columns"
+    )
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
         "Hello": [
@@ -228,6 +230,7 @@ async def _about_rounds(clients: Mapping[str, Client], round_query: RoundQuery) 
         "PutChunk": [pb.PutChunkRequest(upload=uploads["carl"], data=answer.values)],
         "Commit": [pb.CommitRequest(upload=uploads["anna"])],
         "Decline": [decline],
+        "GetStudyKeys": [pb.GetStudyKeysRequest(plan_digest=plan, digests=[ANY_DIGEST])],
     }
 
 
