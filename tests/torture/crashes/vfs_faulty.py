@@ -18,6 +18,7 @@ import apsw
 
 from eigenveil_client.site.state import store
 from eigenveil_common.storage import sqlite
+from eigenveil_server.storage import database
 from tests.torture.crashes import armed
 from tests.torture.crashes.armed import Command
 
@@ -90,7 +91,7 @@ def _main(stricken: Stricken) -> None:
     files = FaultyVfs(stricken.fault)
     opened = partial(sqlite.SqliteDatabase, vfs=VFS)
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(sqlite, "SqliteDatabase", opened))
+        patches.enter_context(mock.patch.object(database, "SqliteDatabase", opened))
         patches.enter_context(mock.patch.object(store, "SqliteDatabase", opened))
         patches.enter_context(mock.patch.object(armed, "hasten"))  # the usual limits
         armed.main(stricken.command)
