@@ -195,6 +195,8 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{REVISIONS}::test_revision_1_states_the_error_of_the_refinement_alone"),
     of("P7", REFINED_PY, "neglected * before**2", "neglected * before",
        f"{REVISIONS}::test_revision_2_states_what_revision_1_does_at_a_strong_signal"),
+    of("P7", REFINED_PY, "neglected: float = 0.0", "neglected: float = 1.5",
+       f"{REVISIONS}::test_auto_states_the_error_of_the_refinement_alone"),
     of("P25", REFINEMENT_PY, "_nearest(axes[:, :k])", "axes",
        "tests/client/site/daemon/test_own_session.py::test_two_builds_of_blas_make_the_same_queries"),
     of("P7", REFINEMENT_PY, "left / steps", "left",
