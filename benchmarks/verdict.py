@@ -9,8 +9,9 @@ from __future__ import annotations
 WORSE = 1.15  # medians of a few dozen runs vary by a tenth
 
 # In the unit of each target: of accuracy the largest of three runs of `make bench` on 2026-11-24, of speed
-# the largest of six runs of algorithms.py and eight of kernels.py on 2026-11-27. That machine has AVX-512, from which numpy's products, the unit of
-# these ratios, gain more than placing records on the grid and clipping them.
+# the largest of six runs of algorithms.py and eight of kernels.py on 2026-11-27. That machine has AVX-512,
+# from which numpy's products, the unit of these ratios, gain more than placing records on the grid and
+# clipping them.
 KNOWN: dict[str, float] = {
     "gradient / X.T @ (X @ w)": 1.18,
     "gradient with pull / X.T @ (X @ w)": 1.33,

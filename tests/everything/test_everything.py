@@ -62,7 +62,8 @@ def test_a_package_depends_on_what_it_imports_and_on_no_other_test_or_page(tmp_p
     files = {
         "product.py": "", "tests/data.json": "",
         "tests/many/run.py": "from tests.help import first\nCOMMAND = 'python -m tests.started'",
-        "tests/help/first.py": "import tests.second", "tests/second.py": "import benchmarks.used", "tests/started.py": "",
+        "tests/help/first.py": "import tests.second", "tests/second.py": "import benchmarks.used",
+        "tests/started.py": "",
         "tests/many/test_run.py": "import tests.other", "tests/other.py": "", "docs/page.rst": "",
         "README.md": "", "benchmarks/speed.py": "", "benchmarks/used.py": "",
     }  # fmt: skip
