@@ -12,6 +12,9 @@ SHARED = f"{CAPABILITIES}::test_the_common_versions_are_the_highest_that_all_hav
 NAMED = f"{CAPABILITIES}::test_a_site_that_cannot_run_a_plan_is_named_before_anything_is_stored"
 REQUIRED = f"{PLANS}::test_an_unknown_key_that_is_required_is_refused"
 KEPT = f"{PLANS}::test_an_unknown_key_that_is_not_required_is_kept_in_the_digest_and_changes_nothing_else"
+GOLDEN = "tests/compat/test_golden.py"
+NAME = f"{GOLDEN}::test_every_name_of_an_earlier_version_is_still_there"
+SAME = f"{GOLDEN}::test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again[1.0]"
 QUEUE = "tests/integration/test_release_key.py::test_a_new_release_key_in_a_queue_of_studies"
 
 OF_VERSIONS: tuple[Mutant, ...] = (
@@ -30,5 +33,15 @@ OF_VERSIONS: tuple[Mutant, ...] = (
     of("R34", "protocol/authorities.py", "for one in self.release_keys if one.use is not KeyUse.EARLIER)",
        "for one in self.release_keys)",
        f"{RELEASE_KEYS}::test_a_key_is_announced_then_signs_and_the_old_one_verifies_for_ever"),
+    # ---- what is frozen
+    of("R35", "protocol/plan.py", '"micro_rho": plan.micro_rho', '"cost": plan.micro_rho', SAME),
+    of("R35", "numerics/encoding.py", 'eigenveil/{domain}/v1', "eigenveil/{domain}/v2", SAME),
+    of("R35", "numerics/encoding.py", "rfc8785.dumps(value)", "rfc8785.dumps(value)[::-1]", SAME),
+    of("R35", "accounting/checkpoint.py", '"micro_rho", "atto_delta", "gaussian", "trail")',
+       '"cost", "atto_delta", "gaussian", "trail")', f"{NAME}[keys-1.0]"),
+    of("R35", f"{SERVER}/metrics.py", '"eigenveil_refused_calls"', '"eigenveil_refusals"',
+       f"{NAME}[metrics-1.0]"),
+    of("R35", "client/eigenveil_client/site/commands/state_commands.py", '"--again"', '"--repeat"',
+       f"{NAME}[commands-1.0]"),
     of("R34", f"{SERVER}/pki/release_keys.py", "    _resign_stored(store, current, key)\n", "", QUEUE),
 )  # fmt: skip
