@@ -20,7 +20,7 @@ from eigenveil_client.connection.identity import StoredIdentity, load_identity, 
 from eigenveil_client.connection.identity_files import KEY, stored_authorities
 from eigenveil_client.connection.proxy import Proxy, ProxyRule, connect, split_address
 from eigenveil_client.connection.tls import verified_leaf
-from eigenveil_common.doctor import Check, certificate, clock, examine, fail, ok, permissions, warn
+from eigenveil_common.doctor import Check, Level, certificate, clock, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
 from eigenveil_common.trusted_files import trusted_entries
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -72,12 +72,12 @@ def identity_and_network(
         checks += [expiry, _check_authorities(stored)]
     try:
         chosen = rule()
-        route = _find_route(folder, chosen)
+        routes = _find_routes(folder, chosen)
     except EigenveilError as problem:
         return [*checks, fail("proxy", str(problem))]
-    if route is None:
+    if not routes:
         return [*checks, warn("network", "not checked: the coordinator's address is not known yet", ENROL)]
-    return [*checks, *asyncio.run(_check_network(route, stored and replace(stored, proxy=chosen)))]
+    return [*checks, *asyncio.run(_check_routes(routes, stored and replace(stored, proxy=chosen)))]
 
 
 def _check_identity(folder: Path, accept: Accept) -> tuple[StoredIdentity | None, Check]:
@@ -99,14 +99,26 @@ def _check_authorities(stored: StoredIdentity) -> Check:
     return replace(days, text=f"list version {known.version}, {names}: {days.text}")
 
 
-def _find_route(folder: Path, rule: ProxyRule) -> Route | None:
-    """Return the route from the files alone, so that it is known for an expired identity too."""
+def _find_routes(folder: Path, rule: ProxyRule) -> list[Route]:
+    """Return the routes from the files alone, so that they are known for an expired identity too: to the
+    addresses in the list of authorities, then to that of the join file."""
     try:
-        address = str(json.loads(read(folder / "identity.json"))["coordinator"])
-        ca_pem = stored_authorities(folder).issuers_pem
+        joined = str(json.loads(read(folder / "identity.json"))["coordinator"])
+        known = stored_authorities(folder)
     except (RequestError, ValueError, KeyError, TypeError):
-        return None
-    return Route(address=address, ca_pem=ca_pem, proxy=rule.proxy_for(address))
+        return []
+    addresses = dict.fromkeys((*known.addresses, joined))
+    return [Route(address=one, ca_pem=known.issuers_pem, proxy=rule.proxy_for(one)) for one in addresses]
+
+
+async def _check_routes(routes: Sequence[Route], stored: StoredIdentity | None) -> list[Check]:
+    """Return the checks of the first route that has no failure; if each has one, those of the first."""
+    tried = []
+    for route in routes:
+        tried.append(await _check_network(route, stored))
+        if not any(one.level is Level.FAIL for one in tried[-1]):
+            return tried[-1]
+    return tried[0]
 
 
 async def _check_network(route: Route, stored: StoredIdentity | None) -> list[Check]:

@@ -350,11 +350,13 @@ def verify_next_list(pinned: AuthorityList, signed: SignedAuthorityList) -> Auth
 
 
 def describe_change(before: AuthorityList, after: AuthorityList) -> str:
-    """Return a sentence on the authorities that a new list adds, removes and retains."""
+    """Return a sentence on what a new list changes, and on the authorities that it retains."""
     gone = [one for one in before.fingerprints if one not in after.fingerprints]
     new = [one for one in after.fingerprints if one not in before.fingerprints]
     unchanged = [one for one in after.fingerprints if one in before.fingerprints]
-    text = f"now trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(unchanged)}"
+    text = f"authorities unchanged: {_names(unchanged)}"
+    if new or gone:
+        text = f"newly trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(unchanged)}"
     if before.release_key != after.release_key:
         text += f"; the release key {after.release_key.hex()[:16]}... signs from now on"
     elif before.accepted_keys != after.accepted_keys:

@@ -291,7 +291,8 @@ def _check_version(raw: Mapping[str, Any]) -> None:
     if not known or raw["row_bits"] != ROW_BITS:
         raise PeerError(
             Code.VERSION,
-            f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
+            f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this "
+            f"version, which reads {PLAN_VERSION_MIN} to {PLAN_VERSION} with {ROW_BITS}; upgrade eigenveil",
         )
     if raw["required"]:
         names = ", ".join(map(str, raw["required"]))

@@ -65,14 +65,17 @@ def switch(config: Config, signatures: Sequence[bytes] = (), *, anyway: bool) ->
         if current.release_key == _public(read_release_key(config.files.release_key)):
             if len(current.accepted_keys) == 1:
                 raise RequestError(
-                    Code.CONFLICT, "no release key is announced; begin with: release-key prepare"
+                    Code.CONFLICT,
+                    f"nothing to switch: {current.release_key.hex()[:16]}... signs, and no next key is "
+                    "announced. To announce one: release-key prepare",
                 )
             behind = ", ".join(rotation_status(config).without_current_list)
             if behind and not anyway:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"these do not have the list with the next release key: {behind}; wait until they "
-                    "connect, or add --anyway and give them new join files",
+                    f"these do not have the list with the next release key: {behind}. Start the "
+                    "coordinator until they have connected, or add --anyway; who cannot connect then needs a "
+                    "new join file",
                 )
             _check_next(config.files, current)
             if signatures:

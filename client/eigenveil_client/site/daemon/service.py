@@ -236,7 +236,7 @@ def serve(config: SiteConfig) -> None:
         worker = SiteWorker(first, config.policy, store, make_engine(config))
         federation = first.identity.federation
         started = {"event": "serving", "site": config.name, "federation": federation}
-        click.echo(json.dumps(started | {"coordinator": first.coordinator}, sort_keys=True))
+        click.echo(json.dumps(started | {"coordinator": first.addresses[0]}, sort_keys=True))
         log.event("started", site=config.name)
         approval_check = check_approval(config.policy, store.now())
         if approval_check.level is not Level.OK:
