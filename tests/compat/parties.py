@@ -20,6 +20,7 @@ from eigenveil_client.demo.layout import DemoLayout
 from eigenveil_client.demo.processes import command_line
 
 HERE = Path(__file__).resolve().parent
+WHEELS = sorted(HERE.glob("*/eigenveil-*.whl"))  # of the earlier versions
 SITES = ("hospital-1", "hospital-2", "hospital-3")
 SECONDS = 60.0  # for a command, or until a daemon serves
 CURRENT: Path | None = None  # the version of this tree

@@ -18,10 +18,9 @@ from eigenveil.study.study import Trust
 from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_client.demo.layout import open_demo_folder
 from tests.compat.golden import PERSON, approve, edit, federation_study, set_up, submit
-from tests.compat.parties import CURRENT, HERE, SITES, Parties, environment, parties, unpacked, until
+from tests.compat.parties import CURRENT, SITES, WHEELS, Parties, environment, parties, unpacked, until
 from tests.torture.crashes.armed import KILLED
 
-WHEELS = sorted(HERE.glob("*/eigenveil-*.whl"))
 EACH = pytest.mark.parametrize("wheel", WHEELS[-1:], ids=lambda path: path.parent.name)
 KINDS = {"central": Trust.CENTRAL, "masked": Trust.SECURE_AGGREGATION, "waiting": Trust.CENTRAL}
 STEPS = ("upgrade-backed-up", "upgrade-stepping", "upgrade-checked", "upgrade-committed")

@@ -9,6 +9,22 @@ from typing import Any
 from eigenveil_common.storage import ledger_store, postgres, sqlite
 from eigenveil_common.storage.database import Database
 
+COLUMNS = (
+    "SELECT r.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+    "pg_get_expr(d.adbin, d.adrelid), l.collname, a.attidentity, a.attstorage "
+    "FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid AND r.relkind = 'r' "
+    "LEFT JOIN pg_attrdef d ON d.adrelid = r.oid AND d.adnum = a.attnum "
+    "LEFT JOIN pg_collation l ON l.oid = a.attcollation "
+    "WHERE r.relnamespace = 'public'::regnamespace AND a.attnum > 0"
+)
+ON_SERVER = (
+    COLUMNS,
+    "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid > 0",
+    "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+)
+ON_FILE = ("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL",)
 LEDGER = (ledger_store.SCHEMA, ledger_store.POSTGRESQL_SCHEMA)
 
 
@@ -35,3 +51,10 @@ class Place:
     def close(self) -> None:
         while self.opened:
             self.opened.pop().close()
+
+
+def tables_of(database: Database) -> list[tuple[str, ...]]:
+    """Return all tables, columns, defaults, indexes and triggers, sorted; SQL without its white space."""
+    statements = ON_FILE if isinstance(database, sqlite.SqliteDatabase) else ON_SERVER
+    rows = [row for statement in statements for row in database.rows(statement)]
+    return sorted(tuple("".join(str(value).split()) for value in row) for row in rows)
