@@ -1,35 +1,40 @@
 """Power cuts of upgrades: the databases of earlier versions' golden federations, cut at every write and sync
-of their upgrade. What is left opens as the old version or as the new one, with all that was in it, and the
-same command completes it."""
+of their upgrade, to which one step is added: so an upgrade has at least two. What is left opens as the old
+version or as the new one, with the tables of that version and all rows, and the same command completes it."""
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import Code, EigenveilError
 from eigenveil_client.site.state import store as site_store
 from eigenveil_common.storage.database import Connection, Expect, Migrations
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_server.storage import database as coordinator_store
+from tests.common.storage.places import tables_of
 from tests.compat.golden import FEDERATION
-from tests.compat.parties import HERE
+from tests.compat.parties import HERE, SITES
 from tests.fuzz.hunt import memory_folder
 from tests.torture.crashes.vfs import Disk, powered
 
 NAME, VFS = "state.db", "upgrade"
 REPEATS = 3  # outcomes of each cut: what was not synced survives by chance
+ADDED = "CREATE TABLE added (name TEXT NOT NULL) STRICT;"  # by the step after the last
+DECLINED = f"INSERT INTO declined (plan, reason, at, ended) VALUES ('aa', '{Code.POLICY.value}', 1, 0)"
 Image = dict[str, bytes]
+Columns = Mapping[str, tuple[str, ...]]  # by table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A database of an earlier version, and this program's schema of it."""
+    """A database of an earlier version, and this program's schema of it with one more step."""
 
     title: str
     image: Image
@@ -43,43 +48,101 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """The coordinator's and a site's database of each earlier version."""
-    coordinator = coordinator_store.SCHEMA, coordinator_store.VERSION, coordinator_store.MIGRATIONS
-    site = site_store.SCHEMA, site_store.VERSION, site_store.MIGRATIONS
+    """Yield the databases of the coordinator and of each site of each earlier version."""
     for archive in sorted(HERE.glob(f"*/{FEDERATION}")):
-        for folder, (schema, version, migrations) in {
-            "coordinator": coordinator, "sites/hospital-1": site,
-        }.items():  # fmt: skip
-            image = files(archive, folder)
-            title = f"{archive.parent.name} {folder}"
-            yield Kind(title=title, image=image, schema=schema, version=version, migrations=migrations)
+        for folder in ("coordinator", *(f"sites/{name}" for name in SITES)):
+            store = coordinator_store if folder == "coordinator" else site_store
+            image, version = files(archive, folder), store.VERSION + 1
+            yield Kind(
+                title=f"{archive.parent.name} {folder}",
+                image=image if store is coordinator_store else with_row(image, DECLINED),
+                schema=store.SCHEMA + ADDED,
+                version=version,
+                migrations=(*store.MIGRATIONS, (version, ADDED)),
+            )
+
+
+def with_row(image: Image, statement: str) -> Image:
+    """Return a database after a statement; its log stays as a killed program leaves it."""
+    with memory_folder() as here:
+        write(here, image)
+        with closing(sqlite3.connect(here / NAME)) as connection:
+            connection.execute(statement)
+            connection.commit()
+            return {path.name: path.read_bytes() for path in (here / NAME, here / f"{NAME}-wal")}
 
 
 def files(archive: Path, folder: str) -> Image:
-    """The files of a database in a folder of the archive."""
+    """Return the files of a database in a folder of the archive."""
     with tarfile.open(archive) as opened:
         members = [one for one in opened if one.isfile() and Path(one.name).parent == Path(folder)]
         found = [one for one in members if Path(one.name).name in (NAME, f"{NAME}-wal")]
         return {Path(one.name).name: data.read() for one in found if (data := opened.extractfile(one))}
 
 
-def content(database: SqliteDatabase) -> dict[str, tuple[int, str]]:
-    """Number and digest of the rows of each table, of the columns that every version has."""
-    tables = database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+def columns_of(database: SqliteDatabase) -> Columns:
+    tables = database.rows(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'eigenveil_schema'"
+    )
+    return {
+        name: tuple(row["name"] for row in database.rows(f"PRAGMA table_info({name})")) for (name,) in tables
+    }
+
+
+def content(database: SqliteDatabase, columns: Columns) -> dict[str, tuple[int, str]]:
+    """Return the number and a digest of the rows of each table, of these columns."""
     found = {}
-    for (name,) in tables:
-        if name in ("eigenveil_schema", "sqlite_sequence", "audit"):
-            continue
-        columns = [row["name"] for row in database.rows(f"PRAGMA table_info({name})")]
-        shared = [one for one in columns if one != "rule" or name == "decline_counts"]
-        listed = ", ".join(f'"{one}"' for one in shared)
-        rows = sorted(repr(tuple(row)) for row in database.rows(f"SELECT {listed} FROM {name}"))
-        found[name] = len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    for table, names in columns.items():
+        listed = ", ".join(f'"{one}"' for one in names)
+        rows = sorted(repr(tuple(row)) for row in database.rows(f"SELECT {listed} FROM {table}"))
+        found[table] = len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()
     return found
 
 
+def new_values(database: SqliteDatabase, earlier: Columns) -> list[object]:
+    """Return the values of all columns that earlier tables did not have."""
+    now = columns_of(database)
+    new = [(table, one) for table, names in earlier.items() for one in set(now[table]) - set(names)]
+    return [row[0] for table, one in new for row in database.rows(f'SELECT "{one}" FROM {table}')]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """State of a database before its upgrade, and the tables of a new one."""
+
+    columns: Columns
+    rows: dict[str, tuple[int, str]]
+    tables: list[tuple[str, ...]]
+    new_tables: list[tuple[str, ...]]
+    steps: int
+
+    @classmethod
+    def of(cls, kind: Kind) -> Expected:
+        with memory_folder() as here, closing(kind.opened(here, Expect.NEW)) as database:
+            new_tables = tables_of(database)
+        with memory_folder() as here:
+            write(here, kind.image)
+            with closing(kind.opened(here, Expect.TO_UPGRADE)) as database:
+                columns = columns_of(database)
+                return cls(
+                    columns=columns, rows=content(database, columns), tables=tables_of(database),
+                    new_tables=new_tables, steps=len(database.pending),
+                )  # fmt: skip
+
+    def faults(self, database: SqliteDatabase) -> Iterator[str]:
+        """Yield what is wrong with a database that is either old or new."""
+        if len(database.pending) not in (0, self.steps):
+            yield "a part of the upgrade is there"
+        if tables_of(database) != (self.tables if database.pending else self.new_tables):
+            yield "tables differ"
+        if content(database, self.columns) != self.rows:
+            yield "rows differ"
+        if set(new_values(database, self.columns)) - {""}:
+            yield "a new column has another value than its default"
+
+
 def cut(kind: Kind, at: int, random: Random) -> tuple[Image, bool]:
-    """What a power cut at the `at`-th write or sync leaves; True if the upgrade was complete before."""
+    """Return what a power cut at the `at`-th write or sync leaves, and True if the upgrade was complete."""
     with memory_folder() as here:
         write(here, kind.image)
         disk, complete, database = Disk(cut=at), False, None
@@ -114,41 +177,25 @@ def write(here: Path, image: Image) -> None:
         (here / name).write_bytes(data)
 
 
-def faults_of(kind: Kind, image: Image, before: dict[str, tuple[int, str]], *, complete: bool) -> list[str]:
-    """What is wrong with what a cut left."""
+def faults_of(kind: Kind, image: Image, expected: Expected, *, complete: bool) -> list[str]:
+    """Return what is wrong with what a cut left, and after a second run of the upgrade."""
     with memory_folder() as here:
         write(here, image)
         try:
             with closing(kind.opened(here, Expect.TO_UPGRADE)) as database:
-                waiting = len(database.pending)
-                if complete and waiting:
-                    return ["a finished upgrade was lost"]
-                if waiting not in (0, len(steps(kind))):
-                    return ["a part of the upgrade is there"]
-                if content(database) != before:
-                    return ["rows differ"]
+                lost = ["a finished upgrade was lost"] if complete and database.pending else []
+                found = [*lost, *expected.faults(database)]
                 database.upgrade(unchecked)
                 database.check_whole()
-                return [] if content(database) == before else ["rows differ after the second run"]
+                return found + [f"{fault}, after the second run" for fault in expected.faults(database)]
         except EigenveilError as problem:
-            return [f"all: {problem}"]
-
-
-def steps(kind: Kind) -> Migrations:
-    """The steps from the version of the image."""
-    with memory_folder() as here:
-        write(here, kind.image)
-        with closing(kind.opened(here, Expect.TO_UPGRADE)) as database:
-            return database.pending
+            return [str(problem)]
 
 
 def judge(kind: Kind, repeats: int) -> tuple[list[str], int]:
-    """Faults of all cuts, and their number."""
-    with memory_folder() as here:
-        write(here, kind.image)
-        with closing(kind.opened(here, Expect.TO_UPGRADE)) as database:
-            before = content(database)
-    found: list[str] = []
+    """Return the faults of all cuts, and their number."""
+    expected = Expected.of(kind)
+    found = [] if expected.steps > 1 else [f"{kind.title} needs no upgrade"]
     at = number = 0
     complete = False
     while not complete:
@@ -156,17 +203,19 @@ def judge(kind: Kind, repeats: int) -> tuple[list[str], int]:
         for repeat in range(repeats):
             image, complete = cut(kind, at, Random(at * 1_000 + repeat))
             number += 1
-            faults = faults_of(kind, image, before, complete=complete)
+            faults = faults_of(kind, image, expected, complete=complete)
             found += [f"{kind.title}, cut {at}: {fault}" for fault in faults]
     return found, number
 
 
 def run(folder: Path, scale: float) -> tuple[list[str], str]:
-    """Every cut of every database."""
+    """Return the faults of every cut of every database, and the number of cuts."""
     faults: list[str] = []
     figures = []
     for kind in kinds():
         wrong, number = judge(kind, max(1, round(REPEATS * scale)))
         faults += wrong
         figures.append(f"{kind.title} {number} cuts")
+    if not figures:
+        faults.append("there is no federation of an earlier version")
     return faults, ", ".join(figures)
