@@ -54,7 +54,10 @@ CHECKS = {
 # They measure latency, which whatever runs beside them would change.
 ALONE = ("damaged_records", *(name for name, one in CHECKS.items() if one.folder == "front"))
 # The longest of the others, which begin first: else one of them would run on when all else is done.
-LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
+LONGEST = (
+    "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
+    "malicious",
+)  # fmt: skip
 # Programs that are no part of every Debian, and the package that brings each.
 PROGRAMS = {"networks": {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}}
 

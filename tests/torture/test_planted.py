@@ -56,7 +56,7 @@ from tests.torture.peers import certificates, malicious
 from tests.torture.peers.calls import CERTIFIED, DENIED, counted, examine, methods
 from tests.torture.peers.test_malicious import here
 from tests.torture.programs import programs
-from tests.torture.programs.operations import Op, drawn, template
+from tests.torture.programs.operations import LONGEST, Op, drawn, template
 from tests.torture.programs.world import World
 
 SLOW = (pytest.mark.slow,)
@@ -368,7 +368,8 @@ def test_programs_find_store_and_shrink_an_answer_that_is_added_twice(
 ) -> None:
     with template() as members:
         monkeypatch.setattr(Round, "add_answer", added_twice)
-        seed = next(seed for seed in range(50, 300) if programs.faults_of(drawn(seed), seed, members)[0])
+        long = (seed for seed in range(50, 300) if len(drawn(seed)) >= LONGEST // 2)
+        seed = next(seed for seed in long if programs.faults_of(drawn(seed), seed, members)[0])
         small = programs.shrunk(drawn(seed), seed, members)
         faults = programs.faults_of(small, seed, members)[0]
         assert any("is not the sum of" in fault for fault in faults), faults

@@ -7,7 +7,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -24,6 +24,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
+from eigenveil_client.connection import session_start
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.records.records import RecordsSummary, RowSink
 from eigenveil_client.records.tables.source import RecordsConfig
@@ -35,6 +36,7 @@ from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine import engine
 from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import arm, disarm
@@ -74,6 +76,7 @@ class World:
     network: Network
     analyst: StoredIdentity
     sites: Sequence[str] = SITES
+    manual: Collection[str] = ()  # sites where a person decides about each study
     epoch: int = field(default_factory=unix_ms)
     witness: Witness = field(default_factory=Witness)
     faults: list[str] = field(default_factory=list)
@@ -133,9 +136,9 @@ class World:
             name=who, records=RecordsConfig(source=folder), identity=folder / "identity",
             state=folder / "state.db",
             policy=Policy(
-                approval=Approval.AUTO, analysts=(ANY,),
+                approval=Approval.MANUAL if who in self.manual else Approval.AUTO, analysts=(ANY,),
                 algorithms=("gauss-cov", "private-oja", "refined-cov"),
-                budget_epsilon=1000.0, minimum_records=40,
+                budget_epsilon=1000.0, minimum_records=40, secrecy=TrustRules(trust=KNOWN),
             ),
         )  # fmt: skip
         store = SiteStore(
@@ -146,7 +149,7 @@ class World:
         member = load_identity(config.identity)
         engine = LocalEngine(partial(self._records, who), config.engine, config.scratch, 100_000)
         worker = SiteWorker(member, config.policy, store, engine)
-        daemon = SiteDaemon(worker, lambda: self._identity(who))
+        daemon = SiteDaemon(worker, lambda: load_identity(config.identity))
         self.loop.create_task(self._serve(who, daemon))
 
     def _records(self, who: str, study: Study, retain: RowSink) -> RecordsSummary:
@@ -154,12 +157,12 @@ class World:
         retain(to_grid(rows, study))
         return RecordsSummary(persons=len(rows), file=who.encode(), quality=())
 
-    def _identity(self, who: str) -> StoredIdentity:
-        stored = load_identity(self.folder / who / "identity")
-        if who in self.due:
-            self.due.remove(who)
+    async def renew_in_time(self, stub: Any, stored: StoredIdentity) -> None:
+        """Renew a certificate at once if a program says so."""
+        if stored.identity.name in self.due:
+            self.due.remove(stored.identity.name)
             stored = replace(stored, renews=datetime.now(UTC) - timedelta(days=1))
-        return stored
+        await session_start.renew_in_time(stub, stored)
 
     async def _serve(self, who: str, daemon: SiteDaemon) -> None:
         try:
@@ -252,6 +255,7 @@ def world(
     seed: int,
     sites: Sequence[str] = SITES,
     long_poll_seconds: float = 5.0,
+    manual: Collection[str] = (),
 ) -> Iterator[World]:
     """A federation of its own, with small limits and pauses that depend on the seed alone."""
     shutil.copytree(template, folder, dirs_exist_ok=True)
@@ -261,17 +265,10 @@ def world(
     )  # fmt: skip
     network = Network(loop=loop)
     analyst = load_identity(folder / ANALYST / "identity")
-    here = World(loop=loop, folder=folder, config=config, network=network, analyst=analyst, sites=sites)
+    here = World(
+        loop=loop, folder=folder, config=config, network=network, analyst=analyst, sites=sites, manual=manual
+    )
     chance = random.Random(seed)
-
-    def backoff_seconds(attempt: int) -> float:
-        return chance.uniform(SHORTEST_PAUSE, min(MAX_BACKOFF_SECONDS, 0.1 * 2.0 ** min(attempt, 10)))
-
-    async def dial(caller: StoredIdentity) -> Channel:
-        try:
-            return network.connect(caller)
-        except grpc.aio.AioRpcError as problem:
-            raise error_from(problem) from problem
 
     def task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
         made = asyncio.Task(work, loop=loop, **options)
@@ -285,26 +282,45 @@ def world(
 
     loop.set_task_factory(task)
     loop.set_exception_handler(surprised)
-    inline = mock.Mock(side_effect=lambda *_, **__: Inline())
     try:
-        with (
-            mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
-            mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
-            mock.patch.object(process, "ThreadPoolExecutor", inline),
-            mock.patch.object(repository, "ThreadPoolExecutor", inline),
-            mock.patch.object(engine, "ThreadPoolExecutor", inline),
-            mock.patch("eigenveil_server.daemon.registered_methods_server", Listening),
-            mock.patch("eigenveil_server.daemon.Gateway", Entrance),
-            mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
-            mock.patch.object(site_daemon, "open_channel", dial),
-            mock.patch.object(site_daemon, "backoff_seconds", backoff_seconds),
-            mock.patch.object(connection, "backoff_seconds", backoff_seconds),
-            mock.patch.object(sender, "backoff_seconds", backoff_seconds),
-            mock.patch.object(answers, "OsNoise", KnownShare),
-            mock.patch.object(transport, "backoff_seconds", backoff_seconds),
-        ):
+        with _simulated(here, chance):
             yield here
     finally:
         disarm()
         here.close()
         loop.set_task_factory(None)
+
+
+@contextmanager
+def _simulated(here: World, chance: random.Random) -> Iterator[None]:
+    """Put the network, threads and pauses of the simulation in place of real ones."""
+    network = here.network
+
+    def backoff_seconds(attempt: int) -> float:
+        return chance.uniform(SHORTEST_PAUSE, min(MAX_BACKOFF_SECONDS, 0.1 * 2.0 ** min(attempt, 10)))
+
+    async def dial(caller: StoredIdentity) -> Channel:
+        try:
+            return network.connect(caller)
+        except grpc.aio.AioRpcError as problem:
+            raise error_from(problem) from problem
+
+    inline = mock.Mock(side_effect=lambda *_, **__: Inline())
+    with (
+        mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
+        mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
+        mock.patch.object(process, "ThreadPoolExecutor", inline),
+        mock.patch.object(repository, "ThreadPoolExecutor", inline),
+        mock.patch.object(engine, "ThreadPoolExecutor", inline),
+        mock.patch("eigenveil_server.daemon.registered_methods_server", Listening),
+        mock.patch("eigenveil_server.daemon.Gateway", Entrance),
+        mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
+        mock.patch.object(site_daemon, "open_channel", dial),
+        mock.patch.object(site_daemon, "renew_in_time", here.renew_in_time),
+        mock.patch.object(site_daemon, "backoff_seconds", backoff_seconds),
+        mock.patch.object(connection, "backoff_seconds", backoff_seconds),
+        mock.patch.object(sender, "backoff_seconds", backoff_seconds),
+        mock.patch.object(answers, "OsNoise", KnownShare),
+        mock.patch.object(transport, "backoff_seconds", backoff_seconds),
+    ):
+        yield
