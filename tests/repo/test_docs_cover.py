@@ -209,4 +209,5 @@ def test_a_page_that_differs_from_its_output_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", ["CHANGELOG.md", "deploy/OPERATIONS.md"])
 def test_pages_state_the_schema_versions_of_the_code(page: str) -> None:
     stated = re.findall(r"schemas? (\d+) \(coordinator\) and (\d+) \(site\)", (ROOT / page).read_text())
-    assert stated[0] == (str(database.VERSION), str(store.VERSION)), "the newest comes first"
+    assert stated[:1] == [(str(database.VERSION), str(store.VERSION))]  # the changelog's newest entry
+    assert len(stated) == 1 or page == "CHANGELOG.md"
