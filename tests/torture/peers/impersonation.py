@@ -85,7 +85,8 @@ ATTACKS: Mapping[str, tuple[str, Evil]] = {
         forged("greedy", lambda plan: signed_by_analyst(a_plan(submission="greedy"))),
     ),
     "a signature of an older form": (
-        "code=version", forged("older", lambda plan: stated(signed_by_analyst(plan), form=0)),
+        "code=version",
+        forged("older", lambda plan: stated(signed_by_analyst(plan), format="eigenveil-authorization/0")),
     ),
     "a signature that has expired": ("code=authorization-expired", forged("expired", expiring(-1), HONEST)),
     "a signature that hardly ends": ("code=authorization", forged("endless", expiring(40 * 86_400), HONEST)),
