@@ -111,5 +111,5 @@ def test_an_upgraded_site_has_the_tables_of_a_new_one(tmp_path: Path, earlier: S
         assert declined.get("bb") == DeclinedPlan(Code.BUDGET, ended=True, rule="")
         assert declined.not_ended() == ["aa"]
         with database.transaction() as change:
-            declined.add("cc", Code.POLICY, change, analyst="ada", rule="analysts")
+            declined.add("cc", Code.POLICY, change, analyst="ada", rule="analysts", sent="analysts")
         assert declined.get("cc") == DeclinedPlan(Code.POLICY, ended=False, rule="analysts")

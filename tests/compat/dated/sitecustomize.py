@@ -12,6 +12,7 @@ import importlib.machinery
 import os
 import sys
 import time
+import types
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 OFFSET = float(os.environ.get("EIGENVEIL_TESTS_OFFSET", "0"))  # seconds from today to that day
 DECADES = datetime.timedelta(days=36500 // 4)
 SECONDS, NANOSECONDS = time.time, time.time_ns
+DEADLINES = ("grpc._channel", "grpc.aio._utils")  # the core of gRPC reads the system's clock
 
 
 class Dated(datetime.datetime):
@@ -36,9 +38,11 @@ class OurModules(importlib.machinery.PathFinder):
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> Any:
-        found = super().find_spec(fullname, path, target) if fullname.startswith("eigenveil") else None
+        kind = Undated if fullname in DEADLINES else DatedLoader
+        ours = fullname in DEADLINES or fullname.startswith("eigenveil")
+        found = super().find_spec(fullname, path, target) if ours else None
         if found is not None and isinstance(found.loader, importlib.machinery.SourceFileLoader):
-            found.loader = DatedLoader(found.loader.name, found.loader.path)
+            found.loader = kind(found.loader.name, found.loader.path)
         return found
 
 
@@ -47,6 +51,12 @@ class DatedLoader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
         if vars(module).get("datetime") is datetime.datetime:
             module.datetime = Dated  # type: ignore[attr-defined]
+
+
+class Undated(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        module.time = types.SimpleNamespace(**vars(time) | {"time": SECONDS})  # type: ignore[attr-defined]
 
 
 def _lasting(builder: type) -> None:
