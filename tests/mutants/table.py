@@ -189,8 +189,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P7", REFINEMENT_PY, "(further.T @ rest).", "0 * (further.T @ rest).",
        f"{REFINEMENT}::test_what_lies_beyond_the_spare_directions_is_found"),
     of("P7", REFINEMENT_PY, "math.hypot(typical_sine(tilts), centre_sine(start, gaps))",
-       "typical_sine(tilts)", "tests/core/algorithms/test_stated_error.py"
-       "::test_where_the_components_are_noise_the_stated_error_is_large[Algorithm.REFINED_COV]"),
+       "typical_sine(tilts)",
+       "tests/compat/test_golden.py::test_an_earlier_revision_gives_the_results_of_its_releases[1.0]"),
     of("P7", REFINED_PY, "plan.revision >= 2", "plan.revision >= 1",
        f"{REVISIONS}::test_revision_1_states_the_error_of_the_refinement_alone"),
     of("P7", REFINED_PY, "neglected * before**2", "neglected * before",
