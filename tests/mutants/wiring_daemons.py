@@ -117,8 +117,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
           ("number == pb.DECLINE_REASON_POLICY and ", "")),
     of("R9", f"{SERVER}/rpc/responses.py", '        consent.ClearField("rule")\n', "",
        f"{TOLD}::{RULE_TOLD}"),
-    of("R9", f"{SITE}/daemon/decisions.py", 'rule if rule and analysts.ever_confirmed(folder, plan.analyst) else ""',
-       "rule", f"{AT_SITE}/daemon/test_consent.py"
+    of("R9", f"{SITE}/daemon/decisions.py",
+       'rule if rule and analysts.ever_confirmed(folder, plan.analyst) else ""', "rule",
+       f"{AT_SITE}/daemon/test_consent.py"
        "::test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known"),
     of("R24", f"{SERVER}/studies/consent.py", "int(min(allowed, 1000 * federation.decision_deadline))",
        "allowed", "tests/server/studies/test_consent.py"
