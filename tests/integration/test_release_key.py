@@ -14,6 +14,7 @@ import pytest
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
+from eigenveil.protocol.plan import verify_plan
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands import consent
@@ -82,6 +83,8 @@ async def test_a_new_release_key_in_a_queue_of_studies(tmp_path: Path) -> None:
         assert not path_exists(config.files.next_release_key)
         assert keys(config) == (old, new)
         async with serving(config) as rig:
+            for row in rig.rows("SELECT plan_json, signature FROM studies"):
+                verify_plan(row["plan_json"], row["signature"], (new,))
             await asyncio.to_thread(person, tmp_path, "anna", consent.approve)
             ada = await rig.client(Role.ANALYST, "eve")
             events = [event.state for event in await ada.events(waiting)]
