@@ -157,7 +157,12 @@ def _moments(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     return ColumnCells(values=values)
 
 
+WITH_YEAR = re.compile("%[YyGcx]")
+
+
 def _moment(word: str, form: str | None) -> float | None:
+    if form is not None and not WITH_YEAR.search(form):  # of 1900, as ever: Python 3.15 may take another year
+        word, form = f"1900|{word}", f"%Y|{form}"
     with suppress(ValueError, OverflowError):
         day = datetime.fromisoformat(word) if form is None else datetime.strptime(word, form)  # noqa: DTZ007
         zoned = day if day.tzinfo else day.replace(tzinfo=UTC)
