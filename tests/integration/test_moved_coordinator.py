@@ -15,13 +15,16 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil_client.connection import channel
+from eigenveil_client.connection.doctor import identity_and_network
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.proxy import ProxyRule
 from eigenveil_client.demo.federation import free_ports
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon import service as site_daemon
 from eigenveil_client.site.policy import Approval
 from eigenveil_common.config import load
+from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from tests.client.site.support import until
@@ -77,3 +80,5 @@ async def test_a_coordinator_moves_in_the_middle_of_a_queue(tmp_path: Path) -> N
                     joined = here  # the address of the join file stays the last one to try
                     await until(lambda: load_identity(identity).addresses == (there, joined))
                     await until(lambda: daemon.contact.connected)
+                    checks = await asyncio.to_thread(identity_and_network, identity, ProxyRule)
+                    assert [one.text for one in checks if one.level is Level.FAIL] == []

@@ -16,6 +16,7 @@ GOLDEN = "tests/compat/test_golden.py"
 NAME = f"{GOLDEN}::test_every_name_of_an_earlier_version_is_still_there"
 SAME = f"{GOLDEN}::test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again[1.0]"
 QUEUE = "tests/integration/test_release_key.py::test_a_new_release_key_in_a_queue_of_studies"
+MOVED = "tests/integration/test_moved_coordinator.py::test_a_coordinator_moves_in_the_middle_of_a_queue"
 
 OF_VERSIONS: tuple[Mutant, ...] = (
     *each("R33", "protocol/capabilities.py", SHARED, ("shared &= has", "shared |= has"),
@@ -43,5 +44,7 @@ OF_VERSIONS: tuple[Mutant, ...] = (
        f"{NAME}[metrics-1.0]"),
     of("R35", "client/eigenveil_client/site/commands/state_commands.py", '"--again"', '"--repeat"',
        f"{NAME}[commands-1.0]"),
+    of("R19", "client/eigenveil_client/connection/doctor.py", "(*known.addresses, joined)", "(joined,)",
+       MOVED),
     of("R34", f"{SERVER}/pki/release_keys.py", "    _resign_stored(store, current, key)\n", "", QUEUE),
 )  # fmt: skip

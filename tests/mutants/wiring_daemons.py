@@ -124,6 +124,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("R24", f"{SERVER}/studies/consent.py", "int(min(allowed, 1000 * federation.decision_deadline))",
        "allowed", "tests/server/studies/test_consent.py"
        "::test_nobody_is_waited_for_beyond_the_last_day_of_the_study"),
+    of("R24", f"{SERVER}/planning/submissions.py", "        check_decision_time(plan, at / 1000)\n", "",
+       f"{TOLD}::test_people_have_an_hour_or_more_by_the_last_day_of_a_study"),
     of("R24", f"{SITE}/commands/consent.py", "store.now() >= plan.study.federation.decision_deadline",
        "False", f"{AT_SITE}/daemon/test_consent.py"
        "::test_a_person_agrees_until_the_end_of_the_last_day_of_the_study"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.planning.submissions import check_decision_time
 from tests.server.rig import Client, answering, made, refusal, serving, study_toml
+from tests.support import refused
 
 
 async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: Path) -> None:
@@ -118,3 +122,19 @@ async def rule_of(caller: Client) -> str:
     """Rule that carl's decline names, in the only study's row."""
     (row,) = (await caller.stub.ListStudies(pb.ListStudiesRequest())).studies
     return {one.site: one.rule for one in row.consent}["carl"]
+
+
+async def test_people_have_an_hour_or_more_by_the_last_day_of_a_study(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
+        await rig.sites()
+        ada, today = await rig.client(Role.ANALYST, "ada"), datetime.now(UTC).date()
+        past, ahead = (study_toml(decide_by=f"{today + timedelta(days=days)}") for days in (-1, 2))
+        problem = await refusal(ada.submit(past, "late", agreed=False))
+        assert (problem.code, "less than an hour away" in str(problem)) == (Code.BAD_STUDY, True)
+        assert rig.rows("SELECT * FROM studies") == []
+        stored = rig.repository.studies.get(await ada.submit(ahead, "in-time", agreed=False))
+        plan = plan_from_json(stored.plan_json)
+        midnight = datetime.combine(today + timedelta(days=3), time(), UTC).timestamp()
+        check_decision_time(plan, midnight - 3600)
+        with refused(Code.BAD_STUDY, "less than an hour away"):
+            check_decision_time(plan, midnight - 3599)
