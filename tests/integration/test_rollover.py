@@ -65,7 +65,8 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
         assert rig.ca not in old
         assert load_identity(identity).ca_pem == rig.ca != old
         await a_study_works(rig, "after")
-        assert not daemon.contact.disconnects
+        # a channel is made of two handshakes, between which the certificate can change: one more attempt
+        assert set(daemon.contact.disconnects) <= {Code.UNREACHABLE.value}
     assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
     newcomer = await enrolled(rig, folder / "bert", "bert")
     async with await open_channel(newcomer):
@@ -79,7 +80,7 @@ async def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path, 
         mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
         mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
     ):
-        config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
+        config = made(tmp_path / "c", certificate_days=20 / DAY, long_poll_seconds=0.2)
         async with serving(config) as rig:
             bring: tuple[str, ...] = ("rotate",)
             if by_root:
