@@ -84,6 +84,11 @@ def stating(**changes: Any) -> Evil:
     return written(lambda message: dumped(json.loads(message) | changes))
 
 
+def in_capitals(scene: Scene) -> Responses:
+    members = dict(scene.attempt(0).members)
+    return stating(members=members | {SITE: members[SITE].upper()})(scene)
+
+
 def dumped(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
@@ -131,7 +136,7 @@ def central(scene: Scene) -> Responses:
     attempt = scene.attempt(0, plan=plan.digest, query=round_query.digest).signed(RELEASE_KEY.sign)
     response = work(round_query, scene.peers.stage.signed(plan))
     response.attempt.CopyFrom(pb.SignedAttempt(signed_json=attempt.signed_json, signature=attempt.signature))
-    return [response]
+    return [response] * 2  # the keys are fetched once its plan is accepted
 
 
 def alone(scene: Scene) -> Responses:
@@ -209,21 +214,21 @@ ATTACKS = (
            evil=keys(**{STRANGER: lambda scene: scene.key(SITE)})),
     Attack(name="an invented site in place of one", evil=shown(sites=(SITE, B, STRANGER))),
     Attack(name="an invented site beside them", evil=shown(sites=(*EVERY, STRANGER))),
-    Attack(name="a peer that is not invited", evil=shown(0, sites=EVERY), before=(), after=((0, 2),),
-           study={"federation": Federation(sites=EVERY[:3], quorum=3)}),
+    Attack(name="a peer that is not invited", evil=lambda scene: shown(0, sites=EVERY)(scene) * 2, refused=1,
+           before=(), after=((0, 2),), study={"federation": Federation(sites=EVERY[:3], quorum=3)}),
     Attack(name="as many sites as there can be", evil=many),
     *(unread(f"the name {name!r}", stating(members={SITE: NOWHERE, name: NOWHERE}))
       for name in ODD_NAMES),
     unread("a key that stands there twice", written(doubled)),
     unread("not in canonical form", written(lambda message: message.replace(b":", b": "))),
-    unread("a key of its own", stating(honest=True)),
+    unread("a key that must be known and is not", stating(honest=True, required=["honest"]),
+           "code=version"),
     unread("members as a list", stating(members=list(EVERY))),
     unread("no JSON", written(lambda message: b"\xff" + message)),
     unread("nested too deep", written(lambda message: b"[" * 100_000)),
     unread("a number without end", stating(number=10**4000)),
     unread("too long", written(lambda message: message + b" " * MOST_BYTES)),
-    Attack(name="a key in capital letters",
-           evil=keys(**{SITE: lambda scene: scene.key(SITE).upper()})),
+    unread("a key in capital letters", in_capitals),
     unread("not signed", signed_as(lambda message: b""), "code=identity"),
     unread("signed by another federation",
            signed_as(lambda message: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + message)),
@@ -240,7 +245,7 @@ ATTACKS = (
     Attack(name="closed before it answered", evil=lambda scene: [scene.question(0), scene.fixed(1)],
            before=(), after=(), refused=1,
            study={"federation": Federation(sites=EVERY, quorum=3, required=(SITE,))}),
-    Attack(name="masks where the study has none", evil=central),
+    Attack(name="masks where the study has none", evil=central, refused=1),
     Attack(name="an attempt without a question", evil=alone, refused=0, seen=""),
     Attack(name="the plan changed after it was agreed to", evil=changed_plan, seen="code=identity"),
 )  # fmt: skip

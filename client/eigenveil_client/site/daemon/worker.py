@@ -181,6 +181,7 @@ class SiteWorker:
                 release_count.retain(self.agreed())  # another process may have withdrawn plans
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
+            before = self.store.studies.status(response.query.plan_digest.hex())
             admitted = self._decisions.admit(response.plan) if response.HasField("plan") else None
             if response.consent:
                 self._answer_consent(response, admitted)
@@ -192,7 +193,7 @@ class SiteWorker:
             unfetched = (not fetched and self.missing_rounds(response)) or (
                 not keys and self.missing_keys(response)
             )
-            if admitted is not None and unfetched:
+            if unfetched and before is not ConsentStatus.ACCEPTED:
                 return None  # accepted only now: releases and keys are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
