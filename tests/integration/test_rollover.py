@@ -65,8 +65,10 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
         assert rig.ca not in old
         assert load_identity(identity).ca_pem == rig.ca != old
         await a_study_works(rig, "after")
-        # a channel is made of two handshakes, between which the certificate can change: one more attempt
+        # A channel is made of two handshakes, between which the certificate can change: one more attempt, at
+        # most once for each command.
         assert set(daemon.contact.disconnects) <= {Code.UNREACHABLE.value}
+        assert daemon.contact.disconnects.total() <= len(bring) + 2
     assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
     newcomer = await enrolled(rig, folder / "bert", "bert")
     async with await open_channel(newcomer):

@@ -52,9 +52,10 @@ def sealed(document: Any = RUN.document) -> bytes:
 
 FILE = sealed()
 MEMBERS = read_archive(FILE)
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 VALUES = (
     st.sampled_from(TYPES)
-    .flatmap(lambda kind: arrays.arrays(kind, arrays.array_shapes(min_dims=0, min_side=0, max_side=4)))
+    .flatmap(lambda kind: arrays.arrays(kind, SHAPES))
     .filter(lambda values: bool(np.isfinite(values).all()))  # others are not read
 )
 
