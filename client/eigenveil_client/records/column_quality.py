@@ -178,7 +178,7 @@ def _profile_column(
 ) -> ColumnProfile:
     headers: tuple[str, ...] = ()
     try:
-        headers = column_parser(reading.headers, rules, name, None).headers
+        headers = column_parser(reading.headers, rules, name, None, reading.missing).headers
         return _profile_columns(reading, rules, {name: bounds}, person)[0]
     except BadRecords as problem:
         if headers and problem.about not in headers:
@@ -190,7 +190,7 @@ def _profile_columns(
     reading: Reading, rules: Rules, columns: Mapping[str, Bounds | None], person: str | None
 ) -> list[ColumnProfile]:
     headers = reading.headers
-    parsers = [column_parser(headers, rules, name, None) for name in columns]
+    parsers = [column_parser(headers, rules, name, None, reading.missing) for name in columns]
     found = list(blocks(reading, parsers, person))
     return [
         _profile(name, bounds, joined([block[position] for block in found]))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.batches import Kinds, batch_rows, whole_chunks
+from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect, LeaveOut
 
 Counts = NDArray[np.int8]
@@ -134,8 +135,11 @@ class GenotypeTable:
                 counts = matrix.counts(here, columns)
             yield GenotypeBlock(counts=counts, names={name: every[here] for name, every in names.items()})
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        return f"person {row + 1}"
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        return ()
+
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        return [f"person {row + 1}" for row in rows]
 
 
 def _arrays(counts: Counts) -> Iterator[pa.Array]:

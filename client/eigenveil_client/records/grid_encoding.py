@@ -113,7 +113,7 @@ class ByteGridEncoder:
 
     def blocks(self) -> Iterator[GridBlock]:
         person, known_persons, start = self._study.person_column, Persons(NO_LIMIT), 0
-        header = None if person is None else self._reading.headers.find(person)
+        header = self._reading.person_header(person)
         for block in self._byte_blocks(header):
             first = None
             if header is not None:
@@ -121,6 +121,7 @@ class ByteGridEncoder:
                 first = known_persons.row_persons(names).first
             yield self._grid_block(block, first)
             start += block.rows
+            self._reading.tally.rows += block.rows
 
     def _byte_blocks(self, person: str | None) -> Iterator[ByteBlock]:
         table = self._reading.table

@@ -12,8 +12,9 @@ only the bounds of a column affect its counts."""
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,16 @@ from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import NO_RANGES, ColumnQuality, PlausibleRanges, check_units
 from eigenveil_client.records.grid_encoding import grid_encoder
+from eigenveil_client.records.line_counting import count_lines, count_other_rows
+from eigenveil_client.records.line_counts import LineCounts
+from eigenveil_client.records.offered import EVERY_COLUMN, OfferedColumns
 from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
-from eigenveil_client.records.tables.source import RecordsConfig, name_and_unit
+from eigenveil_client.records.tables.names import name_and_unit
+from eigenveil_client.records.tables.source import RecordsConfig
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 
@@ -39,11 +44,15 @@ RowSink = Callable[[GridRows], None]
 class RecordsSummary:
     """Numbers and digest of a source, which no choice of a study changes. `persons`: counted in the whole
     file, before a missing value drops any. `file`: the digest of the whole source, and of the rules if there
-    are any. `quality`: the counts of each column of the study over all persons, in the study's order."""
+    are any. `quality`: the counts of each column of the study over all persons, in the study's order.
+    `lines`, `lost` and `version`: as `LineCounts` has them."""
 
     persons: int
     file: bytes
     quality: tuple[ColumnQuality, ...]
+    lines: int = 0
+    lost: int = 0
+    version: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +70,7 @@ def gathered(study: Study, streamed: Callable[[RowSink], RecordsSummary]) -> Rec
     parts: list[GridRows] = []
     found = streamed(parts.append)
     rows = whole(parts, study.dimension, stored_dtype(study))
-    return Records(rows=rows, persons=found.persons, file=found.file, quality=found.quality)
+    return Records(rows=rows, **{one.name: getattr(found, one.name) for one in fields(RecordsSummary)})
 
 
 def stream(
@@ -73,6 +82,7 @@ def stream(
     plausible: PlausibleRanges = NO_RANGES,
     unreadable: Callable[[Unreadable], None] | None = None,
     scratch: Scratch = SYSTEM,
+    offered: OfferedColumns = EVERY_COLUMN,
 ) -> RecordsSummary:
     """Pass the records of a site to `sink`, block by block, and return their summary.
 
@@ -89,32 +99,78 @@ def stream(
         RequestError: code `site-policy`, a column has another unit than the site's, or its name bypasses its
         rule.
         BadRecords: naming the column and the line, or the file."""
-    check_study(study, rules, plausible)
-    reading = Reading(table=open_source(config), unreadable=unreadable)
-    file = reading.table.digest()
-    if rules:
-        file = hashlib.sha256(file + digest(rules)).digest()
+    check_study(study, rules, plausible, config.person)
+    reading = open_reading(config, unreadable)
+    source = reading.table.digest()
     headers = reading.headers
-    parsers = [column_parser(headers, rules, column.name, column.unit) for column in study.columns]
+    parsers = [column_parser(headers, rules, one.name, one.unit, config.missing) for one in study.columns]
     placed = grid_encoder(reading, parsers, study, plausible, scratch)
     persons = 0
     for block in placed.blocks():
         sink(block.rows)
         persons += block.persons
+    lost = reading.tally.lost + count_other_rows(reading, rules, offered, study.person_column)
     pa.default_memory_pool().release_unused()  # hundreds of MiB, of wide tables
-    return RecordsSummary(persons=persons, file=file, quality=placed.quality)
+    return RecordsSummary(
+        persons=persons,
+        file=records_digest(config, source, rules),
+        quality=placed.quality,
+        lines=reading.tally.lines,
+        lost=lost,
+        version=lines_version(config, source, rules, offered, study.person_column),
+    )
 
 
-def check_study(study: Study, rules: Rules, plausible: PlausibleRanges) -> None:
+def open_reading(config: RecordsConfig, unreadable: Callable[[Unreadable], None] | None) -> Reading:
+    """Open the records of a site, for reading by its settings."""
+    table = open_source(config)
+    return Reading(table=table, unreadable=unreadable, missing=config.missing, person=config.person)
+
+
+def line_counts(
+    config: RecordsConfig, rules: Rules, offered: OfferedColumns, person: str | None
+) -> LineCounts:
+    """Return the counts of the lines of a site's records. Raises as `stream`."""
+    reading = open_reading(config, lambda cells: None)
+    version = lines_version(config, reading.table.digest(), rules, offered, person)
+    return count_lines(reading, rules, offered, person, version, config.header_line - 1)
+
+
+def lines_version(
+    config: RecordsConfig, source: bytes, rules: Rules, offered: OfferedColumns, person: str | None
+) -> bytes:
+    """Return the digest of all on which the counts of lines depend: the `source`, by its digest, and the
+    settings by which it is read."""
+    settings = {
+        "dialect": asdict(config.dialect),
+        "sheet": config.sheet,
+        "person": person,
+        "columns": sorted(offered.allowed),
+    }
+    more = [source, digest(rules), config.reading_digest, json.dumps(settings, sort_keys=True).encode()]
+    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in more)).digest()
+
+
+def records_digest(config: RecordsConfig, source: bytes, rules: Rules) -> bytes:
+    """Return the digest of a source with the digest `source`, and of the rules and keys that are stated."""
+    for more in (digest(rules) if rules else b"", config.reading_digest):
+        if more:  # without any, as earlier versions have it
+            source = hashlib.sha256(source + more).digest()
+    return source
+
+
+def check_study(study: Study, rules: Rules, plausible: PlausibleRanges, person: str = "") -> None:
     """Raise an error if a study defines columns otherwise than the site. No record is compared.
 
     Another unit does so, and a name that bypasses a rule or a plausible range: the header that a rule reads,
-    or a ruled name with a unit in brackets behind it.
+    or a ruled name with a unit in brackets behind it. So does `person`, the records' own name of the person
+    column.
 
     Raises RequestError: code `site-policy`."""
     check_units(study.columns, plausible)
     columns = {name for rule in rules for name in rule.columns}
-    raw, ruled = {rule.source for rule in rules if rule.source} - columns, columns | set(plausible)
+    raw = ({rule.source for rule in rules if rule.source} | ({person} if person else set())) - columns
+    ruled = columns | set(plausible) | ({person} if person else set())
     names = [(one.name, *name_and_unit(one.name)) for one in study.columns]
     past = [name for name, base, unit in names if name in raw or (unit is not None and base in ruled)]
     if past:

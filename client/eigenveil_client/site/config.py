@@ -4,6 +4,7 @@ of declined studies how many values exceed a bound."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -20,6 +21,7 @@ from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.records.column_quality import PlausibleRange, PlausibleRanges
 from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
+from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.source import RecordsConfig
@@ -95,9 +97,9 @@ class SiteConfig:
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
+        self._check_person()
+        self._check_missing()
         person = self.policy.person_column
-        named = person and any(person in rule.columns for rule in self.column)
-        config.ensure(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
         row_rules = [rule.name for rule in self.column if rule.rows is not None]
         config.ensure(
             person or not row_rules,
@@ -116,6 +118,42 @@ class SiteConfig:
         allowed = (ANY, *self.policy.columns)
         other = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
         config.ensure(not other, f"offers: {', '.join(other)} not allowed by columns; see columns")
+
+    def _check_person(self) -> None:
+        """Check that no rule recodes the person column, and that the records' own name of it renames one."""
+        person, own = self.policy.person_column, self.records.person
+        for rule in self.column:
+            name = f"write [records] person = {json.dumps(rule.header, ensure_ascii=False)} instead"
+            todo = name if rule.source and not own else "remove the rule"
+            config.ensure(
+                not person or not {person, own} & {*rule.columns},
+                f"[column.{rule.name}]: a rule cannot name the person column; {todo}",
+            )
+        needed = "[records] person needs person_column, its name in studies; state both"
+        config.ensure(person or not own, needed)
+
+    def _check_missing(self) -> None:
+        """Check that the words for "missing" in the whole file have no other meaning in a rule."""
+        for rule in self.column:
+            try:
+                rule.with_missing(self.records.missing)
+            except RequestError as problem:
+                where = f"[column.{rule.name}] and [records]"
+                raise RequestError(problem.code, f"{where}: {problem}") from problem
+
+    @property
+    def person_header(self) -> str:
+        """The records' own name of the person column; empty without one."""
+        return self.records.person or self.policy.person_column
+
+    @property
+    def offered(self) -> OfferedColumns:
+        """The columns that studies may use, and those that a setting names."""
+        persons = (self.policy.person_column, self.records.person)
+        named = {*self.offers, *self.policy.columns, *plausible_ranges(self)} - {ANY}
+        return OfferedColumns(
+            allowed=self.policy.columns, named=frozenset(named), persons=tuple(filter(None, persons))
+        )
 
     @property
     def scratch(self) -> Scratch:
@@ -154,7 +192,7 @@ def record_reader(config: SiteConfig) -> Reader:
     """Return the reader of this site's records for studies. Raises as `site_dictionary`."""
     return Reader(
         config.records, config.column, plausible_ranges(config), config.scratch, config.engine.reading,
-        config.policy.maximum_records,
+        config.policy.maximum_records, config.offered,
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, V
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, MIN_BATCH_RECORDS, Study
-from eigenveil_client.site.policy_sections import QualityRules, TrustRules, Year, YearlyLimit
+from eigenveil_client.records.tables.names import is_record_number
+from eigenveil_client.site.policy_sections import LineRules, QualityRules, TrustRules, Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, KeyRule, check_rules, ensure, key
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ class Approval(Enum):
 class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
-    `columns` and `analysts` are the allowed names, or ("*",) for all; without analysts every study is
-    declined. `disclose_reasons`: the analyst gets the reason that a person writes on declining.
+    `columns` and `analysts` are the allowed names, or ("*",) for all, of columns but those that number
+    records (`is_record_number`); without analysts every study is declined. `disclose_reasons`: the analyst
+    gets the reason that a person writes on declining.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
     (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is
@@ -83,6 +85,7 @@ class Policy:
     year: Year = Year.ROLLING
     disclose_reasons: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
+    lines: LineRules = LineRules()  # noqa: RUF009 - frozen
     secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
@@ -156,7 +159,10 @@ class Policy:
 
     def _column_verdict(self, study: Study) -> Verdict:
         names = {column.name for column in study.columns}
-        outside = [] if ANY in self.columns else sorted(names - set(self.columns))
+        if ANY in self.columns:
+            outside = sorted(name for name in names if is_record_number(name, [self.person_column]))
+        else:
+            outside = sorted(names - set(self.columns))
         text = f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed"
         return Verdict(rule="columns", passed=not outside, text=text)
 

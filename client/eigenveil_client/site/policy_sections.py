@@ -16,6 +16,7 @@ from eigenveil_common.config import AT_LEAST_ONE, KeyRule, check_rules, key
 
 if TYPE_CHECKING:
     from eigenveil_client.records.column_quality import ColumnQuality
+    from eigenveil_client.records.line_counts import LineCounts
 
 DESCRIPTIONS = {
     "max_missing": "have no value",
@@ -23,6 +24,7 @@ DESCRIPTIONS = {
     "max_out_of_bounds": "have a value outside the plausible range",
 }
 TOLERATED_PERSONS = 5  # so few persons are tolerated in any file: a refusal must not reveal one bad cell
+NOT_NEGATIVE = KeyRule(holds=lambda value: value >= 0, message="{key} must be at least 0")
 IS_SHARE = KeyRule(
     holds=lambda value: 0 <= value <= 1, message="{key} must be a share of the records, between 0 and 1"
 )
@@ -97,6 +99,28 @@ class QualityRules:
         rule."""
         if found := self.failures(quality):
             raise LowQualityColumns(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineRules:
+    """The site's limits of lost lines in the whole file, for every study alike; fields are keys of site.toml.
+
+    No study is answered if more lines are lost than both `max_lost_lines` and the share `max_lost_share` of
+    all lines. Raises RequestError: code `bad-config`."""
+
+    max_lost_lines: int = key(10, NOT_NEGATIVE)
+    max_lost_share: float = key(0.001, IS_SHARE)
+
+    def __post_init__(self) -> None:
+        check_rules(self)
+
+    def exceeded(self, *, lines: int, lost: int) -> bool:
+        """Return True if too many of the `lines` are lost."""
+        return lost > max(self.max_lost_lines, self.max_lost_share * lines)
+
+    def declines(self, counts: LineCounts) -> bool:
+        """Return True if these counts decline every study."""
+        return self.exceeded(lines=counts.lines, lost=counts.all_lost)
 
 
 KNOWN = tuple(one.value for one in Trust)

@@ -69,7 +69,8 @@ def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None
     ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
     ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
     (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: the line has not 3 cells"),
-    (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "column 'b', line 3: text that is not UTF-8"),
+    (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "line 3: the line has bytes that are not utf-8"),
+    (f"a,b,c,n\n1,2,3,x\n1,2,3,{SECRET}\xff\n".encode("latin-1"), "bytes that are not utf-8"),
     (b"\xff,b,c\n", "the first line"),
     ("", "is empty"),
 ])  # fmt: skip

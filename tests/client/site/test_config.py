@@ -48,7 +48,7 @@ PATIENTS = Policy(person_column="patient")
 
 def value(loaded: SiteConfig, name: str) -> object:
     policy = loaded.policy
-    rooms = (loaded, policy, policy.quality, policy.secrecy, loaded.proxy_rule)
+    rooms = (loaded, policy, policy.quality, policy.lines, policy.secrecy, loaded.proxy_rule)
     return next(getattr(space, name) for space in rooms if hasattr(space, name))
 
 
@@ -101,7 +101,8 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
     ('year = "leap"', "year = 'leap' is unknown; choose one of"),
     ('log_format = "xml"', "log_format = 'xml' is unknown"),
     ("column = ['a']", "column must be tables [column.NAME]"),
-    ('person_column = "p"\n[column.p]\nfactor = 2', "[column.p]: what names a person"),
+    ('person_column = "p"\n[column.p]\nfactor = 2', "[column.p]: a rule cannot name the person column"),
+    ('person_column = "p"\n[column.p]\nfrom = "PatNr"', 'write [records] person = "PatNr" instead'),
 ])  # fmt: skip
 def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "site.toml"

@@ -22,6 +22,8 @@ from numpy.typing import DTypeLike
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import COUNTS, ColumnProfile, ColumnQuality
+from eigenveil_client.records.line_counts import LONGEST_CELL, CellExample, LineCounts, UnreadableCells
+from eigenveil_client.records.tables.lost import EXAMPLES, LostLines, LostReason
 
 HEAD = struct.Struct("<B3xIQ")
 MAX_JSON_BYTES = 2**20  # bytes of JSON in a frame
@@ -221,4 +223,46 @@ def column_profile(value: Any) -> ColumnProfile:
         span=None if span is None else (number(span[0]), number(span[1])),
         histogram=tuple(count(one) for one in value["histogram"]),
         problem=None if problem is None else text(problem),
+    )
+
+
+@strict
+def lost_lines(value: Any) -> LostLines:
+    """Return the lost lines of one reason."""
+    reason, lines, first = value
+    places = tuple(texts(first))
+    if len(places) > EXAMPLES or not places:
+        raise ReaderFailure
+    return LostLines(reason=LostReason(reason), lines=count(lines), first=places)
+
+
+@strict
+def unreadable_cells(value: Any) -> UnreadableCells:
+    """Return the unreadable cells of a column from what `asdict` made of them."""
+    examples = tuple(
+        CellExample(place=text(one["place"]), text=text(one["text"])) for one in value["examples"]
+    )
+    if len(examples) > EXAMPLES or any(len(one.text) > LONGEST_CELL for one in examples):
+        raise ReaderFailure
+    about = {"column": text(value["column"]), "what": text(value["what"])}
+    return UnreadableCells(cells=count(value["cells"]), examples=examples, **about)
+
+
+@strict
+def counts_of(
+    done: Any, lost: Sequence[LostLines], cells: Sequence[UnreadableCells], names: Sequence[str]
+) -> LineCounts:
+    """Return the counts of all lines, which must be the used and the lost ones."""
+    lines, used = count(done["lines"]), count(done["used"])
+    if lines != used + sum(one.lines for one in lost):
+        raise ReaderFailure
+    return LineCounts(
+        version=digest_of(done["version"]),
+        lines=lines,
+        used=used,
+        lost=tuple(lost),
+        skipped=count(done["skipped"]),
+        repeated=None if done["repeated"] is None else count(done["repeated"], lines),
+        cells=tuple(cells),
+        not_numbers=tuple(names),
     )

@@ -4,7 +4,7 @@ checks the process is not trusted."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,22 @@ from eigenveil_client.records.isolated.frames import (
     add,
     column_profile,
     count,
+    counts_of,
     digest_of,
+    lost_lines,
     quality,
     text,
     texts,
+    unreadable_cells,
 )
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
+from eigenveil_client.records.line_counts import LineCounts, UnreadableCells
+from eigenveil_client.records.offered import EVERY_COLUMN, OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.records import LINES, Records, RecordsSummary, RowSink, check_study, gathered
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
 from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.lost import LostLines, LostReason
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event
 
@@ -53,6 +59,7 @@ class Reader:
     scratch: Scratch = SYSTEM
     limits: ReaderLimits = DEFAULT_LIMITS
     most: int | None = None
+    offered: OfferedColumns = EVERY_COLUMN
     _warned: set[str] = field(default_factory=set, init=False)
 
     def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
@@ -85,12 +92,12 @@ class Reader:
             RequestError: as `records.stream`; code `bad-config`, a library is not installed.
             BadRecords: as there, or there are too many records, or the reader failed."""
         # here, so that no record decides which error is raised
-        check_study(study, self.rules, self.plausible)
+        check_study(study, self.rules, self.plausible, self.config.person)
         most = study.max_records if self.most is None else self.most
         received = _ReceivedRecords(study, self.rules, sink, most)
         task = partial(
             tasks.read_records, study=study, rules=self.rules, plausible=dict(self.plausible),
-            tolerant=unreadable is not None, scratch=self.scratch,
+            tolerant=unreadable is not None, scratch=self.scratch, offered=self.offered,
         )  # fmt: skip
         done = run_task(
             self.config, task, study=study, scratch=self.scratch.folder,
@@ -139,9 +146,39 @@ class _ReceivedRecords:
         persons = count(done.get("persons"))
         columns = zip(self._study.columns, self._counts, strict=True)
         found = tuple(quality(one.name, counts, persons) for one, counts in columns)
+        lines = count(done.get("lines"))
+        lost = count(done.get("lost"), lines)
         if self._records > persons:
             raise ReaderFailure
-        return RecordsSummary(persons=persons, file=digest_of(done.get("file")), quality=found)
+        digests = {name: digest_of(done.get(name)) for name in ("file", "version")}
+        return RecordsSummary(persons=persons, quality=found, lines=lines, lost=lost, **digests)
+
+
+def line_counts(
+    config: RecordsConfig,
+    rules: Rules,
+    offered: OfferedColumns,
+    person: str | None,
+    limits: ReaderLimits = DEFAULT_LIMITS,
+) -> LineCounts:
+    """Return the counts of the lines and cells of the records, for the site's own people. Raises as
+    `stream`."""
+    lost: list[LostLines] = []
+    cells: list[UnreadableCells] = []
+    names: list[str] = []
+
+    def item(one: Any) -> None:
+        if isinstance(one, dict):
+            add(cells, [unreadable_cells(one)])
+        elif isinstance(one, list) and len(one) == 3 and isinstance(one[2], list):
+            add(lost, [lost_lines(one)], len(LostReason))
+        else:
+            add(names, texts(one))
+
+    task = partial(tasks.count_lines, rules=rules, offered=offered, person=person)
+    return run_task(
+        config, task, item=item, limits=limits, check=lambda done: counts_of(done, lost, cells, names)
+    )
 
 
 def check_opens(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> None:
@@ -183,14 +220,6 @@ def _listed(config: RecordsConfig, limits: ReaderLimits) -> tuple[tuple[str, ...
 def digest(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> bytes:
     """Return the digest of all records. Raises as `stream`."""
     return run_task(config, tasks.digest_source, limits=limits, check=digest_of)
-
-
-def locations(
-    config: RecordsConfig, rows: Sequence[tuple[int, bool]], limits: ReaderLimits = DEFAULT_LIMITS
-) -> list[str]:
-    """Return the locations of rows, or (not whole) of lines that are left out. Raises as `stream`."""
-    task = partial(tasks.locate_rows, rows=tuple(rows))
-    return _items(config, task, limits, text, len(rows), lambda found: len(found) == len(rows))
 
 
 def profile(

@@ -12,12 +12,14 @@ from eigenveil.study.study import Study
 from eigenveil_client.records import column_quality, genotype_files
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
 from eigenveil_client.records.isolated.frames import MOST_NAMES
+from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import RowSink, stream
+from eigenveil_client.records.records import RowSink, line_counts, open_reading, stream
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
+from eigenveil_client.records.sources.delimited import CsvTable
 from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.tables.cells import Reading, Unreadable
+from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 AT_ONCE = 64  # names in one frame
@@ -38,6 +40,7 @@ def read_records(
     plausible: PlausibleRanges,
     tolerant: bool,
     scratch: Scratch,
+    offered: OfferedColumns,
 ) -> dict[str, Any]:
     """Read the records of a study with `records.stream`. Items are columns with bad cells, which are reported
     if `tolerant`, and otherwise an error."""
@@ -50,13 +53,35 @@ def read_records(
 
     unreadable = collect if tolerant else None
     found = stream(
-        config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable, scratch=scratch
-    )
+        config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable, scratch=scratch,
+        offered=offered,
+    )  # fmt: skip
     for column, one in first.items():
         item([column, cells[column], one.first, one.what])
     for good in found.quality:
         item(list(good.counts.values()))
-    return {"persons": found.persons, "file": found.file.hex()}
+    counts = {"persons": found.persons, "lines": found.lines, "lost": found.lost}
+    return counts | {"file": found.file.hex(), "version": found.version.hex()}
+
+
+def count_lines(
+    config: RecordsConfig,
+    item: Item,
+    sink: RowSink,
+    *,
+    rules: Rules,
+    offered: OfferedColumns,
+    person: str | None,
+) -> dict[str, Any]:
+    """Count the lines of the source. Items are the lost lines of each reason, then each column's cells."""
+    found = line_counts(config, rules, offered, person)
+    for one in found.lost:
+        item([one.reason.value, one.lines, list(one.first)])
+    for column in found.cells:
+        item(asdict(column))
+    _send_names(found.not_numbers, config, item)
+    totals = {"lines": found.lines, "used": found.used, "skipped": found.skipped, "repeated": found.repeated}
+    return totals | {"version": found.version.hex()}
 
 
 def check_source(config: RecordsConfig, item: Item, sink: RowSink) -> None:
@@ -67,6 +92,8 @@ def check_source(config: RecordsConfig, item: Item, sink: RowSink) -> None:
 def list_columns(config: RecordsConfig, item: Item, sink: RowSink) -> int | None:
     """List the names of the columns. The final value is the number of Parquet files; None for other kinds."""
     source = open_source(config)
+    if isinstance(source, CsvTable):
+        source.check_separator()
     _send_names(source.schema().names, config, item)
     if not isinstance(source, ParquetTable):
         return None
@@ -80,15 +107,6 @@ def digest_source(config: RecordsConfig, item: Item, sink: RowSink) -> str:
     return open_source(config).digest().hex()
 
 
-def locate_rows(
-    config: RecordsConfig, item: Item, sink: RowSink, *, rows: Sequence[tuple[int, bool]]
-) -> None:
-    """List the locations of rows, or (not whole) of lines that are left out."""
-    source = open_source(config)
-    for row, whole in rows:
-        item(source.location(row, whole=whole))
-
-
 def profile_columns(
     config: RecordsConfig,
     item: Item,
@@ -99,7 +117,7 @@ def profile_columns(
     person: str | None,
 ) -> None:
     """Profile each column."""
-    reading = Reading(table=open_source(config), unreadable=lambda cells: None)
+    reading = open_reading(config, lambda cells: None)
     for one in column_quality.profile(reading, rules, columns, person):
         item(asdict(one))
 

@@ -30,7 +30,7 @@ from eigenveil_client.records.recoding.persons import (
 )
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
-from eigenveil_client.records.tables.cells import Reading, faults, text
+from eigenveil_client.records.tables.cells import Fault, Reading, faults, text
 
 DIGIT = 32  # bits
 ONE = 36  # the place of 2^0; the last bit of the least float is at place 1
@@ -209,6 +209,7 @@ def grown(stored: NDArray[Kind], persons: int, empty: float) -> NDArray[Kind]:
 BLOCK = 65_536  # persons
 GATHERED = 2**27  # bytes of memory for persons whose rows are gathered
 A_PERSON, A_NUMBER = 256, 40  # bytes: a name and its number; one value under any rule
+NO_PERSON = "no person is named. Every row needs a person"
 LEVELS = 8  # of spills: 2^80 partitions
 
 
@@ -224,7 +225,7 @@ def blocks(
     source gives the same order, which has no meaning.
 
     Shape: each parser's arrays have the length of the block."""
-    header = None if person is None else reading.headers.find(person)
+    header = reading.person_header(person)
     rows = _parsed(reading, parsers, header)
     if header is not None:
         yield from _gathered(rows, parsers, scratch, 0)
@@ -247,16 +248,23 @@ def _parsed(reading: Reading, parsers: Sequence[ColumnParser], header: str | Non
         found = [cells for one in parsers for cells in one.cells_and_dates(columns, reading.table.dialect)]
         reading.report([bad for cells in found for bad in cells.faults], start)
         start += batch.num_rows
+        reading.tally.rows += batch.num_rows
         yield NamedRows(names=names, columns=[(cells.values, cells.unreadable) for cells in found])
 
 
 def named_persons(reading: Reading, header: str, column: pa.Array, start: int) -> pa.Array:
     """Return the names of the persons of rows from `start` on. A row without one is null, and reported."""
-    words, bad = text(header, column)
-    names = named(words)
+    names, bad = person_names(reading, header, column)
     unnamed = names.is_null().to_numpy(zero_copy_only=False)
-    reading.report((*bad, *faults(header, unnamed, "no person is named. Every row needs a person")), start)
+    reading.report((*bad, *faults(header, unnamed, NO_PERSON)), start)
+    reading.tally.unnamed += int(unnamed.sum())
     return names
+
+
+def person_names(reading: Reading, header: str, column: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
+    """Return the names of the persons of rows, null for a row without one, and the faults of their cells."""
+    words, bad = text(header, column)
+    return named(words, reading.missing), bad
 
 
 def _add(gathers: Sequence[FirstRowGather | FoldGather], row_persons: RowPersons, rows: NamedRows) -> None:

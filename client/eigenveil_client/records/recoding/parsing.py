@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows, Rules
 from eigenveil_client.records.tables.cells import (
-    MISSING,
     NUMERIC,
     TEXT,
     ColumnCells,
@@ -26,12 +25,13 @@ from eigenveil_client.records.tables.cells import (
     code_positions,
     distinct,
     faults,
-    number,
     plain,
     readable,
     text,
 )
-from eigenveil_client.records.tables.source import BadRecords, Dialect, Headers, name_and_unit
+from eigenveil_client.records.tables.codes import MISSING, number
+from eigenveil_client.records.tables.names import name_and_unit
+from eigenveil_client.records.tables.source import BadRecords, Dialect, Headers
 
 SIGNED = r"^(?P<sign><=?|>=?|≤|≥)\s*(?P<limit>.*)$"
 NO_NUMBER = "text instead of a number"
@@ -211,9 +211,13 @@ class ColumnParser:
         return numbers(header, column, self.rule, dialect)
 
 
-def column_parser(headers: Headers, rules: Rules, name: str, unit: str | None) -> ColumnParser:
-    """Return the parser of the column `name`, in `unit` if that is given, of records with these headers."""
+def column_parser(
+    headers: Headers, rules: Rules, name: str, unit: str | None, missing: tuple[str, ...] = ()
+) -> ColumnParser:
+    """Return the parser of the column `name`, in `unit` if that is given, of records with these headers.
+    `missing`: the words for "missing" in every column."""
     rule, level = _rule(rules, name)
+    rule = rule.with_missing(missing)
     if rule.units and unit not in (None, rule.units[1]):
         units = f"{rule.units[1]!r} by site.toml and in {unit!r} in the study"
         raise BadRecords(f"column {name!r} is in {units}. Convert it", about=name)

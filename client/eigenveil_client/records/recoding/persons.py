@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_client.records.scratch_files import Scratch
-from eigenveil_client.records.tables.cells import MISSING
+from eigenveil_client.records.tables.cells import distinct
 
 NO_PERSON, SPILLED = -1, -2
 
@@ -34,12 +34,11 @@ class RowPersons:
     persons: int
 
 
-def named(words: pa.Array) -> pa.Array:
-    """Return the name of the person of each row, null for words that mean "missing". Otherwise all rows with
-    such a word would be one person's."""
-    known = words.dictionary_encode()
-    unnamed = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
-    return pc.if_else(unnamed, pa.scalar(None, pa.string()), known.dictionary).take(known.indices)
+def named(words: pa.Array, missing: tuple[str, ...] = ()) -> pa.Array:
+    """Return the name of the person of each row, null for words that mean "missing" in every file or, as
+    `missing`, in this one. Otherwise all rows with such a word would be one person's."""
+    known = distinct(words, missing)
+    return known.words.take(known.indices)
 
 
 class Persons:

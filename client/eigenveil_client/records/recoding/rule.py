@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import as_float, check_keys, coerce_values, field_types, to_plain
-from eigenveil_client.records.tables.cells import MISSING, check_codes
+from eigenveil_client.records.tables.codes import MISSING, check_codes, merged
 from eigenveil_client.records.tables.source import Dialect
 from eigenveil_common.config import ensure
 
@@ -226,6 +226,10 @@ class ColumnRule:
     def columns(self) -> tuple[str, ...]:
         """The columns that a study may name."""
         return tuple(f"{self.name}{LEVEL}{level}" for level in self.levels) or (self.name,)
+
+    def with_missing(self, words: tuple[str, ...]) -> ColumnRule:
+        """Return the rule with further words for "missing": those of the whole file."""
+        return replace(self, missing=merged(self.missing, words)) if words else self
 
     def number_marks(self, dialect: Dialect) -> Dialect:
         """Return the marks of its numbers: those of the rule if it states one, else those of the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
+from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest, reads, unreadable
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
@@ -37,8 +38,11 @@ class ColumnarTable:
     def digest(self) -> bytes:
         return digest(*self.paths)
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        return f"row {row + 1}"
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        return ()
+
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        return [f"row {row + 1}" for row in rows]
 
 
 class ParquetTable(ColumnarTable):

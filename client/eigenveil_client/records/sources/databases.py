@@ -147,6 +147,10 @@ HARMLESS = {  # reading alone: no other file is attached, and no setting changed
 
 NONE = " LIMIT 0"
 NO_COLLATION, MOST_COLLATIONS = "no such collation sequence: ", 64
+TABLES = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
+)
+MOST_NAMED = 100
 MOST_FOUND = 200  # characters of a message of quick_check
 
 
@@ -222,6 +226,20 @@ def _quick_check(connection: sqlite3.Connection) -> str | None:
             raise
         return str(problem)
     return None if found == b"ok" else " ".join(found.decode(errors="replace").split())[:MOST_FOUND]
+
+
+def only_table(path: Path) -> str:
+    """Return the name of the only table of a file; BadRecords, which lists them, if there are several."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            _distrust(connection)
+            names = [name for (name,) in connection.execute(TABLES)]
+    except (sqlite3.Error, sqlite3.Warning) as refused:
+        raise BadRecords(f"{path} cannot be read as a SQLite file: {refused}", about="table") from None
+    if len(names) != 1:
+        listed = f"{len(names)} tables: {', '.join(names[:MOST_NAMED])}" if names else "no table"
+        raise BadRecords(f"{path} has {listed}. Name one in `table`, or state sql", about="table")
+    return str(names[0])
 
 
 def _headers(cursor: sqlite3.Cursor) -> list[str]:

@@ -8,34 +8,52 @@ import codecs
 import csv
 import gzip
 import io
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from eigenveil_client.records.tables.batches import BATCH_ROWS
+from eigenveil_client.records.tables.lost import LostLines, LostPlaces, LostReason
+from eigenveil_client.records.tables.row_hashes import RowHashes
 from eigenveil_client.records.tables.source import (
     UNREADABLE,
     BadRecords,
     Dialect,
     LeaveOut,
     digest,
+    places_of,
+    reads,
     unreadable,
 )
 
 CHUNK = 2**20
 MOST_LINE = 2**26  # bytes: a million cells of 60
+SEPARATORS = (";", "\t", "|", ",")
+INVALID = "eigenveil-invalid"  # an error handler
 FREE, MOST_TIMES = 2**28, 200  # bytes that any file may unpack to, and a factor of its size for larger ones
 
 
+def _mark_invalid(problem: UnicodeError) -> tuple[str, int]:
+    """Return a character that is no UTF-8, in place of invalid bytes, and where to go on."""
+    assert isinstance(problem, UnicodeDecodeError)
+    return "\udcff", problem.end
+
+
+codecs.register_error(INVALID, _mark_invalid)
+
+
 def opened(path: Path, encoding: str) -> BinaryIO:
-    """Open a text file as bytes of UTF-8; a .gz is unpacked. Each byte that is invalid in `encoding` becomes
-    U+FFFD. Text in UTF-8 is passed on unchecked."""
+    """Open a text file as bytes of UTF-8; a .gz is unpacked. Bytes that are invalid in `encoding` become
+    bytes that are no UTF-8 either. Text in UTF-8 is passed on unchecked."""
     if codecs.lookup(encoding).name == "utf-8":
         return _unpacked(path)
     return io.BufferedReader(ByteStream(_recoded(path, encoding)), CHUNK)
@@ -83,7 +101,9 @@ class _Bounded(io.RawIOBase):
 def _recoded(path: Path, encoding: str) -> Iterator[bytes]:
     with _unpacked(path) as file:
         chunks = iter(partial(file.read, CHUNK), b"")
-        yield from (part.encode(errors="replace") for part in codecs.iterdecode(chunks, encoding, "replace"))
+        yield from (
+            part.encode(errors="surrogatepass") for part in codecs.iterdecode(chunks, encoding, INVALID)
+        )
 
 
 class ByteStream(io.RawIOBase):
@@ -113,37 +133,56 @@ class ByteStream(io.RawIOBase):
 BLOCK_BYTES = 4 * 2**20
 
 
+class _Line(NamedTuple):
+    """A nonempty line of a file: its number (from 1), its bytes as characters, and why it is lost, if so."""
+
+    number: int
+    text: str
+    lost: LostReason | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scan:
-    """Result of a pass over the lines of a file before it is read. `filled`: the number of nonempty lines.
-    `longest`: the bytes of the longest. `broken`: the number of broken lines. `first`, `quote`: the numbers
-    (from 1) of the first broken line and the first open quote."""
+    """Result of a pass over the lines of a file before it is read. `filled`: the number of nonempty lines
+    from the header on. `skipped`: the bytes before it. `longest`: the bytes of the longest. `lost`: the lost
+    lines. `quote`: the number of the first line with an open quote, or 0."""
 
-    filled: int = 0
-    longest: int = 0
-    broken: int = 0
-    first: int = 0
+    filled: int
+    skipped: int
+    longest: int
+    lost: LostPlaces = field(default_factory=LostPlaces)
     quote: int = 0
 
 
-def _line(separator: str, cells: str) -> re.Pattern[str]:
-    """Return a pattern of a line of cells as Arrow reads them. `cells`: the number of cells after the first.
-    A quote opens a cell only at its beginning, two quotes within are one, and text after the closing quote
-    belongs to the cell."""
+def _cell(separator: str) -> str:
+    """Return a pattern of a cell as Arrow reads it. A quote opens a cell only at its beginning, two quotes
+    within are one, and text after the closing quote belongs to the cell."""
     mark = re.escape(separator)
-    cell = rf'(?:"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
-    return re.compile(f"{cell}(?:{mark}{cell}){cells}")
+    return rf'(?:"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
+
+
+def _is_utf8(text: str) -> bool:
+    """Return True if a line, whose bytes are characters, is UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
     """Delimited text with one header line and one record a line; every cell is text. A cell must not span
     lines: an open quote would swallow the records behind it, and a text with line breaks could pass for
-    several records. Such a file is refused."""
+    several records. Such a file is refused. A line is lost if it has not the number of cells of the header,
+    or bytes that are invalid in the encoding: a letter that is replaced could make two persons one."""
 
     path: Path
     dialect: Dialect
     headers: tuple[str, ...]
+    header_line: int = 1
 
     def schema(self) -> pa.Schema:
         return pa.schema([(header, pa.string()) for header in self.headers])
@@ -157,17 +196,15 @@ class CsvTable:
             found = self._scan()
             if found.quote:
                 raise self._spanning(f" (line {found.quote})")
-            if found.broken and leave_out is None:
-                raise BadRecords(
-                    f"{self.path}, line {found.first}: the line has not {len(self.headers)} cells, as the "
-                    "header has. Correct the line"
-                )
-            for batch in self._reader(headers, found):
+            if found.lost.total and leave_out is None:
+                raise self._lost_error(found)
+            # Arrow refuses a header without a line break
+            for batch in self._reader(headers, found) if found.filled > 1 else ():
                 rows += batch.num_rows
                 yield batch
-            if rows == found.filled - found.broken - 1:
-                if leave_out is not None and found.broken:
-                    leave_out(found.broken)
+            if rows == found.filled - found.lost.total - 1:
+                if leave_out is not None and found.lost.total:
+                    leave_out(found.lost.total)
                 return
             problem = self._spanning("")
         except MemoryError:
@@ -176,59 +213,113 @@ class CsvTable:
             problem = BadRecords(f"{self.path} cannot be read as delimited text")
         raise problem  # not chained, as Arrow's message quotes the line
 
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        """See `Source.lost_lines`. Raises as `batches`."""
+        with reads(self.path):
+            found = self._scan()
+        if found.quote:
+            raise self._spanning(f" (line {found.quote})")
+        return found.lost.lost({number: f"line {number}" for number in found.lost.numbers})
+
+    def repeated_lines(self) -> int | None:
+        """Return the number of lines that equal an earlier one, lost ones included; None if there are too
+        many lines to compare."""
+        hashes = RowHashes()
+        with reads(self.path):
+            texts = (hash(line.text) for line in islice(self._lines(), 1, None))
+            while part := list(islice(texts, BATCH_ROWS)):
+                hashes.add(np.array(part, dtype=np.int64).view(np.uint64))
+        return hashes.repeated
+
+    def check_separator(self) -> None:
+        """Raise an error if the file has one column because it is separated by another mark than stated."""
+        if len(self.headers) > 1:
+            return
+        own = self.dialect.separator
+        for mark in SEPARATORS:
+            if mark != own and mark in self.headers[0] and self._most_contain(mark):
+                seen = f"its header and most of its lines contain {mark!r}"
+                todo = f"State separator = {json.dumps(mark)} under [records]"
+                raise BadRecords(f"{self.path} has one column between {own!r}, but {seen}. {todo}")
+
+    def _most_contain(self, mark: str) -> bool:
+        """Return True if more than half of the lines contain a mark, or there is no line."""
+        with reads(self.path):
+            found = [mark in line.text for line in islice(self._lines(), 1, None)]
+        return 2 * sum(found) > len(found) or not found
+
     def _spanning(self, where: str) -> BadRecords:
         return BadRecords(
             f"{self.path}: a quoted cell spans lines{where}. Write every record on one line", about="quotes"
         )
 
+    def _lost_error(self, found: _Scan) -> BadRecords:
+        number = found.lost.numbers[0]
+        reason = next(line.lost for line in self._lines() if line.number == number)
+        if reason is LostReason.BYTES:
+            why = f"has bytes that are not {self.dialect.encoding}. Save it as UTF-8, or state its encoding"
+        else:
+            why = f"has not {len(self.headers)} cells, as the header has. Correct the line"
+        return BadRecords(f"{self.path}, line {number}: the line {why}")
+
     def _characters(self) -> TextIO:
         """Return the bytes of the file, each as one character."""
         return io.TextIOWrapper(opened(self.path, self.dialect.encoding), encoding="latin-1")
 
-    def _lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield the nonempty lines: the number, the line, and True if it is whole, as the header is."""
-        marks, separator = len(self.headers) - 1, self.dialect.separator
-        cells, header = _line(separator, f"{{{marks}}}"), True
+    def _lines(self) -> Iterator[_Line]:
+        """Yield the nonempty lines from the header on, which is never lost."""
+        marks, separator, header = len(self.headers) - 1, self.dialect.separator, True
+        cell = _cell(separator)
+        whole = re.compile(f"{cell}(?:{re.escape(separator)}{cell}){{{marks}}}")
         with self._characters() as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(islice(file, self.header_line - 1, None), self.header_line):
                 text = line.removesuffix("\n")
                 if not text:
                     continue
-                plain = '"' not in text
-                whole = text.count(separator) == marks if plain else cells.fullmatch(text) is not None
-                yield number, text, whole or header
-                header = False
+                lost = None
+                fits = text.count(separator) == marks if '"' not in text else bool(whole.fullmatch(text))
+                if header:
+                    header = False
+                elif not fits:
+                    lost = LostReason.MANY_CELLS if whole.match(text) else LostReason.FEW_CELLS
+                elif not _is_utf8(text):
+                    lost = LostReason.BYTES
+                yield _Line(number, text, lost)
 
     def _scan(self) -> _Scan:
         marks, separator = len(self.headers) - 1, self.dialect.separator
         filled, longest, plain = 0, 0, True
         with self._characters() as file:
+            skipped = sum(len(line) + 1 for line in islice(file, self.header_line - 1))
             for line in file:  # fast, as nearly every file has plain lines alone
                 if line != "\n":
                     filled += 1
                     plain = plain and line.count(separator) == marks and '"' not in line
+                    plain = plain and (line.isascii() or _is_utf8(line))
                     if len(line) > longest:
                         longest = len(line)
         if plain:
-            return _Scan(filled=filled, longest=longest)
-        closed = _line(separator, "*+")
-        broken = [(number, text) for number, text, whole in self._lines() if not whole]
-        return _Scan(
-            filled=filled,
-            longest=longest,
-            broken=len(broken),
-            first=next((number for number, _ in broken), 0),
-            quote=next((number for number, text in broken if not closed.fullmatch(text)), 0),
-        )
+            return _Scan(filled=filled, skipped=skipped, longest=longest)
+        cell, lost, quote = _cell(separator), LostPlaces(), 0
+        closed = re.compile(f"{cell}(?:{re.escape(separator)}{cell})*+")
+        for number, text, reason in self._lines():
+            if reason is not None:
+                lost.add(reason, [number])
+                quote = quote or (0 if closed.fullmatch(text) else number)
+        return _Scan(filled=filled, skipped=skipped, longest=longest, lost=lost, quote=quote)
 
     def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
-        whole_lines = (text.encode("latin-1") + b"\n" for _, text, whole in self._lines() if whole)
+        any_lost = found.lost.total > 0
+        whole_lines = (line.text.encode("latin-1") + b"\n" for line in self._lines() if line.lost is None)
         with (
-            ByteStream(whole_lines) if found.broken else opened(self.path, self.dialect.encoding) as source,
+            ByteStream(whole_lines) if any_lost else opened(self.path, self.dialect.encoding) as source,
             arrow_csv.open_csv(
                 source,
-                # a line longer than two blocks is an error
-                read_options=arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, found.longest + 2)),
+                read_options=arrow_csv.ReadOptions(
+                    # a line longer than two blocks is an error, and all that is skipped is in the first
+                    block_size=max(BLOCK_BYTES, found.skipped + found.longest + 2),
+                    skip_rows=0 if any_lost else self.header_line - 1,
+                ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self.dialect.separator, newlines_in_values=True
                 ),
@@ -242,24 +333,27 @@ class CsvTable:
         ):
             yield from reader
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        lines = (number for number, _, fits in self._lines() if fits is whole)
-        return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line as well
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        numbers = (line.number for line in self._lines() if line.lost is None)
+        next(numbers)  # the header
+        return places_of(rows, (f"line {number}" for number in numbers))
 
 
-def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
-    """Return the names in the first line."""
+def csv_headers(path: Path, dialect: Dialect, header_line: int = 1) -> tuple[str, ...]:
+    """Return the names in the header, the first nonempty line from `header_line` on."""
+    stated = "first line" if header_line == 1 else f"header (from line {header_line} on)"
     try:
         # text is decoded in blocks, and bytes of later records must not matter
         file = opened(path, dialect.encoding)
         with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
-            headers = next((cells for cells in csv.reader(text, delimiter=dialect.separator) if cells), [])
+            lines = islice(text, header_line - 1, None)
+            headers = next((cells for cells in csv.reader(lines, delimiter=dialect.separator) if cells), [])
         "".join(headers).encode()
     except UnicodeEncodeError:
-        why = "is not UTF-8 text. Save it as UTF-8, or state its encoding"
-        raise BadRecords(f"the first line of {path} {why}") from None
+        why = f"is not {dialect.encoding} text. Save it as UTF-8, or state its encoding"
+        raise BadRecords(f"the {stated} of {path} {why}") from None
     except (csv.Error, *UNREADABLE):
         raise unreadable(path) from None
     if not headers:
-        raise BadRecords(f"{path} is empty. Its first line must name the columns")
+        raise BadRecords(f"{path} is empty. Its {stated} must name the columns")
     return tuple(headers)

@@ -8,13 +8,15 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eigenveil_client.records.tables.batches import text_batches, text_of, text_schema
-from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest
+from eigenveil_client.records.tables.lost import LostLines
+from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest, places_of
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
@@ -25,18 +27,18 @@ SHEETS, HEAD = "xl/worksheets/", 2**12
 DIMENSION = re.compile(rb'<dimension ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
 FEW_CELLS = 2**24
 UNREADABLE = "cannot be read as a workbook. Check that it exists and is complete"
-WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcelTable:
-    """Sheet whose first nonempty row names the columns; every other nonempty row is a record. A sheet has at
-    most 2^20 rows, and is in memory as a whole while it is read."""
+    """Sheet whose first nonempty row from `header_line` on names the columns; every later nonempty row is a
+    record. A sheet has at most 2^20 rows, and is in memory as a whole while it is read."""
 
     path: Path
     sheet: str
     dialect: Dialect
     headers: tuple[str, ...]
+    header_line: int = 1
 
     def schema(self) -> pa.Schema:
         return text_schema(self.headers)
@@ -50,27 +52,31 @@ class ExcelTable:
         yield from text_batches(headers, rows, self.dialect.decimal)
 
     def _records(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        filled = _filled(_sheet(self.path, self.sheet))
+        filled = _filled(_sheet(self.path, self.sheet), self.header_line)
         next(filled, None)
         return filled
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        numbers = (number for number, _ in self._records())
-        return f"row {next(number for at, number in enumerate(numbers) if at == row)}"
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        return ()
+
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        return places_of(rows, (f"row {number}" for number, _ in self._records()))
 
 
-def excel_table(path: Path, sheet: str, dialect: Dialect) -> ExcelTable:
+def excel_table(path: Path, sheet: str, dialect: Dialect, header_line: int = 1) -> ExcelTable:
     """Open the sheet named `sheet`, or the only one if that is empty; BadRecords if there is none such."""
-    _, cells = next(_filled(_sheet(path, sheet)), (0, ()))
+    _, cells = next(_filled(_sheet(path, sheet), header_line), (0, ()))
     if not cells:
-        raise BadRecords(f"{path} is empty. Its first row must name the columns")
+        stated = "first row" if header_line == 1 else f"header (from row {header_line} on)"
+        raise BadRecords(f"{path} is empty. Its {stated} must name the columns")
     headers = tuple((text_of(cell) or b"").decode(errors="replace") for cell in cells)
-    return ExcelTable(path=path, sheet=sheet, dialect=dialect, headers=headers)
+    return ExcelTable(path=path, sheet=sheet, dialect=dialect, headers=headers, header_line=header_line)
 
 
-def _filled(sheet: CalamineSheet) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Return the nonempty rows, with their numbers in the sheet."""
-    return ((number, row) for number, row in enumerate(sheet.iter_rows(), 1) if any(c != "" for c in row))
+def _filled(sheet: CalamineSheet, first: int) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Return the nonempty rows from row `first` on, with their numbers in the sheet."""
+    numbered = islice(enumerate(sheet.iter_rows(), 1), first - 1, None)
+    return ((number, row) for number, row in numbered if any(c != "" for c in row))
 
 
 def _check_packed(path: Path) -> None:

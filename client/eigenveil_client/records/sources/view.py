@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,20 +22,24 @@ import pyarrow.compute as pc
 from eigenveil_client.records.genotype_files import ZARR, plink_matrix, zarr_matrix
 from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.sources.columnar import PARQUET, arrow_table, parquet_table
-from eigenveil_client.records.sources.databases import PostgresQuery, SqliteQuery, quoted
+from eigenveil_client.records.sources.databases import PostgresQuery, SqliteQuery, only_table, quoted
 from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
-from eigenveil_client.records.sources.excel import WORKBOOKS, excel_table
+from eigenveil_client.records.sources.excel import excel_table
 from eigenveil_client.records.sources.files_query import FilesQuery
+from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.source import (
     BED,
     COMMAS,
+    DELIMITED,
     SQLITE,
+    WORKBOOKS,
     BadRecords,
     Dialect,
     Headers,
     LeaveOut,
     RecordsConfig,
     Source,
+    kind_of,
 )
 
 NULL = np.int64(-1)
@@ -99,10 +103,14 @@ class _StoredResult(NamedTuple):
 
 
 class View:
-    """Source from the result of `query`. Two rows with one value in the column `one_row_per` are an error."""
+    """Source from the result of `query`, over the files of `below` if it is one over files. Two rows with one
+    value in the column `one_row_per` are an error."""
 
-    def __init__(self, query: SelectQuery, dialect: Dialect, one_row_per: str = "") -> None:
+    def __init__(
+        self, query: SelectQuery, dialect: Dialect, one_row_per: str = "", below: Source | None = None
+    ) -> None:
         self._query, self.dialect, self._one_row_per = query, dialect, one_row_per
+        self._below = below
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -118,13 +126,16 @@ class View:
         result = self._result
         if result.left_out:
             if leave_out is None:
-                why = "lines have not as many cells as the file's header. Correct them"
+                why = "lines have not the cells of the file's header, or invalid bytes. Correct them"
                 raise BadRecords(f"{result.left_out} {why}")
             leave_out(result.left_out)
         yield from _read(result.file, headers)
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        return f"row {row + 1} of the view" if whole else "the file below the view"
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        return () if self._below is None else self._below.lost_lines()
+
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        return [f"row {row + 1} of the view" for row in rows]
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -199,7 +210,6 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([*map(plain_column, batch.columns)], schema=plain_schema(batch.schema))
 
 
-DELIMITED = (".csv", ".tsv", ".txt")
 ARROW = (".arrow", ".feather")
 ENDINGS = (*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *ZARR)
 
@@ -207,18 +217,23 @@ ENDINGS = (*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *Z
 def open_source(config: RecordsConfig) -> Source:
     """Open the records of a site."""
     query: SelectQuery
+    below: Source | None = None
     if config.source is None:
         seconds = config.timeout_seconds
         query = PostgresQuery(database=config.database, sql=_sql(config), timeout_seconds=seconds)
-    elif config.source.suffix.lower() in SQLITE:
-        sql = f"SELECT * FROM {quoted(config.table)}" if config.table else _sql(config)
+    elif config.is_sqlite:
+        sql = _sql(config) if config.is_view else _whole_table(config.table or only_table(config.source))
         query = SqliteQuery(path=config.source, sql=sql, decimal=config.dialect.decimal)
     else:
-        plain = _plain(config.source, config.dialect, config.sheet)
+        below = _plain(config, config.source)
         if not config.is_view:
-            return plain
-        query = FilesQuery(source=plain, sql=_sql(config))
-    return View(query, config.dialect, config.one_row_per)
+            return below
+        query = FilesQuery(source=below, sql=_sql(config))
+    return View(query, config.dialect, config.one_row_per, below)
+
+
+def _whole_table(name: str) -> str:
+    return f"SELECT * FROM {quoted(name)}"
 
 
 def _sql(config: RecordsConfig) -> str:
@@ -227,17 +242,21 @@ def _sql(config: RecordsConfig) -> str:
     if config.sql_file is not None:
         try:
             text = config.sql_file.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            why = f"sql_file {config.sql_file} does not exist. Correct it in site.toml"
+            raise BadRecords(why, about="sql") from None
         except (OSError, UnicodeError):
             raise BadRecords(f"{config.sql_file} cannot be read as UTF-8 text", about="sql") from None
     return text.strip().removesuffix(";")
 
 
-def _plain(path: Path, dialect: Dialect, sheet: str) -> Source:
-    ending = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+def _plain(config: RecordsConfig, path: Path) -> Source:
+    ending, dialect, first = kind_of(path), config.dialect, config.header_line
     if ending in DELIMITED:
         if ending == ".tsv" and dialect.separator == COMMAS.separator:
             dialect = replace(dialect, separator="\t")
-        return CsvTable(path=path, dialect=dialect, headers=csv_headers(path, dialect))
+        headers = csv_headers(path, dialect, first)
+        return CsvTable(path=path, dialect=dialect, headers=headers, header_line=first)
     if ending == BED:
         return GenotypeTable(str(path), plink_matrix(path))
     if ending in ZARR:
@@ -247,6 +266,6 @@ def _plain(path: Path, dialect: Dialect, sheet: str) -> Source:
     if path.suffix.lower() in ARROW:
         return arrow_table(path, dialect)
     if path.suffix.lower() in WORKBOOKS:
-        return excel_table(path, sheet, dialect)
+        return excel_table(path, config.sheet, dialect, first)
     known = f"{', '.join(ENDINGS)} or a folder of Parquet files"
     raise BadRecords(f"{path}: records are read from {known}, not {path.suffix!r}")

@@ -3,10 +3,9 @@ result for a cell depends on that cell alone. Messages name columns and lines, n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil_client.records.tables.codes import MISSING, number
 from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, Headers, LeaveOut, Source
-from eigenveil_common.config import ensure
 
-MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
@@ -62,22 +60,54 @@ class ColumnCells:
         return bad
 
 
+@dataclass(slots=True)
+class LineTally:
+    """Numbers of rows read so far, of those without a person, and of lines left out before."""
+
+    rows: int = 0
+    unnamed: int = 0
+    left_out: int = 0
+
+    @property
+    def lines(self) -> int:
+        return self.rows + self.left_out
+
+    @property
+    def lost(self) -> int:
+        return self.unnamed + self.left_out
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Source of records, and the handler of its bad cells (None: they are errors)."""
+    """Source of records, and the handler of its bad cells (None: they are errors). `missing`: the words for
+    "missing" in every column. `person`: the source's own name of the person column, if it has another.
+    `tally`: of the lines, while they are read once."""
 
     table: Source
     unreadable: Callable[[Unreadable], None] | None
+    missing: tuple[str, ...] = ()
+    person: str = ""
+    tally: LineTally = field(default_factory=LineTally)
 
     @property
     def headers(self) -> Headers:
         return Headers(self.table.headers)
 
+    def person_header(self, person: str | None) -> str | None:
+        """Return the header of the person column, which a study and the policy call `person`; None without
+        one."""
+        return None if person is None else self.headers.find_person(self.person or person)
+
     @property
     def line_handler(self) -> LeaveOut | None:
         """The callback for the number of lines left out; None if such lines are an error."""
-        report, what = self.unreadable, "not the number of cells of the header"
-        return report and (lambda lines: report(Unreadable(column=None, cells=lines, first=0, what=what)))
+        return None if self.unreadable is None else self._leave_out
+
+    def _leave_out(self, lines: int) -> None:
+        assert self.unreadable is not None
+        self.tally.left_out += lines
+        what = "not the cells of the header, or bytes that are not text"
+        self.unreadable(Unreadable(column=None, cells=lines, first=0, what=what))
 
     def report(self, faults: Iterable[Fault], start: int) -> None:
         """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords. A cell
@@ -89,7 +119,9 @@ class Reading:
         for (header, what), cells in bad.items():
             first = start + int(np.argmax(cells))
             if self.unreadable is None:
-                raise BadRecords(f"column {header!r}, {self.table.location(first)}: {what}", about=header)
+                raise BadRecords(
+                    f"column {header!r}, {self.table.locations([first])[0]}: {what}", about=header
+                )
             self.unreadable(Unreadable(column=header, cells=int(cells.sum()), first=first, what=what))
 
 
@@ -150,22 +182,6 @@ def readable(words: pa.Array) -> pa.Array:
         return pa.nulls(1, pa.float64())
     half = len(words) // 2
     return pa.concat_arrays([readable(words[:half]), readable(words[half:])])
-
-
-def number(code: str) -> float | None:
-    """Return a code as a number; None if it is not one."""
-    with suppress(ValueError):
-        if code.isascii() and "_" not in code and math.isfinite(value := float(code)):
-            return value
-    return None
-
-
-def check_codes(key: str, codes: tuple[str, ...]) -> None:
-    """Raise an error if two codes match one cell, or a code has blanks around it."""
-    same = [code if number(code) is None else number(code) for code in codes]
-    ensure(len(set(same)) == len(same), f"{key}: a code is repeated. Remove one")
-    for code in codes:
-        ensure(code == code.strip(), f"{key}: {code!r} has blanks around it. Remove them")
 
 
 def code_positions(words: pa.Array, codes: tuple[str, ...]) -> IntArray:

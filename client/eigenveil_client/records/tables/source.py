@@ -6,11 +6,13 @@ UTF-8 is not checked here, as one record's bytes must not affect a whole file.""
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -18,7 +20,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.config import ABOVE_ZERO, check_rules, ensure, key
+from eigenveil_client.records.tables.codes import check_codes
+from eigenveil_client.records.tables.lost import LostLines
+from eigenveil_client.records.tables.names import name_and_unit, similar_name
+from eigenveil_common.config import ABOVE_ZERO, between, check_rules, ensure, key
 
 DECIMALS = (".", ",")
 THOUSANDS = ("", ".", ",", " ", "'", "_", "\u00a0", "\u202f")
@@ -56,6 +61,9 @@ COMMAS = Dialect()
 PASSWORD = re.compile(r"://[^@]*:[^@]*@|\b(?:ssl)?password\s*=", re.IGNORECASE)
 NO_PASSWORD = "database holds a password. Put it into a pgpass file instead, which only this user can read"
 SQLITE = (".sqlite", ".sqlite3", ".db")
+DELIMITED = (".csv", ".tsv", ".txt")
+WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+MOST_SKIPPED = 1000  # lines before the header: a title, not records
 BED, LISTS = ".bed", (".bim", ".fam")  # of PLINK: genotypes, and the lists beside them
 
 
@@ -75,6 +83,9 @@ class RecordsConfig:
     sheet: str = ""
     one_row_per: str = ""
     timeout_seconds: float = key(600.0, ABOVE_ZERO)
+    missing: tuple[str, ...] = ()
+    header_line: int = key(1, between(1, MOST_SKIPPED))
+    person: str = ""
     dialect: Dialect = COMMAS
 
     def __post_init__(self) -> None:
@@ -88,10 +99,17 @@ class RecordsConfig:
         ensure(plain, "separator, decimal, thousands and encoding are for files. Remove them for a database")
         ensure(not (self.sql and self.sql_file), "records: state either sql or sql_file")
         ensure(not self.database or self.is_view, "records from a database need sql or sql_file: one SELECT")
-        sqlite = self.source is not None and self.source.suffix.lower() in SQLITE
-        ensure(not self.table or sqlite, "table is for SQLite files. State sql for a database")
-        ensure(not sqlite or bool(self.table) != self.is_view, "a SQLite file needs either table or sql")
-        ensure(not self.one_row_per or self.is_view or sqlite, "one_row_per needs a SELECT. State sql")
+        ensure(not self.table or self.is_sqlite, "table is for SQLite files. State sql for a database")
+        ensure(not (self.table and self.is_view), "a SQLite file needs either table or sql. Remove one")
+        ensure(
+            not self.one_row_per or self.is_view or self.is_sqlite, "one_row_per needs a SELECT. State sql"
+        )
+        check_codes("missing", self.missing)
+        titled = self.source is not None and kind_of(self.source) in (*DELIMITED, *WORKBOOKS)
+        ensure(titled or self.header_line == 1, "header_line is for text files and workbooks. Remove it")
+        ensure(
+            self.person == self.person.strip(), f"person: {self.person!r} has blanks around it. Remove them"
+        )
 
     @property
     def is_view(self) -> bool:
@@ -99,9 +117,21 @@ class RecordsConfig:
         return bool(self.sql or self.sql_file)
 
     @property
+    def is_sqlite(self) -> bool:
+        """True if the records are of a SQLite file; without table and sql, of its only table."""
+        return self.source is not None and self.source.suffix.lower() in SQLITE
+
+    @property
     def is_files(self) -> bool:
         """True if files hold the records unchanged, so that each file has its own records."""
-        return self.source is not None and not self.is_view and not self.table
+        return self.source is not None and not self.is_view and not self.is_sqlite
+
+    @property
+    def reading_digest(self) -> bytes:
+        """The digest of the keys that change what the same bytes mean; empty if none is stated."""
+        stated = {name: getattr(self, name) for name in ("missing", "header_line", "person")}
+        changed = {name: value for name, value in stated.items() if value not in ((), 1, "")}
+        return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).digest() if changed else b""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -112,6 +142,12 @@ class RecordsConfig:
 
     def __str__(self) -> str:
         return str(self.source or "the database")
+
+
+def kind_of(path: Path) -> str:
+    """Return the ending that states the kind of a file, in small letters, without .gz."""
+    ending = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if ending == ".gz" else ending
 
 
 # Arrow's MemoryError is one of these as well: callers let it pass, and the reader process reports it.
@@ -148,24 +184,28 @@ class Source(Protocol):
         """Return the digest of the whole source, which changes with any record. Raises as `batches`."""
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches of these columns, in this order, with the rows in their order. A line without the
-        number of cells of the header is an error, or left out if `leave_out` is given."""
+        """Yield batches of these columns, in this order, with the rows in their order. A lost line is an
+        error, or left out if `leave_out` is given."""
 
-    def location(self, row: int, *, whole: bool = True) -> str:
-        """Return the location of row `row` (from 0), such as "line 7"; not `whole`: of a line left out."""
+    def lost_lines(self) -> tuple[LostLines, ...]:
+        """Return the lines that `batches` leaves out."""
+
+    def locations(self, rows: Sequence[int]) -> list[str]:
+        """Return the location of each of these rows (from 0), such as "line 7"."""
+
+
+def places_of(rows: Sequence[int], places: Iterable[str]) -> list[str]:
+    """Return the place of each of these rows. `places`: of all rows, in their order."""
+    last, wanted, found = max(rows, default=-1), set(rows), dict[int, str]()
+    for row, place in enumerate(islice(places, last + 1)):
+        if row in wanted:
+            found[row] = place
+    return [found[row] for row in rows]
 
 
 def unreadable(path: Path) -> BadRecords:
     """Return the error for an unreadable file."""
     return BadRecords(f"{path} cannot be read. Check that it exists, is complete and readable")
-
-
-def name_and_unit(header: str) -> tuple[str, str | None]:
-    """Split a header: `glucose [mmol/L]` is the column glucose in mmol/L; the unit may be absent."""
-    name, bracket, unit = header.strip().rpartition("[")
-    if not bracket or not unit.endswith("]") or not name.strip():
-        return header.strip(), None
-    return name.strip(), unit[:-1].strip()
 
 
 class Headers:
@@ -182,7 +222,9 @@ class Headers:
         fits = self._named.get(name, [])
         if not fits:
             hint = " (is the file separated by commas?)" if self._number == 1 else ""
-            raise BadRecords(f"column {name!r} is not in the records{hint}. Add it", about=name)
+            near = similar_name(name, self._named)
+            todo = "Add it" if near is None else f"Did you mean {near!r}?"
+            raise BadRecords(f"column {name!r} is not in the records{hint}. {todo}", about=name)
         if len(fits) > 1:
             raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
         stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
@@ -190,6 +232,14 @@ class Headers:
             where = f"in {stated!r} in the records and in {unit!r} in the study"
             raise BadRecords(f"column {name!r} is {where}. Convert it", about=name)
         return fits[0]
+
+    def find_person(self, name: str) -> str:
+        """Return the header of the person column `name`."""
+        if name not in self._named:
+            there = json.dumps(similar_name(name, self._named) or "ITS NAME THERE", ensure_ascii=False)
+            todo = f"Write [records] person = {there}"
+            raise BadRecords(f"the person column {name!r} is not in the records. {todo}", about=name)
+        return self.find(name)
 
 
 def digest(*paths: Path, extra: bytes = b"") -> bytes:

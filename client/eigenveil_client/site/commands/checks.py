@@ -19,7 +19,6 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import check_rules
 from eigenveil_client.records.records import ConstantColumns
-from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges
@@ -34,19 +33,18 @@ from eigenveil_common.trusted_files import database_files
 
 MAX_NAMED = 100  # columns named in a message
 AHEAD_SECONDS = 3600  # of the state before the clock: more than summer time or a slow clock explains
-LEFT_OUT = "lines that are skipped"
-MISSING = "cells that cannot be read and count as missing"
 
 
-def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
-    """Return the checks that need no coordinator; with a plan, also if it would be answered."""
+def offline_checks(config: SiteConfig, plan: Plan | None, counted: Sequence[Check] = ()) -> list[Check]:
+    """Return the checks that need no coordinator; with a plan, also if it would be answered. `counted`: those
+    of the records' lines."""
     now = _clock(config)
     checks = [
         examine("identity", partial(_identity, config)),
         *_cards_and_ledger(config),
         check_approval(config.policy, now),
         check_allowed_analysts(config.policy),
-        examine("records", partial(_file, config)),
+        *_once(examine("records", partial(_file, config)), *counted),
         examine("engine", partial(_engine, config, plan)),
         *_state_time(now),
     ]
@@ -57,12 +55,15 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         for one in verdicts:
             passed, about = ok(f"policy {one.rule}", one.text), f"policy {one.rule}"
             checks.append(passed if one.passed else fail(about, one.text, code=Code.POLICY))
-        unreadable: list[Unreadable] = []
-        study = examine("study", partial(_study, config, plan, unreadable))
-        checks += [*_cells(config, unreadable), study]
+        checks.append(examine("study", partial(_study, config, plan)))
         if config.records.is_view:
             checks.append(examine("sql", partial(_check_select_repeats, config)))
     return checks
+
+
+def _once(*checks: Check) -> list[Check]:
+    """Return the checks without those that repeat the text of another."""
+    return list({one.text: one for one in checks[::-1]}.values())[::-1]
 
 
 def site_checks(config_file: Path) -> list[Check]:
@@ -169,8 +170,8 @@ def _size(count: int) -> str:
 def _columns(config: SiteConfig) -> tuple[str, ...]:
     """Return the columns of the records, with the person's column."""
     headers = reader.columns(config.records, config.engine.reading)
-    if config.policy.person_column:
-        Headers(headers).find(config.policy.person_column)
+    if config.person_header:
+        Headers(headers).find_person(config.person_header)
     check_rules(headers, config.column)
     return headers
 
@@ -215,28 +216,11 @@ def _engine(config: SiteConfig, plan: Plan | None) -> Check:
     return ok("engine", text)
 
 
-def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
-    """Return a warning for each column with unreadable cells, and one for skipped lines."""
-    found = sorted(unreadable, key=lambda one: one.column or "")
-    if not found:
-        return []
-    rows = [(one.first, one.column is not None) for one in found]
-    where = reader.locations(config.records, rows, config.engine.reading)
-    return [
-        warn(
-            "lines" if one.column is None else f"column {one.column!r}",
-            f"{LEFT_OUT if one.column is None else MISSING}: {one.cells}, the first in {place}: {one.what}",
-            "",
-        )
-        for one, place in zip(found, where, strict=True)
-    ]
-
-
-def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
+def _study(config: SiteConfig, plan: Plan) -> Check:
     plausible = plausible_ranges(config)
     usable = ConstantColumns(plan.study)
     records = reader.Reader(config.records, config.column, plausible, config.scratch, config.engine.reading)
-    found = records.stream(plan.study, usable, unreadable.append)
+    found = records.stream(plan.study, usable, lambda cells: None)  # they are counted by themselves
     config.policy.require_record_count(found.persons)
     config.policy.quality.require(found.quality)
     note = f"; warning: all records agree in {_some(usable.columns)}" if usable.columns else ""

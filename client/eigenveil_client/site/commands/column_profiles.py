@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eigenveil.dictionary.site_rules import ANY
 from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality, PlausibleRange
 from eigenveil_client.records.isolated import reader
-from eigenveil_client.records.tables.source import name_and_unit
+from eigenveil_client.records.line_counts import LineCounts, UnreadableCells
+from eigenveil_client.records.tables.names import name_and_unit
+from eigenveil_client.site.commands.line_report import UNREADABLE, cells_of, cells_text
 from eigenveil_client.site.commands.terminal import show_table
 from eigenveil_client.site.config import SiteConfig, plausible_ranges
 from eigenveil_client.site.policy_sections import TOLERATED_PERSONS
@@ -24,7 +25,8 @@ LOCAL_ONLY_NOTE = "This table is confidential: it stays here, and no command and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFindings:
-    """Column with its plausible range, if the dictionary has one in its unit, and the findings about it."""
+    """Column with its plausible range, if the dictionary has one in its unit, and the findings about it, of
+    which a column of text or dates that nothing names has none."""
 
     seen: ColumnProfile
     plausible: PlausibleRange | None
@@ -43,22 +45,12 @@ class ColumnFindings:
         return f"[column.{json.dumps(self.seen.name)}]"
 
 
-def profile_columns(config: SiteConfig) -> list[ColumnFindings]:
-    """Return every column that studies may use, in the order of the records, then of the rules. Raises
-    RequestError: the records or the dictionary cannot be read."""
+def profile_columns(config: SiteConfig, counts: LineCounts | None = None) -> list[ColumnFindings]:
+    """Return every column that studies may use, in the order of the records, then of the rules. `counts`: of
+    their cells, if they are counted. Raises RequestError: the records or the dictionary cannot be read."""
     limits, known = config.engine.reading, plausible_ranges(config)
-    raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
-    raw |= {rule.header for rule in config.column if rule.levels}
-    headers = [
-        header
-        for header in reader.columns(config.records, limits)
-        if not {header, name_and_unit(header)[0]} & raw
-    ]
-    units = dict(map(name_and_unit, headers)) | {
-        name: (*rule.units, None, None)[1] for rule in config.column for name in rule.columns
-    }
-    allowed = units if ANY in config.policy.columns else dict.fromkeys(config.policy.columns)
-    names = [name for name in units if name in allowed and name != config.policy.person_column]
+    units = config.offered.units(reader.columns(config.records, limits), config.column)
+    names = list(units)
     within = {name: known.get(name) for name in names}
     for name, near in within.items():
         if near is not None and units[name] not in (None, near.unit):
@@ -70,12 +62,19 @@ def profile_columns(config: SiteConfig) -> list[ColumnFindings]:
         other = () if unit is None or stated is None or unit == stated.unit else (
             f"is in {unit}, and in {stated.unit} in the dictionary: state units",
         )  # fmt: skip
-        odd = (*other, *_odd(config, one, within[one.name]))
+        odd = (*other, *_odd(config, one, within[one.name], cells_of(config, counts, one.name)))
+        if counts is not None and one.name in {name_and_unit(header)[0] for header in counts.not_numbers}:
+            odd = ()  # a warning that cannot be answered is read no more
         found.append(ColumnFindings(seen=one, plausible=within[one.name], odd=odd))
     return found
 
 
-def _odd(config: SiteConfig, seen: ColumnProfile, plausible: PlausibleRange | None) -> Iterator[str]:
+def _odd(
+    config: SiteConfig,
+    seen: ColumnProfile,
+    plausible: PlausibleRange | None,
+    cells: Sequence[UnreadableCells],
+) -> Iterator[str]:
     """Yield the findings about a column, the worst first."""
     if seen.quality is None:
         yield seen.problem or "cannot be read"
@@ -84,8 +83,10 @@ def _odd(config: SiteConfig, seen: ColumnProfile, plausible: PlausibleRange | No
     failures = config.policy.quality.failures([counted])
     for one in failures:
         yield f"{one.share} ({one.rule} is {one.most:g}): no study about it is answered"
-    if seen.quality.unreadable and not any(one.rule == "max_unreadable" for one in failures):
-        yield f"{seen.quality.unreadable} cells cannot be read and count as missing"
+    if cells:
+        yield from map(cells_text, cells)
+    elif seen.quality.unreadable:  # of a person's rows, by their rule
+        yield f"{seen.quality.unreadable} persons have {UNREADABLE}"
     if not seen.quantiles:
         yield "has no values"
         return

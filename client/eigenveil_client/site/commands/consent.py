@@ -52,6 +52,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
     peers.require(config.identity, config.name, plan)
     found = record_reader(config)(plan.study)
     config.policy.require_record_count(found.persons)
+    store.require_lines(config.policy.lines, found)
     config.policy.quality.require(found.quality)
     store.accept(plan, received, config.policy.yearly, person=PersonDecision(by=by))
 
@@ -307,6 +308,8 @@ def show_explanation(view: dict[str, Any]) -> None:
     console.print(f"one person: {view['one_person']['text']}", markup=False)
     policy = [(one["rule"], "passes" if one["passed"] else "FAILS", one["text"]) for one in view["policy"]]
     show_table(("rule", "verdict", "why"), policy, "This site's policy")
+    for one in view.get("lines", {}).get("checks", ()):
+        console.print(f"{one['check']}: {one['text']} (this stays here)", markup=False)
     for warning in view["warnings"]:
         console.print(f"warning: {warning}", markup=False)
 

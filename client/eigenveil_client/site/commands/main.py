@@ -150,13 +150,15 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     from eigenveil_client.site.commands.checks import offline_checks
     from eigenveil_client.site.commands.column_profiles import profile_columns, show_profiles
     from eigenveil_client.site.commands.consent import plan_of
+    from eigenveil_client.site.commands.line_report import counted_checks
     from eigenveil_common.doctor import exit_code, fail
     from eigenveil_common.doctor import show as doctor_show
 
     plan = None if study_file is None else plan_of(config, study_file)
-    checks = offline_checks(config, plan)
+    counts, counted = counted_checks(config, [] if plan is None else plan.study.columns)
+    checks = offline_checks(config, plan, counted)
     try:
-        columns = [] if plan else profile_columns(config)
+        columns = [] if plan else profile_columns(config, counts)
     except EigenveilError as problem:
         failed = fail("columns", str(problem), code=problem.code)
         checks += [failed] if failed.text not in {one.text for one in checks} else []

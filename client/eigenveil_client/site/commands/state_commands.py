@@ -74,12 +74,14 @@ def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
 def explain(config: SiteConfig, study: str, as_json: bool) -> None:
     """Explain the queries, disclosures and cost of STUDY (a study file, or a received study)."""
     from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.commands.line_report import lines_view
 
     with opened_store(config) as store:
         file = Path(study)
         received = None if file.exists() else store.studies.find(study)
         plan = consent.plan_of(config, file) if received is None else received.read_plan()
         view = consent.explain_plan(config, store, plan, None if received is None else received.signed)
+    view["lines"] = lines_view(config, plan.study.columns)
     print_result_as(view, as_json, consent.show_explanation)
 
 

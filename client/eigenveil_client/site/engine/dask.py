@@ -103,8 +103,9 @@ def load(source: RecordsConfig, study: Study, rules: Rules, plausible: Plausible
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
     described = PartitionSummary(
-        persons=records.persons, file=digest.digest(), quality=records.quality, unreadable=frozenset(found)
-    )
+        persons=records.persons, file=digest.digest(), quality=records.quality, unreadable=frozenset(found),
+        lines=records.lines, lost=records.lost, version=records.version,
+    )  # fmt: skip
     return Partition(rows=records.rows, unit=unit(study), summary=described)
 
 
@@ -192,6 +193,10 @@ class DaskRecords:
         summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]
         self._digests = [one.file for one in summaries_found]
         self.persons = sum(one.persons for one in summaries_found)
+        # none is lost: every row of a Parquet file has all cells, and no column names a person here
+        self.lines = sum(one.lines for one in summaries_found)
+        self.lost = sum(one.lost for one in summaries_found)
+        self.version = hashlib.sha256(b"".join(one.version for one in summaries_found)).digest()
         self.file = hashlib.sha256(b"".join(self._digests)).digest()
         columns = zip(*(one.quality for one in summaries_found), strict=True)
         self.quality: tuple[ColumnQuality, ...] = tuple(reduce(add, of_one) for of_one in columns)

@@ -40,11 +40,14 @@ class LoadedRecords(Protocol):
 
     `persons` is the number in the whole source, before records with missing values are dropped. `file` is the
     digest of the source with its rules and of the study's rows. `quality` has each column's quality over all
-    persons, in the study's order."""
+    persons, in the study's order. `lines`, `lost` and `version` are of the whole source: see `LineCounts`."""
 
     persons: int
     file: bytes
     quality: tuple[ColumnQuality, ...]
+    lines: int
+    lost: int
+    version: bytes
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """Return the exact sum over the records in the frame: the same integers in every engine.
@@ -134,6 +137,7 @@ class LocalRecords:
         self.persons = counted.persons
         self.file = file
         self.quality: tuple[ColumnQuality, ...] = counted.quality
+        self.lines, self.lost, self.version = counted.lines, counted.lost, counted.version
         self._rows = rows
         self._threads = ThreadPoolExecutor(CORES)
         self._site = Site(rows, unit=unit(study), workers=CORES)

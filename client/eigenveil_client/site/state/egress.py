@@ -206,6 +206,10 @@ class KeyedDigests:
         """Return the digest of a study's plan and records; `file` is the digest of its files and rows."""
         return self._keyed("records", plan, file)
 
+    def of_lines(self, limits: str, version: bytes) -> str:
+        """Return the digest of a version of the records and of the limits for lost lines."""
+        return self._keyed("lines", limits, version)
+
     def _keyed(self, what: str, about: str, data: bytes | memoryview) -> str:
         state = hmac.new(self._key, f"{what}\n{about}\n".encode(), sha256)
         state.update(data)

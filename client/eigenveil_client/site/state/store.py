@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.formatting import percent_up
@@ -16,12 +17,13 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.policy_sections import YearlyLimit
+from eigenveil_client.site.policy_sections import LineRules, YearlyLimit
 from eigenveil_client.site.state import (
     confirmed_kinds,
     coordinator_statements,
     declined_plans,
     egress,
+    line_decisions,
     outgoing,
     received_plans,
     rollback,
@@ -31,6 +33,7 @@ from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.coordinator_statements import Attempts, Transcript
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans, DeclinedProofs
 from eigenveil_client.site.state.egress import KeyedDigests
+from eigenveil_client.site.state.line_decisions import LineDecisions
 from eigenveil_client.site.state.outgoing import AnsweredRounds, Outgoing
 from eigenveil_client.site.state.received_plans import (
     ConsentStatus,
@@ -46,9 +49,12 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Sc
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-VERSION = 13
+VERSION = 14
 # From 12, the version of 1.0; older versions cannot be read.
-MIGRATIONS: Migrations = ((13, "ALTER TABLE declined ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),)
+MIGRATIONS: Migrations = (
+    (13, "ALTER TABLE declined ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),
+    (14, line_decisions.SCHEMA),
+)
 OF_PLANS = (
     received_plans,
     declined_plans,
@@ -56,6 +62,7 @@ OF_PLANS = (
     coordinator_statements,
     outgoing,
     confirmed_kinds,
+    line_decisions,
     study_keys,
 )
 SCHEMA = "".join(module.SCHEMA for module in (ledger_store, egress, *OF_PLANS))
@@ -63,6 +70,19 @@ UPGRADE_ADVICE = (
     "move it and egress.key away, store both as evidence, and run eigenveil-site "
     "accept-loss --config site.toml, which charges what was spent"
 )
+
+
+class CountedLines(Protocol):
+    """Records with the numbers of their lines and of the lost ones, and their version."""
+
+    @property
+    def lines(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def version(self) -> bytes: ...
+
+
 NOTE_SECONDS = 1.0
 TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables with the time of each row
 
@@ -107,6 +127,7 @@ class SiteStore:
         self.attempts = Attempts(self.database)
         self.confirmed = ConfirmedKinds(self.database)
         self.study_keys = StudyKeys(self.database)
+        self.line_decisions = LineDecisions(self.database)
         self._log_is_due = True  # to be emptied: it may have a key that was deleted before a crash
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(
@@ -305,6 +326,21 @@ class SiteStore:
                 about="changed",
             )
         self.studies.pin_records(plan.digest, digest)
+
+    def require_lines(self, rules: LineRules, found: CountedLines) -> None:
+        """Require that not too many lines of the records are lost; else raise BadRecords. The number is not
+        in the message.
+
+        Privacy: one bit of each version of the records, for every study alike, and without noise."""
+        limits = f"{rules.max_lost_lines}/{rules.max_lost_share!r}"
+        version = self.keyed_digests.of_lines(limits, found.version)
+        exceeded = rules.exceeded(lines=found.lines, lost=found.lost)
+        if self.line_decisions.decide(version, declined=exceeded):
+            raise BadRecords(
+                "more lines of the records are lost than max_lost_lines and max_lost_share allow. Run "
+                "eigenveil-site check, which names them",
+                about="lines",
+            )
 
     def check_whole(self) -> None:
         """Check all stored data against its digests; the database pages were checked before. Raises

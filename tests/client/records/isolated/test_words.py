@@ -29,6 +29,7 @@ from eigenveil_client.records.isolated.frames import (
     send_rows,
 )
 from eigenveil_client.records.isolated.tasks import list_columns
+from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.decisions import log_fields
 from tests.client.records.isolated import hostile
@@ -113,7 +114,12 @@ def saying(
 
 
 GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
-DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
+TOTALS: dict[str, Any] = {"persons": 2, "lines": 3, "lost": 1, "file": "00" * 32, "version": "00" * 32}
+DONE = (FrameKind.DONE, TOTALS)
+
+
+def done(**changes: Any) -> tuple[FrameKind, Any]:
+    return FrameKind.DONE, TOTALS | changes
 
 
 @pytest.mark.parametrize("frames", [
@@ -125,8 +131,11 @@ DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
     [(FrameKind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
     [(FrameKind.ITEM, [1, 2, 0, 0, 0, 0, 0])] * 3 + [DONE],
     [(FrameKind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
-    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": 2, "file": "00"})],
-    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": True, "file": "00" * 32})],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(file="00")],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(version=None)],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(persons=True)],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(lost=4)],
+    [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(lines=-1, lost=-1)],
     [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, [])],
     [(FrameKind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(FrameKind.ITEM, GOOD_COUNTS)] * 3, DONE],
     [(FrameKind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
@@ -141,6 +150,33 @@ DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
 def test_a_reader_that_lies_is_not_believed(frames: list[tuple[FrameKind, Any]]) -> None:
     problem = saying(*frames)
     assert (problem.about, problem.kind) == ("reader", "")
+
+
+LOST, CELLS = ["no-person", 1, ["line 2"]], {"column": "a", "cells": 1, "what": "text", "examples": []}
+COUNTED = {"lines": 3, "used": 2, "skipped": 0, "repeated": 0, "version": "00" * 32}
+
+
+@pytest.mark.parametrize(("items", "end"), [
+    ([LOST], COUNTED | {"used": 3}),
+    ([], COUNTED),
+    ([LOST], COUNTED | {"repeated": 4}),
+    ([LOST], COUNTED | {"version": ""}),
+    ([["no-reason", 1, ["line 2"]]], COUNTED),
+    ([["no-person", 1, []]], COUNTED),
+    ([["no-person", 1, ["line 2"] * 4]], COUNTED),
+    ([["no-person", -1, ["line 2"]]], COUNTED | {"used": 4}),
+    ([LOST] * 6, COUNTED | {"lines": 8}),
+    ([LOST, CELLS | {"cells": 0.5}], COUNTED),
+    ([LOST, CELLS | {"examples": [{"place": "line 2", "text": "x" * 41}]}], COUNTED),
+    ([LOST, CELLS | {"examples": [{"place": "line 2", "text": "x"}] * 4}], COUNTED),
+])  # fmt: skip
+def test_counts_of_lines_that_contradict_themselves_are_not_believed(items: list[Any], end: Any) -> None:
+    call = partial(reader.line_counts, ABSENT, (), OfferedColumns(), None)
+    good = [(FrameKind.ITEM, one) for one in (LOST, CELLS)]
+    with pytest.raises(pytest.fail.Exception):  # it does not raise
+        saying(*good, (FrameKind.DONE, COUNTED), call=call)
+    problem = saying(*[(FrameKind.ITEM, one) for one in items], (FrameKind.DONE, end), call=call)
+    assert problem.about == "reader"
 
 
 @pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
@@ -160,7 +196,7 @@ def test_records_beyond_the_limit_are_refused() -> None:
     study, remaining = replace(STUDY, max_records=4), list[int]()
     rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
     counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
-    frames = [rows, rows, *counts, (FrameKind.DONE, {"persons": 6, "file": "00" * 32})]
+    frames = [rows, rows, *counts, done(persons=6)]
 
     def query(most: int | None = None) -> None:
         reader.Reader(ABSENT, most=most).stream(study, lambda some: remaining.append(len(some)))
@@ -173,7 +209,6 @@ def test_records_beyond_the_limit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("call", "one", "most"), [
-    (partial(reader.locations, ABSENT, [(0, True)]), "line 1", 1),
     (partial(reader.columns, ABSENT), ["a", "b"], 8),
     (partial(reader.files, ABSENT), "a.parquet", 8),
     (partial(reader.variants, Path("nowhere.bim")), ["a", "b"], 8),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from eigenveil_client.records.sources import columnar
 from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers
+from eigenveil_client.records.tables.lost import LostReason
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect
 from tests.client.records.support import open_table
 from tests.support import Patch
@@ -44,8 +45,8 @@ def test_a_line_is_left_out_exactly_if_it_is_no_record_for_the_reader(tmp_path: 
             one_row = read.num_rows == 2
         except pa.ArrowInvalid:
             one_row = False
-        remaining = [fits for _, _, fits in table(path, Dialect(separator=separator))._lines()]
-        assert remaining == [True, one_row, True], line
+        reasons = [lost for *_, lost in table(path, Dialect(separator=separator))._lines()]
+        assert [one in (None, LostReason.BYTES) for one in reasons] == [True, one_row, True], line
         outcomes.add(one_row)
     assert outcomes == {True, False}
 
@@ -60,7 +61,8 @@ def test_a_text_is_read_in_its_encoding_packed_or_not(tmp_path: Path, encoding: 
     assert found.headers == (word, "b")
     result: list[int] = []
     assert [b.to_pylist() for b in found.batches(["b", word], result.append)] == [[{"b": word, word: "1,5"}]]
-    assert (result, found.location(0), found.location(0, whole=False)) == ([1], "line 2", "line 4")
+    (lost,) = found.lost_lines()
+    assert (result, found.locations([0]), lost.first) == ([1], ["line 2"], ("line 4",))
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:60] + b"\0" + data[61:]])

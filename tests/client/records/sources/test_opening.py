@@ -112,7 +112,7 @@ def test_rows_that_hold_nothing_are_no_records_and_places_are_the_sheets(tmp_pat
     table = open_source(RecordsConfig(source=workbook(tmp_path, Werte=rows)))
     assert (table.headers, cells(table, "x [mg]")) == (("id", "x [mg]"), ["2.5", "n.d.", "2020-01-31"])
     assert cells(table, "id") == ["1", "2", ""]
-    assert [table.location(row) for row in range(3)] == ["row 4", "row 7", "row 9"]
+    assert table.locations(range(3)) == ["row 4", "row 7", "row 9"]
 
 
 def test_a_sheet_is_named_where_there_are_several(tmp_path: Path) -> None:

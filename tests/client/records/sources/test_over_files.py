@@ -172,7 +172,7 @@ def test_skipped_lines_are_reported_each_time_or_refused() -> None:
     for _ in range(2):
         assert len(list(view.batches(["x"], result.append))) == 1
     assert result == [3, 3]
-    with pytest.raises(BadRecords, match="3 lines have not as many cells"):
+    with pytest.raises(BadRecords, match="3 lines have not the cells"):
         list(view.batches(["x"], None))
 
 

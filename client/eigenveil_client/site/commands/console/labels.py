@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.queries import KINDS, NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
+from eigenveil_client.records.tables.lost import LostReason
 from eigenveil_client.site.roster.analysts import SignatureStatus
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_common.web.pages import mark
@@ -70,6 +71,13 @@ REASON_LABELS = {
     DeclineReason.BUDGET: mark("It would take too much of the budget"),
     DeclineReason.TIMING: mark("Not at this time"),
     DeclineReason.UNSTATED: mark("No reason is given"),
+}
+LOST_LABELS = {
+    LostReason.FEW_CELLS: mark("Too few cells"),
+    LostReason.MANY_CELLS: mark("Too many cells"),
+    LostReason.BYTES: mark("Bytes that are not in the file's encoding"),
+    LostReason.PERSON: mark("No patient is named"),
+    LostReason.OTHER_ROW: mark("Another row of the patient, with other values, counts"),
 }
 # Each rule of site.toml: text if passed, text if failed; the template supplies the values.
 RULE_LABELS = {

@@ -22,12 +22,14 @@ from eigenveil.accounting.ledger import EntryKind, LedgerEntry
 from eigenveil.dictionary.site_rules import MAX_SIGNER_NAME_LENGTH, MAX_TEXT_LENGTH, DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import folder_identity, load_identity
+from eigenveil_client.records.line_counts import LineCounts
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent, evidence
 from eigenveil_client.site.commands.checks import site_checks
-from eigenveil_client.site.commands.column_profiles import profile_columns
+from eigenveil_client.site.commands.column_profiles import ColumnFindings, profile_columns
 from eigenveil_client.site.commands.console import labels
 from eigenveil_client.site.commands.console.consent_summary import ConsentSummary, consent_summary, right_ever
+from eigenveil_client.site.commands.line_report import counted_lines
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.state.egress import EgressRow
@@ -212,16 +214,25 @@ def _row(store: SiteStore, request: Request) -> EgressRow:
 
 
 async def _columns(console: Console, request: Request) -> Response:
-    config_file = console.config_file
-    found = await run_in_threadpool(lambda: profile_columns(site_config.load(config_file)))
-    shown, study = found, request.query_params.get("study", "")
+    study, wanted = request.query_params.get("study", ""), frozenset[str]()
     if study:
         received = await console.from_store(lambda config, store: store.studies.find(study).read_plan())
-        wanted = {one.name for one in received.study.columns}
-        shown = [one for one in found if one.seen.name in wanted]
+        wanted = frozenset(one.name for one in received.study.columns)
+
+    def look() -> tuple[LineCounts | None, bool, list[ColumnFindings]]:
+        config = site_config.load(console.config_file)
+        counts = counted_lines(config, wanted)
+        declined = counts is not None and config.policy.lines.declines(counts)
+        return counts, declined, profile_columns(config, counts)
+
+    counts, declined, found = await run_in_threadpool(look)
+    shown = [one for one in found if one.seen.name in wanted] if study else found
     pictures = [(one, histogram_bars(one.seen.histogram)) for one in shown]
     hidden = len(found) - len(shown)
-    return console.pages.render(request, "columns.html", columns=pictures, study=study, hidden=hidden)
+    return console.pages.render(
+        request, "columns.html", columns=pictures, study=study, hidden=hidden, counts=counts,
+        declined=declined, lost_labels=labels.LOST_LABELS,
+    )  # fmt: skip
 
 
 async def _budget(console: Console, request: Request) -> Response:

@@ -51,6 +51,23 @@ def decide(browser: Browser, rig: Rig, act: str, **form: str) -> int:
     return browser.post(about(rig, f"/{act}"), {"csrf": secret, "by": NAME} | form).status
 
 
+def test_the_page_of_the_columns_names_lost_lines_and_cells(rig: Rig) -> None:
+    with rig.stage.records.open("a") as file:
+        file.write(f"1,2,3,{HOSTILE}\n" + "1,2,3\n" * 3)
+    browser = rig.browser()
+    shown = browser.get("/columns").text
+    assert "64 lines, of which 3 are lost." in shown
+    assert "Lines that repeat an earlier one: 2." in shown
+    assert "Too few cells" in shown
+    assert "line 63, line 64, line 65" in shown
+    assert ESCAPED in shown
+    assert HOSTILE not in shown
+    assert "no study is answered" not in shown
+    with rig.config_file.open("a") as file:
+        file.write("max_lost_lines = 2\n")
+    assert "So many lines are lost that no study is answered." in browser.get("/columns").text
+
+
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str) -> None:
     browser = rig.browser(language)

@@ -1,0 +1,111 @@
+"""Faults in how lines of records are counted, lost, and shown to the site alone."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, each, of
+
+CLIENT = "client/eigenveil_client"
+RECORDS = f"{CLIENT}/records"
+COUNTS = "tests/client/records/test_line_counts.py"
+GENERATED = f"{COUNTS}::test_lines_of_damaged_tables_are_used_or_lost_as_the_generator_knows"
+OTHER_SOURCES = f"{COUNTS}::test_rows_of_other_sources_are_used_or_lost"
+SITE = "tests/client/site/commands/test_lines.py"
+DECLINES = f"{SITE}::test_too_many_lost_lines_decline_every_study_with_the_word_of_any_bad_file"
+ONCE = f"{SITE}::test_a_version_is_decided_once"
+WORDS = "tests/client/records/isolated/test_words.py"
+LIES = f"{WORDS}::test_counts_of_lines_that_contradict_themselves_are_not_believed"
+KEYS = "tests/client/records/sources/test_keys.py"
+
+OF_LINES: tuple[Mutant, ...] = (
+    *each(
+        "P30",
+        f"{RECORDS}/sources/delimited.py",
+        GENERATED,
+        ("elif not _is_utf8(text):", "elif False:"),
+        ('part.encode(errors="surrogatepass")', 'part.encode(errors="replace")'),
+        ("MANY_CELLS if whole.match(text)", "MANY_CELLS if text"),
+    ),
+    *each(
+        "P30",
+        f"{RECORDS}/line_counting.py",
+        GENERATED,
+        ("np.flatnonzero(used & np.logical_or", "np.flatnonzero(np.logical_or"),
+        ("lines=rows + sum(one.lines for one in below)", "lines=rows"),
+    ),
+    *each(
+        "P30",
+        f"{RECORDS}/line_counting.py",
+        OTHER_SOURCES,
+        ("np.asarray(named & ~other)", "np.asarray(named)"),
+        ("np.where(np.isnan(one), np.nan, one + 0.0)", "one * 0.0"),
+    ),
+    of(
+        "P30",
+        f"{RECORDS}/recoding/gather.py",
+        "reading.tally.unnamed += int(unnamed.sum())",
+        "pass",
+        GENERATED,
+    ),
+    of("P30", f"{RECORDS}/tables/cells.py", "self.tally.left_out += lines", "pass", GENERATED),
+    *each(
+        "P30",
+        f"{RECORDS}/records.py",
+        f"{KEYS}::test_the_keys_change_the_version_of_the_records",
+        (", config.reading_digest):", "):"),
+    ),
+    of(
+        "P30",
+        f"{RECORDS}/recoding/gather.py",
+        "named(words, reading.missing), bad",
+        "named(words), bad",
+        f"{KEYS}::test_a_word_of_the_whole_file_names_no_person",
+    ),
+    *each(
+        "P30",
+        f"{CLIENT}/site/daemon/answers.py",
+        DECLINES,
+        ("            self._store.require_lines(self._policy.lines, records)\n", ""),
+    ),
+    of(
+        "P30",
+        f"{CLIENT}/site/commands/consent.py",
+        "    store.require_lines(config.policy.lines, found)\n",
+        "",
+        f"{SITE}::test_a_study_of_records_with_lost_lines_cannot_be_approved",
+    ),
+    of(
+        "P30",
+        f"{CLIENT}/site/state/line_decisions.py",
+        '            return bool(change.execute(stored, (version,))[0]["declined"])',
+        "            return declined",
+        ONCE,
+    ),
+    of(
+        "P30",
+        f"{CLIENT}/site/policy_sections.py",
+        "max(self.max_lost_lines, self.max_lost_share * lines)",
+        "self.max_lost_lines",
+        ONCE,
+    ),
+    of(
+        "P30",
+        f"{CLIENT}/site/state/store.py",
+        'limits = f"{rules.max_lost_lines}/{rules.max_lost_share!r}"',
+        'limits = ""',
+        ONCE,
+    ),
+    *each(
+        "TM39",
+        f"{RECORDS}/isolated/frames.py",
+        LIES,
+        ("    if lines != used + sum(one.lines for one in lost):\n        raise ReaderFailure\n", ""),
+        (" or any(len(one.text) > LONGEST_CELL for one in examples)", ""),
+    ),
+    of(
+        "TM39",
+        f"{RECORDS}/line_counting.py",
+        'one if one.isprintable() else "\\N{REPLACEMENT CHARACTER}"',
+        "one",
+        f"{SITE}::test_unreadable_cells_are_shown_at_the_site_alone",
+    ),
+)
