@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from eigenveil_common import command
+from tests.common.storage import cluster
 from tests.compat.outputs import Checked
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every program that a test starts would
@@ -40,6 +41,15 @@ def _outputs_fit_their_schemas() -> Iterator[None]:
     """Check what a command prints with --json, in any test, against its published schema."""
     with mock.patch.object(command, "json", Checked()):
         yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[cluster.Cluster]:
+    """A PostgreSQL server of this worker's own."""
+    if cluster.missing():
+        pytest.skip(cluster.missing())
+    with cluster.running() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

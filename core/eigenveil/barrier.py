@@ -1,20 +1,21 @@
-"""Barrier: the only place where a true sum becomes a release. Draw, charge and seal in one step, publish.
-After a crash before the seal, noise may be drawn again. The first draw never left the process, and no code
-that could end the process has used it. After the seal, the cost is charged and the same bytes are always
-served; the caller feeds them to the algorithm [P6] [P27]."""
+"""Barrier: the only place where a true sum becomes a release, or a number of persons a noised one. Draw,
+charge and seal in one step, publish. After a crash before the seal, noise may be drawn again. The first draw
+never left the process, and no code that could end the process has used it. After the seal, the cost is
+charged and the same bytes are always served; the caller feeds them to the algorithm [P6] [P27] [P34]."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code, InternalError, round_label
 from eigenveil.mechanisms import apply_mechanism
-from eigenveil.noise.source import NoiseSource
+from eigenveil.noise.source import NoiseSource, noise_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import released_length, total_length
+from eigenveil.queries import Count, released_length, total_length
 
 
 class Journal(Protocol):
@@ -69,3 +70,31 @@ def release(
         raise
     journal.seal(round_query, sealed)
     return sealed
+
+
+class CountJournal(Protocol):
+    """Durable storage of a site's noised number of persons. `seal` returns after its effect is stored."""
+
+    def sealed(self) -> int | None:
+        """Return the stored number, or None."""
+
+    def seal(self, noised: int) -> None:
+        """Charge the cost and store the number, which never changes afterwards: both or neither."""
+
+
+def release_person_count(
+    persons: int, micro_rho: int, *, journal: CountJournal, noise: NoiseSource
+) -> tuple[int, float]:
+    """Return the noised number of persons of one site, and the standard deviation of its noise. It is drawn
+    once: what is sealed is returned ever after, whatever `persons` is then.
+
+    Neighbours: add-remove, of the site's records.
+    Sensitivity: 1; one person's rows change the number of persons by at most one [P30].
+    Privacy: [P34] rounded Gaussian noise [P2], charged and sealed before the return.
+    Cost: `micro_rho`, of the site's budget."""
+    spec = noise_spec(Count(), micro_rho, Neighbours.ADD_REMOVE)
+    stored = journal.sealed()
+    if stored is None:
+        stored = persons + int(noise.draw(spec)[0])
+        journal.seal(stored)
+    return stored, spec.sigma

@@ -13,7 +13,6 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.masking import Peers
 from tests.client.site.support import Stage, a_stage
-from tests.common.storage import cluster
 
 
 @pytest.fixture
@@ -42,11 +41,3 @@ def worker(stage: Stage, store: SiteStore) -> SiteWorker:
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
     return Peers(a_stage(tmp_path))
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[cluster.Cluster]:
-    if cluster.missing():
-        pytest.skip(cluster.missing())
-    with cluster.running() as running:
-        yield running

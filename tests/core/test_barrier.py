@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -72,6 +75,38 @@ class Process:
 
 def honest(process: Process, publish: Publish) -> None:
     publish(barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=process, noise=process).values)
+
+
+class CountProcess(Process):
+    """One life of a site that noises its number of persons, on a store that outlives it."""
+
+    def __init__(self, stored: list[int], noise: NoiseSource, death: str | None) -> None:
+        super().__init__(MemoryStore(), noise, death)
+        self.stored = stored
+
+    def sealed(self, round: int = 0) -> int | None:  # type: ignore[override]
+        return self.stored[0] if self.stored else None
+
+    def seal(self, noised: int) -> None:  # type: ignore[override]
+        self._reach("before seal")
+        self.stored.append(noised)
+        self._reach("after seal")
+
+
+@given(st.lists(st.sampled_from([*POINTS, None]), max_size=4), st.integers(1, 10**6))
+def test_a_noised_number_of_persons_is_one_number_in_all_lives(deaths: list[str | None], cost: int) -> None:
+    """[P34] Whatever crashes, and whatever the file holds in each life; its noise is one person's."""
+    stored, published, noise = list[int](), set[int](), FixedNoise()
+    for life, death in enumerate([*deaths, None]):
+        process = CountProcess(stored, noise, death)
+        with suppress(Crash):
+            published.add(barrier.release_person_count(100 + life, cost, journal=process, noise=process)[0])
+    assert published == set(stored)
+    assert len(stored) == 1
+    assert stored[0] > 1000, "the noise of a test is above 1000"
+    _, sigma = barrier.release_person_count(7, cost, journal=process, noise=process)
+    assert Fraction(sigma) ** 2 >= Fraction(10**6, 2 * cost)
+    assert math.isclose(sigma**2, 10**6 / (2 * cost))
 
 
 def is_safe(run: Barrier, deaths: list[str | None]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutants.analysts import OF_ANALYSTS
 from tests.mutants.crashes import OF_CRASHES
+from tests.mutants.first_day import OF_FIRST_DAY
 from tests.mutants.fresh_eyes import OF_FRESH_EYES
 from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
@@ -226,6 +227,7 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{BOUNDS}::test_a_coordinator_cannot_change_a_query_to_beyond_the_bounds"),
     *OF_ANALYSTS,
     *OF_FRESH_EYES,
+    *OF_FIRST_DAY,
     *OF_FRONT,
     *OF_LEDGERS,
     *OF_LINES,

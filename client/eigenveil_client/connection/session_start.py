@@ -21,7 +21,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, negotiate_version
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import StoredIdentity, open_channel
 from eigenveil_client.connection.identity_files import accept_authorities, stored_authorities
 from eigenveil_common.concurrency import locked, try_lock
 from eigenveil_common.files import failpoint, path_exists, read, read_secret, write_durably, write_secret
@@ -176,6 +176,17 @@ def stored_dictionary(stored: StoredIdentity) -> Dictionary | None:
         return signed.check_federation(stored.release_keys.known, stored.identity.federation)
     except (ValueError, KeyError, TypeError, PeerError):
         return None  # a damaged file is fetched again
+
+
+async def fetch_dictionary(stored: StoredIdentity, software: str) -> Dictionary | None:
+    """Return the federation's dictionary from the coordinator, stored beside the identity; None if it has
+    published none. Only a greeting is sent. Raises EigenveilError: as the calls, or
+    `accept_dictionary`."""
+    async with await open_channel(stored) as channel:
+        stub = rpc.CoordinatorStub(channel)
+        await negotiate_version(stub, software)
+        sent = await call(stub.GetDictionary, pb.GetDictionaryRequest(), attempts=1)
+        return await asyncio.to_thread(accept_dictionary, stored, sent)
 
 
 def accept_dictionary(stored: StoredIdentity, sent: pb.GetDictionaryResponse) -> Dictionary | None:

@@ -169,23 +169,36 @@ def load(path: Path) -> SiteConfig:
 def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
     """Write folder/site.toml, with every key of the policy, and return its path. Raises RequestError if the
     file exists already or a value is invalid; InternalError, code `storage`."""
-    path = folder / "site.toml"
-    if path_exists(path):
-        raise RequestError(Code.CONFLICT, f"{path} exists already; edit it, or choose another folder")
     stated = {"name": name, "records": str(records.resolve()), "identity": "identity", "state": "state.db"}
     for name, value in config.values(policy).items():
         stated[name] = "" if value is None else to_plain(value)
+    return write(folder, toml_text(stated))
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write folder/site.toml with a heading, and return its path. Raises as `create`."""
+    path = folder / "site.toml"
+    check_unwritten(folder)
     make_folder(folder, mode=0o700)
-    text = toml_text(stated)
-    if not policy.analysts:
-        text = text.replace("\nanalysts = ", f"\n{ANALYSTS}analysts = ")
-    write_durably(path, f"{HEADING}{text}".encode(), mode=0o640)
+    write_durably(path, headed(text).encode(), mode=0o640)
     try:
         load(path)
     except RequestError:
         path.unlink()
         raise
     return path
+
+
+def check_unwritten(folder: Path) -> None:
+    """Raise RequestError, code `conflict`, if a folder has a site.toml."""
+    if path_exists(folder / "site.toml"):
+        todo = "edit it, or choose another folder"
+        raise RequestError(Code.CONFLICT, f"{folder / 'site.toml'} exists already; {todo}")
+
+
+def headed(text: str) -> str:
+    """Return the text of a site.toml below a heading, with a comment where no analyst is named."""
+    return HEADING + text.replace("\nanalysts = []", f"\n{ANALYSTS}analysts = []")
 
 
 def record_reader(config: SiteConfig) -> Reader:

@@ -11,14 +11,6 @@ from tests.common.storage import cluster
 from tests.common.storage.places import Place
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[cluster.Cluster]:
-    if cluster.missing():
-        pytest.skip(cluster.missing())
-    with cluster.running() as running:
-        yield running
-
-
 @pytest.fixture
 def url(server: cluster.Cluster) -> str:
     return server.database()

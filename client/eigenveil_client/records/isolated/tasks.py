@@ -11,6 +11,8 @@ from typing import Any
 from eigenveil.study.study import Study
 from eigenveil_client.records import column_quality, genotype_files
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
+from eigenveil_client.records.discovery.look import look_at
+from eigenveil_client.records.discovery.tables import possible_tables
 from eigenveil_client.records.isolated.frames import MOST_NAMES
 from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
@@ -120,6 +122,27 @@ def profile_columns(
     reading = open_reading(config, lambda cells: None)
     for one in column_quality.profile(reading, rules, columns, person):
         item(asdict(one))
+
+
+def list_tables(config: RecordsConfig, item: Item, sink: RowSink) -> None:
+    """List the tables of a source that has several."""
+    for one in possible_tables(config):
+        item(asdict(one))
+
+
+def see_table(config: RecordsConfig, item: Item, sink: RowSink) -> dict[str, Any]:
+    """Send the content of each column of a table whose settings are not known; return these and the rest."""
+    found = look_at(config)
+    for column in found.columns:
+        item(asdict(column))
+    return {
+        "dialect": asdict(found.config.dialect),
+        "header_line": found.config.header_line,
+        "evidence": list(found.evidence),
+        "rows": found.rows,
+        "whole": found.whole,
+        "lost": found.lost,
+    }
 
 
 def list_variants(config: RecordsConfig, item: Item, sink: RowSink) -> int:

@@ -6,6 +6,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -20,7 +21,7 @@ from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
-    from python_calamine import CalamineSheet
+    from python_calamine import CalamineSheet, CalamineWorkbook
 
 MOST_PARTS, MOST_UNPACKED = 2**14, 2**31  # files in a workbook, and their bytes
 SHEETS, HEAD = "xl/worksheets/", 2**12
@@ -73,6 +74,21 @@ def excel_table(path: Path, sheet: str, dialect: Dialect, header_line: int = 1) 
     return ExcelTable(path=path, sheet=sheet, dialect=dialect, headers=headers, header_line=header_line)
 
 
+def head_rows(path: Path, sheet: str, most: int) -> list[tuple[int, list[str]]]:
+    """Return the first nonempty rows of a sheet as text, with their numbers; at most `most`. Raises as
+    `excel_table`."""
+    rows = islice(_filled(_sheet(path, sheet), 1), most)
+    return [
+        (number, [(text_of(cell) or b"").decode(errors="replace") for cell in row]) for number, row in rows
+    ]
+
+
+def sheet_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the sheets of a workbook. Raises BadRecords: it cannot be read."""
+    with _workbook(path) as book:
+        return tuple(book.sheet_names)
+
+
 def _filled(sheet: CalamineSheet, first: int) -> Iterator[tuple[int, Sequence[Any]]]:
     """Return the nonempty rows from row `first` on, with their numbers in the sheet."""
     numbered = islice(enumerate(sheet.iter_rows(), 1), first - 1, None)
@@ -110,16 +126,22 @@ def _check_dimension(path: Path, head: bytes, size: int) -> None:
         raise BadRecords(f"{path}: {stated_size}. {todo}")
 
 
-def _sheet(path: Path, name: str) -> CalamineSheet:
+@contextmanager
+def _workbook(path: Path) -> Iterator[CalamineWorkbook]:
     with require_extra("sources"):  # only sites with workbooks have this library
         from python_calamine import CalamineError, CalamineWorkbook
     _check_packed(path)
     try:
         with CalamineWorkbook.from_path(path) as book:
-            names = book.sheet_names
-            if name in names or (not name and len(names) == 1):
-                return book.get_sheet_by_name(name or names[0])
+            yield book
     except (CalamineError, OSError):
         raise BadRecords(f"{path} {UNREADABLE}") from None
+
+
+def _sheet(path: Path, name: str) -> CalamineSheet:
+    with _workbook(path) as book:
+        names = book.sheet_names
+        if name in names or (not name and len(names) == 1):
+            return book.get_sheet_by_name(name or names[0])
     wanted = f"no sheet {name!r}" if name else f"{len(names)} sheets"
     raise BadRecords(f"{path} has {wanted}. Name one in `sheet`: {', '.join(names)}", about="sheet")

@@ -17,7 +17,7 @@ import click
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.dictionary.site_rules import analysts_line
-from eigenveil_client.site.commands import key_card_commands, state_commands
+from eigenveil_client.site.commands import key_card_commands, map_command, state_commands
 from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.policy_sections import QualityRules
@@ -49,14 +49,27 @@ def _policy_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @group.command()
-@click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
+@click.argument("source", required=False)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="Folder to set up.",
+)
 @click.option("--name", help="The site's name in the federation [default: the join file's, or prompt].")
 @click.option(
     "--records",
     type=click.Path(path_type=Path),
-    help="A file, or a folder of Parquet files [default: prompt].",
+    help="Instead of SOURCE: a file or folder of Parquet files, which is not looked at [default: prompt].",
 )
 @click.option("--join", "join_file", type=click.Path(path_type=Path), help="Join file: enrol at once.")
+@click.option("--accept", is_flag=True, help="Ask nothing: take what is certain, and state the promises.")
+@click.option("--table", default="", help="Table of SQLite or PostgreSQL.")
+@click.option("--sheet", default="", help="Sheet of a workbook.")
+@click.option("--sql", default="", help="One SELECT over SOURCE.")
+@click.option("--sql-file", type=click.Path(path_type=Path), help="File with one SELECT over SOURCE.")
 @_policy_options
 @click.option(
     "--algorithm",
@@ -88,27 +101,46 @@ def _policy_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @JSON
 def init(
+    source: str | None,
     folder: Path,
     name: str | None,
     records: Path | None,
     join_file: Path | None,
+    accept: bool,
+    table: str,
+    sheet: str,
+    sql: str,
+    sql_file: Path | None,
     analysts: tuple[str, ...],
     noise: str,
     approval: str,
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Write DIR/site.toml; with a join file, enrol as well.
+    """Look at SOURCE and write DIR/site.toml; with a join file, enrol as well.
 
-    Without the name or the records you are prompted for them, and for the analysts, at a terminal."""
+    SOURCE is a file, a folder of Parquet files, or a database (postgresql://USER@HOST/NAME or service=NAME).
+    Its columns are matched with the federation's dictionary. At a terminal you are asked about what is not
+    certain; elsewhere it stays a comment in the file. Nothing of the records is sent."""
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.commands import setup
+    from eigenveil_client.site.commands import first_day, setup
 
-    name, records, analysts = setup.initial_settings(name, records, analysts, join_file, as_json)
+    if source is not None and records is not None:
+        raise click.UsageError("state either SOURCE or --records")
+    asks_records = source is None and records is None
+    options = first_day.TableOptions(table=table, sheet=sheet, sql=sql, sql_file=sql_file)
+    name, records, analysts = setup.initial_settings(name, source or records, analysts, join_file, as_json)
+    source = str(records) if asks_records else source
     quality = QualityRules(**{rule: limits.pop(rule) for rule in keys(QualityRules)})
     policy = Policy(
         noise=NoiseRule(noise), approval=Approval(approval), analysts=analysts, quality=quality, **limits
     )
+    if source is not None:
+        first_day.look_and_write(
+            source, options, folder, name, policy, join_file, accept=accept, as_json=as_json
+        )
+        return
+    options.require_unused()
     path = site_config.create(folder, name=name, records=records, policy=policy)
     view: dict[str, Any] = {"config": str(path), "name": name}
     text = f"next: {shell_command('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
@@ -237,7 +269,7 @@ def console(config_file: Path, port: int, language: str) -> None:
     program.serve(config_file, port, language)
 
 
-for command in (*state_commands.COMMANDS, *key_card_commands.COMMANDS):
+for command in (map_command.map_columns, *state_commands.COMMANDS, *key_card_commands.COMMANDS):
     group.add_command(command)
 
 

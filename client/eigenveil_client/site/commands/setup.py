@@ -21,7 +21,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 
 
 def initial_settings(
-    name: str | None, records: Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
+    name: str | None, records: str | Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
 ) -> tuple[str, Path, tuple[str, ...]]:
     """Return name, records and analysts by the options and the join file; prompt for missing ones. Raises
     UsageError without a terminal, or for a join file of another name; RequestError for an unusable one."""
@@ -37,7 +37,8 @@ def initial_settings(
     if missing and (as_json or not sys.stdin.isatty()):
         raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are prompted for them")
     name = name or click.prompt("The site's name in the federation", value_proc=_name)
-    if join is not None and records is not None and not records.exists():  # before its token is used
+    missing_file = isinstance(records, Path) and not records.exists()
+    if join is not None and missing_file:  # before its token is used
         raise click.UsageError(f"--records: there is no {records}; the join file was not used")
     records = records or click.prompt("Its records: a file, or a folder of Parquet files", type=EXISTING)
     if missing and not analysts:

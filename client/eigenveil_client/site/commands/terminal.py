@@ -40,8 +40,13 @@ def opened_store(config: SiteConfig) -> AbstractContextManager[SiteStore]:
 
 
 CONFIG_PATH, HELP = click.Path(path_type=Path), "The site's site.toml."
-CONFIG = click.option("--config", type=CONFIG_PATH, required=True, help=HELP, callback=_loaded)
-CONFIG_FILE = click.option("--config", "config_file", type=CONFIG_PATH, required=True, help=HELP)
+USUAL = Path("site.toml")
+CONFIG = click.option(
+    "--config", type=CONFIG_PATH, default=USUAL, show_default=True, help=HELP, callback=_loaded
+)
+CONFIG_FILE = click.option(
+    "--config", "config_file", type=CONFIG_PATH, default=USUAL, show_default=True, help=HELP
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 BY = click.option("--by", help="Person who decides; stays here [default: prompt, or login name].")
 

@@ -25,6 +25,7 @@ from eigenveil_client.site.state import (
     egress,
     line_decisions,
     outgoing,
+    person_counts,
     received_plans,
     rollback,
     study_keys,
@@ -35,6 +36,7 @@ from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
 from eigenveil_client.site.state.egress import KeyedDigests
 from eigenveil_client.site.state.line_decisions import LineDecisions
 from eigenveil_client.site.state.outgoing import AnsweredRounds, Outgoing
+from eigenveil_client.site.state.person_counts import PersonCounts
 from eigenveil_client.site.state.received_plans import (
     ConsentStatus,
     PersonDecision,
@@ -49,11 +51,12 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Sc
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-VERSION = 14
+VERSION = 15
 # From 12, the version of 1.0; older versions cannot be read.
 MIGRATIONS: Migrations = (
     (13, "ALTER TABLE declined ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),
     (14, line_decisions.SCHEMA),
+    (15, person_counts.SCHEMA),
 )
 OF_PLANS = (
     received_plans,
@@ -64,6 +67,7 @@ OF_PLANS = (
     confirmed_kinds,
     line_decisions,
     study_keys,
+    person_counts,
 )
 SCHEMA = "".join(module.SCHEMA for module in (ledger_store, egress, *OF_PLANS))
 UPGRADE_ADVICE = (
@@ -128,6 +132,7 @@ class SiteStore:
         self.confirmed = ConfirmedKinds(self.database)
         self.study_keys = StudyKeys(self.database)
         self.line_decisions = LineDecisions(self.database)
+        self.person_counts = PersonCounts(self.database, self.ledger, self.now)
         self._log_is_due = True  # to be emptied: it may have a key that was deleted before a crash
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(

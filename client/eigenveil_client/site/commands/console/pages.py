@@ -29,6 +29,7 @@ from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.commands.column_profiles import ColumnFindings, profile_columns
 from eigenveil_client.site.commands.console import labels
 from eigenveil_client.site.commands.console.consent_summary import ConsentSummary, consent_summary, right_ever
+from eigenveil_client.site.commands.console.mapping_page import mapping_routes
 from eigenveil_client.site.commands.line_report import counted_lines
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
@@ -87,7 +88,8 @@ def routes(console: Console) -> list[Route]:
         "/connection": _connection,
         "/connection/checked": partial(_connection, checked=True),
     }
-    return [Route(path, partial(page, console)) for path, page in pages.items()] + [
+    mapping = mapping_routes(console.config_file, console.pages)
+    return [*mapping, *(Route(path, partial(page, console)) for path, page in pages.items())] + [
         Route(f"/studies/{{study}}/{act}", partial(page, console, act), methods=[method])
         for act in ACTS
         for method, page in (("GET", _confirmation_page), ("POST", _apply))

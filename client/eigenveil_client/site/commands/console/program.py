@@ -23,6 +23,7 @@ NAVIGATION = (
     ("/", mark("Studies")),
     ("/sent", mark("What left")),
     ("/columns", mark("Your data")),
+    ("/mapping", mark("Your columns")),
     ("/budget", mark("Budget")),
     ("/connection", mark("Connection")),
 )

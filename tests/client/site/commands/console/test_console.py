@@ -42,7 +42,15 @@ def about(rig: Rig, act: str = "") -> str:
 
 def every_page(rig: Rig) -> list[str]:
     acts = ("", "/sheet", "/approve", "/decline", "/withdraw")
-    rest = ("/", "/sent", "/columns", f"/columns?study={rig.plan.digest}", "/budget", "/connection")
+    rest = (
+        "/",
+        "/sent",
+        "/columns",
+        f"/columns?study={rig.plan.digest}",
+        "/mapping",
+        "/budget",
+        "/connection",
+    )
     return [*rest, *(about(rig, act) for act in acts)]
 
 

@@ -1,0 +1,1 @@
+"""Dialects and columns that discovery finds in messy files, beside other programs."""

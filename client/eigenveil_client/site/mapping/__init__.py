@@ -1,0 +1,1 @@
+"""A site's columns as columns of a dictionary: proposals with their reasons, and their rules."""

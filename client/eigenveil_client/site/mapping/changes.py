@@ -1,0 +1,113 @@
+"""Changes of a site's mapping, written into its site.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil.dictionary.dictionary import suggestion
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.site.config import SiteConfig, load
+from eigenveil_client.site.mapping.first_look import FirstLook
+from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, targets
+from eigenveil_client.site.mapping.rules import Keys, rule_tables, usable_names
+from eigenveil_client.site.mapping.table import look_again
+from eigenveil_client.site.mapping.toml_tables import table_text, with_columns, with_tables
+from eigenveil_common.files import read_text, write_durably
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingSetting:
+    """Wish that the column `header` of the records is `column` of the dictionary, in `unit` ("" if the header
+    or the values leave no doubt of it)."""
+
+    header: str
+    column: str
+    unit: str = ""
+
+
+def parse_setting(text: str) -> MappingSetting:
+    """Return the parts of THEIRS=column[:unit]. Raises RequestError: code `bad-argument`."""
+    header, _, wanted = text.rpartition("=")
+    column, _, unit = wanted.partition(":")
+    if not header.strip() or not column.strip():
+        raise RequestError(Code.BAD_ARGUMENT, f"{text!r} is not THEIRS=column or THEIRS=column:unit")
+    return MappingSetting(header=header.strip(), column=column.strip(), unit=unit.strip())
+
+
+def apply_changes(config_file: Path, settings: Sequence[MappingSetting], removed: Sequence[str]) -> None:
+    """Write mappings into site.toml, and remove those of the columns in `removed`; all other text stays.
+
+    Raises RequestError: code `bad-argument`, an unknown column or unit; or the file would be invalid, and is
+    unchanged."""
+    config, text = load(config_file), read_text(config_file)
+    gone = _tables_of(config, removed)
+    made = _made(config, settings) if settings else []
+    mappings = [mapping for mapping, _ in made]
+    stated = {rule.header: rule.name for rule in config.column}
+    gone |= {stated[one.header] for one in mappings if one.header in stated}  # a column has one meaning
+    names = [name for _, some in made for name in usable_names(some)]
+    tables = {
+        name: table_text(name, keys, [f"{one.header}: {one.reason}."])
+        for one, some in made
+        for name, keys in some.items()
+    }
+    changed = with_tables(text, tables, gone - tables.keys(), [one.header for one in mappings])
+    dropped = {name for rule in config.column if rule.name in gone for name in rule.columns}
+    _write(config_file, text, with_columns(changed, names, dropped - set(names)))
+
+
+def _tables_of(config: SiteConfig, columns: Sequence[str]) -> set[str]:
+    """Return the tables of columns of studies: of a category by its own name those of all its levels."""
+    found: set[str] = set()
+    for name in columns:
+        tables = {rule.name for rule in config.column if name in (rule.name, *rule.columns)}
+        tables |= {rule.name for rule in config.column if rule.name.startswith(f"{name}=")}
+        if not tables:
+            known = [rule.name for rule in config.column]
+            raise RequestError(Code.BAD_ARGUMENT, f"no column is mapped to {name!r}{suggestion(name, known)}")
+        found |= tables
+    return found
+
+
+def _made(
+    config: SiteConfig, settings: Sequence[MappingSetting]
+) -> list[tuple[ProposedMapping, dict[str, Keys]]]:
+    """Return the mappings that were wished, and their tables."""
+    look, found = look_again(config), list[tuple[ProposedMapping, dict[str, Keys]]]()
+    columns = {one.header: one for one in look.table.columns}
+    known = {one.name: one for one in look.dictionary.columns}
+    rows, everywhere = look.rows if config.person_header else None, config.records.missing
+    for wanted in settings:
+        one = _confirmed(look, wanted)
+        column, stated = columns[one.header], known[one.column]
+        dialect = config.records.dialect
+        tables = rule_tables(one, column, stated, dialect, everywhere=everywhere, rows=rows)
+        found.append((one, tables))
+    return found
+
+
+def _confirmed(look: FirstLook, wanted: MappingSetting) -> ProposedMapping:
+    seen = {one.header.strip(): one for one in look.table.columns}
+    known = {one.column.name: one for one in targets(look.dictionary)}
+    header, column = wanted.header, wanted.column
+    if header not in seen:
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"the records have no column {header!r}{suggestion(header, seen)}"
+        )
+    if column not in known:
+        where = f"the dictionary {look.dictionary.name} has no column {column!r}"
+        raise RequestError(Code.BAD_ARGUMENT, f"{where}{suggestion(column, known)}")
+    return confirmed(seen[header], known[column], wanted.unit)
+
+
+def _write(config_file: Path, before: str, after: str) -> None:
+    """Write a new text; put the old one back if it is invalid."""
+    mode = config_file.stat().st_mode & 0o777
+    write_durably(config_file, after.encode(), mode=mode)
+    try:
+        load(config_file)
+    except RequestError:
+        write_durably(config_file, before.encode(), mode=mode)
+        raise

@@ -1,0 +1,65 @@
+"""Proposed promises about a site's records, from the noised number of its persons: how few and how many they
+may ever be, and the memory that a study of its columns takes. All follows from that number and public
+settings, so it may be stated to others [P34]."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.budget import NoiseRule
+from eigenveil_client.site.config import EngineConfig
+from eigenveil_client.site.policy import Policy
+
+EPSILON = 0.1
+FAR = 3.0  # standard deviations of the noise that a promise allows for
+VALUE_BYTES = 2  # of a stored value
+MIB = 2**20
+STEPS = (1, 2, 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizePromises:
+    """Keys of site.toml that state a size: of the policy, and `memory_mib` of the engine."""
+
+    minimum_records: int
+    maximum_records: int
+    memory_mib: int
+
+
+def count_cost(policy: Policy) -> int:
+    """Return the cost of the number of persons in micro-rho: `EPSILON` at the budget's delta."""
+    if policy.noise is NoiseRule.GAUSSIAN:
+        return gaussian.micro_rho_for(EPSILON, policy.budget_delta)
+    return zcdp.micro_rho_for(EPSILON, policy.budget_delta)
+
+
+def size_promises(noised: int, sigma: float, columns: int) -> SizePromises:
+    """Return the promises for a noised number of persons: half and twice of it, with room for the noise,
+    rounded outwards to 1, 2 or 5 times a power of ten; those of a small site have a least width."""
+    least, most = Policy().minimum_records, 10 * Policy().minimum_records
+    few, many = max(0.0, noised - FAR * sigma) / 2, max(0.0, noised + FAR * sigma) * 2
+    maximum = max(most, rounded_up(many))
+    need = maximum * max(1, columns) * VALUE_BYTES / MIB
+    return SizePromises(
+        minimum_records=max(least, rounded_down(few)),
+        maximum_records=maximum,
+        memory_mib=max(EngineConfig().memory_mib, rounded_up(need)),
+    )
+
+
+def rounded_down(value: float) -> int:
+    """Return the largest of 1, 2 or 5 times a power of ten that is at most `value`; 0 below 1."""
+    if value < 1:
+        return 0
+    power = 10 ** math.floor(math.log10(value))
+    return int(max(step * power for step in STEPS if step * power <= value))
+
+
+def rounded_up(value: float) -> int:
+    """Return the least of 1, 2 or 5 times a power of ten that is at least `value`."""
+    if value <= 1:
+        return 1
+    power = 10 ** math.floor(math.log10(value))
+    return int(min(step * power for step in (*STEPS, 10) if step * power >= value))

@@ -1,0 +1,163 @@
+"""Text of a first site.toml from what was found in the records. Comments say why, and quote no value: the
+file is read by many people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eigenveil.dictionary.site_rules import ANY
+from eigenveil_client.records.discovery.words import Marks
+from eigenveil_client.records.recoding.rule import FROM
+from eigenveil_client.records.tables.source import COMMAS, RecordsConfig
+from eigenveil_client.site.mapping.first_look import FirstLook
+from eigenveil_client.site.mapping.matching import ProposedMapping
+from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
+from eigenveil_client.site.mapping.rules import Keys, MadeTables, proposed_tables, usable_names
+from eigenveil_client.site.mapping.toml_tables import key_lines, question_line, table_text
+
+WIDTH = 108
+MOST_OTHERS = 1000  # columns without a dictionary that are listed by name
+PROMISES = (
+    "Promises about the records, which others may read: half and twice the number of persons, noised once "
+    f"(epsilon {EPSILON:g}, charged to the budget), with room for the noise, rounded to 1, 2 or 5 times a "
+    "power of ten."
+)
+MEMORY = "What a study of these columns and maximum_records takes, or the usual limit."
+RANGES = "The federation's dictionary as it was on the first day; its plausible ranges are compared with."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFile:
+    """Settings of a first site.toml: the keys before the tables, what was found, the mappings that are in
+    force, and the promises if they were confirmed. `others`: studies may also use columns of numbers that no
+    dictionary has, as a federation without a dictionary does."""
+
+    stated: Mapping[str, Any]
+    look: FirstLook
+    accepted: tuple[ProposedMapping, ...]
+    promises: SizePromises | None = None
+    others: bool = False
+
+    @property
+    def tables(self) -> tuple[tuple[str, ...], MadeTables]:
+        """The words for "no value" in the whole file, and the tables of the accepted mappings."""
+        return proposed_tables(self.look, self.accepted)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that studies may use: those of the mappings; any if there is none."""
+        _, tables = self.tables
+        mapped = [name for _, one in tables for name in usable_names(one)]
+        others = list(self._others()) if self.others else []
+        if len(others) > MOST_OTHERS:
+            return (ANY,)
+        return tuple(dict.fromkeys([*mapped, *others])) or (ANY,)
+
+    def _others(self) -> Iterator[str]:
+        """Yield the columns of numbers that are neither mapped nor in question, nor an identifier."""
+        used = {one.header.strip() for one in self.look.proposals}
+        used |= {
+            str(keys.get(key)) for _, one in self.tables[1] for keys in one.values() for key in (FROM, "by")
+        }
+        for one in self.look.table.columns:
+            identifies = one.whole and one.distinct == one.filled > 1
+            numeric = one.numbers and one.numbers == one.filled and not one.codes and not one.absent_words
+            plain = one.marks in (Marks(), _marks(self.look.table.config))
+            if numeric and plain and not identifies and one.header.strip() not in used:
+                yield one.header.strip()
+
+    def text(self) -> str:
+        """Return the file."""
+        parts = [_top(self.stated, self.promises), self._records()]
+        if self.promises is not None:
+            parts.append(
+                f"{comment(MEMORY)}\n[engine]\n{key_lines({'memory_mib': self.promises.memory_mib})}"
+            )
+        named = f"{self.look.dictionary.name} (version {self.look.dictionary.version})"
+        parts.append(
+            comment(f"Columns of the records as columns of the dictionary {named}: eigenveil-site map.")
+        )
+        for mapping, tables in self.tables[1]:
+            why = "age as the years since the date of birth" if mapping is None else _why(mapping)
+            parts += [
+                table_text(name, keys, textwrap.wrap(why, WIDTH - 2) if first else ())
+                for first, (name, keys) in zip([True, *[False] * len(tables)], tables.items(), strict=False)
+            ]
+        accepted = {one.header for one in self.accepted}
+        taken = {one.column for one in self.accepted}
+        questions = [one for one in self.look.open if one.header not in accepted and one.column not in taken]
+        if questions:
+            parts.append(
+                "\n".join(question_line(one.header, one.column, one.question) for one in questions) + "\n"
+            )
+        return "\n".join(parts)
+
+    def _records(self) -> str:
+        config, person = self.look.table.config, self.look.person
+        why = [f"Found: {one}." for one in self.look.table.evidence]
+        if person is not None:
+            why.append(f"{person.header} names the person: {person.evidence}.")
+            why += [f"Check it: {person.doubt}."] if person.doubt else []
+        if self.look.rows is not None:
+            by = self.look.rows.by
+            why.append(f"Of several rows of a person: {f'the last by {by}' if by else 'the mean'}.")
+        keys = records_keys(config)
+        keys |= {} if person is None else {"person": person.header.strip()}
+        everywhere = self.tables[0]
+        keys |= {"missing": list(everywhere)} if everywhere else {}
+        return "\n".join([*map(comment, why), "[records]", key_lines(keys)])
+
+
+def _why(mapping: ProposedMapping) -> str:
+    return f"{mapping.header}: {mapping.reason}."
+
+
+def _marks(config: RecordsConfig) -> Marks:
+    return Marks(decimal=config.dialect.decimal, thousands=config.dialect.thousands)
+
+
+def comment(text: str) -> str:
+    """Return a text as lines of a comment."""
+    return "\n".join(f"# {line}" for line in textwrap.wrap(text, WIDTH - 2))
+
+
+def records_keys(config: RecordsConfig) -> Keys:
+    """Return the keys of [records] that differ from their defaults."""
+    keys: Keys = {}
+    if config.source is not None:
+        keys["source"] = str(config.source)
+    for name in ("database", "sql", "table", "sheet", "one_row_per"):
+        if value := getattr(config, name):
+            keys[name] = value
+    if config.sql_file is not None:
+        keys["sql_file"] = str(config.sql_file)
+    if config.header_line != 1:
+        keys["header_line"] = config.header_line
+    for name in ("separator", "decimal", "thousands", "encoding"):
+        if (value := getattr(config.dialect, name)) != getattr(COMMAS, name):
+            keys[name] = value
+    return keys
+
+
+def _top(stated: Mapping[str, Any], promises: SizePromises | None) -> str:
+    """Return the keys before the tables, with comments above some of them."""
+    keys = dict(stated)
+    if promises is not None:
+        keys |= {"minimum_records": promises.minimum_records, "maximum_records": promises.maximum_records}
+    lines = []
+    for name, value in keys.items():
+        if name == "minimum_records" and promises is not None:
+            lines.append(comment(PROMISES) + "\n")
+        if name == "dictionary":
+            lines.append(comment(RANGES) + "\n")
+        lines.append(key_lines({name: value}))
+    return "".join(lines)
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return the first names as text."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

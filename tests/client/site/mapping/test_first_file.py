@@ -1,0 +1,190 @@
+"""`init` that looks, and `map`: the certain is in force, the rest a comment or a question; no value of the
+records is in the file."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.state.store_access import has_state, open_site_store
+from tests.client.site.command_line import Ran, site
+from tests.support import Patch
+
+OWN = "\n# our own words\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: Patch) -> Path:
+    """200 persons; CRP in one of two units, which nobody can see."""
+    monkeypatch.chdir(tmp_path)
+    rng, path = random.Random(4), tmp_path / "export.csv"
+    lines = ["PatNr;Alter;Geschlecht;Krea [µmol/l];CRP;Zimmer"]
+    for number in range(200):
+        cells = [
+            f"P{number}", f"{rng.gauss(60, 9):.0f}", rng.choice("wm"), f"{rng.gauss(84, 9):.0f}",
+            f"{abs(rng.gauss(4, 1)):.1f}".replace(".", ","), f"{rng.randint(1, 30)}",
+        ]  # fmt: skip
+        lines.append(";".join(cells))
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return path
+
+
+def loaded() -> SiteConfig:
+    return site_config.load(Path("site.toml"))
+
+
+def init(file: Path | str, *words: object, answer: str = "") -> Ran:
+    return site(None, "init", file, "--name", "a", *words, answer=answer)
+
+
+def columns() -> set[str]:
+    return {name for rule in loaded().column for name in rule.columns}
+
+
+def charged() -> int:
+    with open_site_store(loaded()) as store:
+        return store.ledger.ledger.spent.micro_rho
+
+
+def test_without_a_terminal_the_uncertain_is_a_comment_and_nothing_is_charged(file: Path) -> None:
+    assert init(file).code == 0
+    assert columns() == {"age", "sex=female", "sex=male", "creatinine"}
+    config, text = loaded(), Path("site.toml").read_text()
+    assert "# Not sure: 'CRP' is called like crp" in text
+    assert (config.records.person, config.policy.person_column) == ("PatNr", "patient")
+    assert config.policy.columns == ("age", "sex=female", "sex=male", "creatinine", "Zimmer")
+    assert (config.policy.minimum_records, has_state(config)) == (20, False)
+    assert "P17" not in text
+
+
+def test_no_value_of_the_records_is_in_the_file(file: Path) -> None:
+    """Neither quantiles nor counts: but for settings, it is the same for the half of the records."""
+    init(file, "--accept")
+    texts = [Path("site.toml").read_text()]
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:120]))
+    Path("site.toml").unlink()
+    init(file, "--accept")
+    texts.append(Path("site.toml").read_text())
+    assert texts[0] == texts[1]
+
+
+def test_accepted_promises_are_charged_once_and_kept(file: Path) -> None:
+    assert init(file, "--accept").code == 0
+    policy, spent = loaded().policy, charged()
+    assert (policy.maximum_records, spent > 0) == (1000, True)
+    Path("site.toml").unlink()
+    assert init(file, "--accept").code == 0
+    assert (loaded().policy, charged()) == (policy, spent)
+
+
+def test_answers_at_a_terminal_are_taken(file: Path) -> None:
+    ran = init(file, answer="mg/l\ny\nn\n")
+    assert "Here, and nowhere else" in ran.out, ran.out
+    assert "crp" in columns()
+    assert loaded().policy.minimum_records == 20  # not stated
+    assert charged() > 0  # but drawn, as it was shown
+
+
+@pytest.mark.parametrize(("unit", "set_"), [("kg", False), ("", False), ("mg/dl", True)])
+def test_a_unit_that_does_not_fit_leaves_the_column_out(file: Path, unit: str, set_: bool) -> None:
+    init(file, answer=f"{unit}\nn\n")
+    assert ("crp" in columns()) is set_
+    assert not has_state(loaded())
+
+
+def test_map_sets_and_removes_and_leaves_other_text(file: Path) -> None:
+    init(file)
+    text = Path("site.toml")
+    text.write_text(text.read_text().replace("\n[records]", f"{OWN}[records]"))
+    shown = site(None, "map")
+    assert "open: 'CRP'" in shown.out
+    assert "umol/L" in shown.out
+    assert site(None, "map", "--set", "CRP=crp:mg/dl", "--remove", "sex").code == 0
+    assert columns() == {"age", "creatinine", "crp"}
+    (rule,) = [one for one in loaded().column if one.name == "crp"]
+    assert (rule.header, rule.linear) == ("CRP", (10, 0))
+    assert OWN in text.read_text()
+    assert "Not sure" not in text.read_text()
+    assert loaded().policy.columns == ("age", "creatinine", "Zimmer", "crp")
+    before = text.read_text()
+    for words in (["--set", "CRP=sodium"], ["--set", "CPR=crp:mg/l"], ["--set", "x"], ["--remove", "sex"]):
+        assert site(None, "map", *words).code == 2
+        assert text.read_text() == before
+
+
+def test_what_is_found_is_printed_as_json(file: Path) -> None:
+    made = init(file, "--json").json
+    assert {one["column"] for one in made["mapped"]} == {"age", "sex", "creatinine"}
+    assert [one["header"] for one in made["open"]] == ["CRP"]
+    assert made["promises"] is None
+    view = site(None, "map", "--json").json
+    assert {one["column"]: one["readable"] for one in view["mapped"]} == dict.fromkeys(columns(), 1.0)
+    assert [one["header"] for one in view["proposed"]] == ["CRP"]
+    assert view["unmapped"] == ["Zimmer"]
+
+
+def test_a_column_has_one_meaning(file: Path) -> None:
+    init(file)
+    assert site(None, "map", "--set", "Krea [µmol/l]=urine_creatinine:umol/L").code == 0
+    assert "creatinine" not in columns()
+    assert "urine_creatinine" in columns()
+
+
+def test_map_asks_at_a_terminal(file: Path) -> None:
+    init(file)
+    ran = site(None, "map", answer="CRP=crp\nCRP=crp:mg/l\n-age\n\n")
+    assert "the unit of 'CRP' is not clear" in ran.out
+    assert columns() == {"sex=female", "sex=male", "creatinine", "crp"}
+
+
+def test_of_several_tables_one_is_named(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "two.db"
+    with closing(sqlite3.connect(path)) as connection:
+        for name in ("north", "south"):
+            connection.execute(f"CREATE TABLE {name} (pid TEXT, age INTEGER, bmi REAL)")
+            rows = [(f"P{i}", 40 + i % 30, 20 + i % 9 + 0.5) for i in range(60)]
+            connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", rows)
+        connection.commit()
+    assert init(path).code == 4
+    assert not Path("site.toml").exists()
+    assert init(path, "--table", "south").code == 0
+    assert (loaded().records.table, columns()) == ("south", {"age", "bmi"})
+
+
+def test_a_select_over_a_file_and_a_password_in_an_address(file: Path) -> None:
+    assert init(file, "--sheet", "x", "--records", file).code == 2
+    assert site(None, "init", "--name", "a", "--records", file, "--sql", "SELECT 1").code == 2
+    assert init("postgresql://kim:secret@host/x").code == 4
+    assert not Path("site.toml").exists()
+    assert init(file, "--sql", "SELECT * FROM records").code == 0
+    assert loaded().records.is_view
+
+
+def test_a_file_that_cannot_be_read_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.parquet").write_bytes(b"no parquet")
+    for name in ("x.parquet", "gone.csv"):
+        assert init(tmp_path / name).code == 3
+    assert not Path("site.toml").exists()
+
+
+def test_a_size_that_the_command_states_stays(file: Path) -> None:
+    assert init(file, "--accept", "--minimum-records", 7).code == 0
+    policy = loaded().policy
+    assert (policy.minimum_records, policy.maximum_records) == (7, 1000)
+    Path("site.toml").unlink()
+    stated = ("--minimum-records", 7, "--maximum-records", 900)
+    Path("state.db").unlink()
+    Path("identity/ledger.json").unlink()
+    Path("egress.key").unlink()
+    assert init(file, "--accept", *stated).code == 0
+    assert (loaded().policy.maximum_records, has_state(loaded())) == (900, False)
+    assert init(file, "--accept").code == 9

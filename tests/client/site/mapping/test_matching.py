@@ -1,0 +1,175 @@
+"""Columns are proposed by name, code, unit and range; what is not sure of all is a question."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil_client.records.discovery.columns import SeenColumn, seen_column
+from eigenveil_client.records.discovery.look import look_at
+from eigenveil_client.records.discovery.words import Marks
+from eigenveil_client.records.tables.source import RecordsConfig
+from eigenveil_client.site.config import site_dictionary
+from eigenveil_client.site.mapping.concepts import CONCEPTS, MeasurementConcept
+from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose, targets
+from tests.client.records.discovery.messy import messy_file
+from tests.client.site.mapping.scores import columns
+from tests.support import refused
+
+DICTIONARY = site_dictionary(None)
+KNOWN = {one.column.name: one for one in targets(DICTIONARY)}
+
+
+def numbers(header: str, middle: float, width: float = 0.1, count: int = 200) -> SeenColumn:
+    """A column of numbers near `middle`, in three significant digits."""
+    rng = random.Random(header)
+    words = Counter(f"{middle * (1 + width * rng.gauss(0, 1)):.3g}" for _ in range(count))
+    return seen_column(header, words, Marks())
+
+
+def of_words(header: str, *words: str) -> SeenColumn:
+    return seen_column(header, Counter(dict.fromkeys(words, 50)), Marks())
+
+
+def only(*columns: SeenColumn) -> ProposedMapping:
+    (found,) = propose(columns, DICTIONARY)
+    return found
+
+
+def middle(concept: MeasurementConcept, unit: str) -> float:
+    """A usual median of a concept, in one of its units."""
+    factor, offset = concept.units[unit]
+    return ((concept.typical[0] * concept.typical[1]) ** 0.5 - offset) / factor
+
+
+@pytest.mark.parametrize("concept", CONCEPTS, ids=lambda one: one.name)
+def test_every_name_of_a_measurement_is_sure_in_the_dictionarys_unit(concept: MeasurementConcept) -> None:
+    values = middle(concept, concept.unit)
+    for name in (concept.name, *concept.names, f"labs_{concept.name}", f"{concept.name} ({concept.unit})"):
+        found = propose([numbers(name, values, width=0.02)], DICTIONARY)
+        assert [one.column for one in found] == [concept.name], name
+        doubt = found[0].question
+        assert not doubt or "its unit is not stated" in doubt, (name, doubt)
+
+
+@pytest.mark.parametrize("concept", CONCEPTS, ids=lambda one: one.name)
+def test_a_stated_unit_is_converted(concept: MeasurementConcept) -> None:
+    for unit, linear in concept.units.items():
+        column = numbers(f"{concept.name} [{unit}]", middle(concept, unit), width=0.02)
+        found = only(column)
+        assert (found.column, found.certain) == (concept.name, True), found
+        assert found.linear == pytest.approx(linear), unit
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        *[("urine_glucose", 15), ("Alter der Mutter", 30), ("target_weight", 72), ("delta_hba1c", 6.1)],
+        *[("creatinine_clearance", 85), ("Natrium im Urin", 120), ("birth_weight", 3.4), ("hr_max", 140)],
+        *[
+            ("glucose_flag", 1),
+            ("age_at_death", 80),
+            ("LDL goal", 70),
+            ("HDL ratio", 3.6),
+            ("Na id", 140),
+        ],
+        *[("age_group", 3), ("father_height", 178), ("glucose_2h", 130), ("BMI percentile", 60)],
+    ],
+)
+def test_another_measurement_with_the_name_inside_is_never_sure(header: str, values: float) -> None:
+    assert not any(one.certain for one in propose([numbers(header, values)], DICTIONARY))
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "column"),
+    [
+        *[("Harnstoff", 30, "urea_nitrogen"), ("glucose fasted", 99, "glucose"), ("BP", 128, "systolic_bp")],
+        *[("potasium", 4.2, "potassium"), ("weight", 40, "body_weight"), ("crp", 4, "crp")],
+        ("glucose [mmol/L]", 101, "glucose"), ("Alter", 700, "age"), ("T4", 1.2, "free_t4"),
+        ("sodium [mmol/L]", 14, "sodium"), ("potassium (mmol/l)", 42, "potassium"),
+    ],
+)  # fmt: skip
+def test_a_doubt_is_a_question(header: str, values: float, column: str) -> None:
+    found = propose([numbers(header, values)], DICTIONARY)
+    assert [one.column for one in found] == [column]
+    assert found[0].question
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "factor"),
+    [
+        *[("glucose", 5.4, 18.0156), ("glucose", 101, 1), ("Krea", 82, 0.011312), ("Krea", 0.9, 1)],
+        *[("Hb", 8.6, 1.6114), ("Hb", 138, 0.1), ("Chol", 5.1, 38.665), ("HbA1c", 42, 0.09148)],
+        ("calcium", 2.35, 4.0078), ("height", 1.72, 100), ("height", 68, 2.54), ("temperature", 98.4, 5 / 9),
+    ],
+)  # fmt: skip
+def test_a_unit_that_is_not_stated_follows_from_the_values(header: str, values: float, factor: float) -> None:
+    found = only(numbers(header, values, width=0.01))
+    assert found.certain, found
+    assert found.linear[0] == pytest.approx(factor)
+
+
+def test_columns_that_compete_are_questions_each() -> None:
+    first, second = numbers("glucose", 101), numbers("GLUC_MGDL", 102)
+    found = propose([first, second], DICTIONARY)
+    assert [one.column for one in found] == ["glucose"] * 2
+    assert not any(one.certain for one in found)
+    (one, other) = propose([first, numbers("potasium", 4.2)], DICTIONARY)
+    assert (one.certain, other.certain) == (True, False)
+
+
+def test_codes_name_a_column() -> None:
+    assert only(numbers("2345-7", 101)).column == "glucose"
+    assert only(numbers("LOINC 14749-6 mmol/L", 5.5)).linear[0] == pytest.approx(18.0156)
+    assert propose([numbers("2345-8", 101)], DICTIONARY) == []  # another check digit
+
+
+@pytest.mark.parametrize("words", [("f", "m"), ("weiblich", "männlich"), ("Female", "Male"), ("W", "M")])
+def test_words_of_a_category_are_levels(words: tuple[str, str]) -> None:
+    found = only(of_words("Geschlecht", *words))
+    assert found.certain
+    assert dict(found.levels) == dict(zip(words, ("female", "male"), strict=True))
+
+
+def test_numbers_for_levels_are_a_question() -> None:
+    found = only(of_words("sex", "1", "2"))
+    assert "Which of its words" in found.question
+    with refused(Code.BAD_ARGUMENT, "none of the words"):
+        confirmed(of_words("sex", "1", "2"), KNOWN["sex"])
+
+
+def test_a_person_states_the_unit_that_values_do_not_tell() -> None:
+    column = numbers("crp", 4)
+    with refused(Code.BAD_ARGUMENT, "State one of mg/L, mg/dL"):
+        confirmed(column, KNOWN["crp"])
+    assert confirmed(column, KNOWN["crp"], "mg/dl").linear == (10, 0)
+    with refused(Code.BAD_ARGUMENT, "cannot be converted from 'kg'"):
+        confirmed(column, KNOWN["crp"], "kg")
+
+
+def test_questions_and_reasons_quote_no_value() -> None:
+    """They stand in site.toml, which many people read."""
+    seen = [
+        numbers("crp", 4.321, width=0),
+        numbers("glucose", 123.4, width=0.001),
+        of_words("sex", "q1", "q2"),
+    ]
+    for one in propose(seen, DICTIONARY):
+        for value in ("4.32", "123", "q1", "q2"):
+            assert value not in one.question + one.reason
+
+
+@pytest.mark.parametrize("first", [0, 15])
+def test_messy_files_have_no_wrong_column_without_a_question(first: int, tmp_path: Path) -> None:
+    counts = Counter[str]()
+    for seed in range(first, first + 15):
+        file, path = messy_file(seed), tmp_path / "records.csv"
+        path.write_bytes(file.data)
+        counts.update(columns(file, look_at(RecordsConfig(source=path))))
+    assert counts["wrong without a question"] == 0
+    assert counts["proposed"] >= 0.95 * (counts["proposed"] + counts["missed"])
+    assert counts["certain"] >= 0.9 * counts["proposed"]

@@ -1,0 +1,78 @@
+"""The first day of ten hospitals: from a join file to a green check in two commands, with no file edited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.config import SiteConfig, site_dictionary
+from tests.client.site.command_line import site
+from tests.client.site.mapping.hospitals import OF_FILES, ExportingHospital, omop
+from tests.common.storage.cluster import Cluster
+from tests.integration.running_site import invited
+from tests.integration.test_dictionary import publish
+from tests.server.rig import made, serving
+from tests.support import Patch
+
+ALL = (*(one.__name__ for one in OF_FILES), "omop")
+PROPOSED = 0.95  # least share of true columns
+CLOSE = 1e-3  # of a factor
+
+
+def built(name: str, folder: Path, server: Callable[[], Cluster]) -> ExportingHospital:
+    for one in OF_FILES:
+        if one.__name__ == name:
+            return one(folder)
+    return omop(server().database())
+
+
+def mapped(config: SiteConfig, header: str) -> set[tuple[str, float]]:
+    """Columns of the dictionary, without levels, and factors that site.toml makes of a column."""
+    return {(rule.name.partition("=")[0], rule.linear[0]) for rule in config.column if rule.header == header}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+async def test_two_commands_lead_from_a_join_file_to_a_green_check(
+    name: str, tmp_path: Path, monkeypatch: Patch, request: pytest.FixtureRequest
+) -> None:
+    hospital = built(name, tmp_path, lambda: request.getfixturevalue("server"))
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    async with serving(made(tmp_path / "c")) as rig:
+        await publish(rig, tmp_path, site_dictionary(None))
+        join = invited(rig, tmp_path / "anna.join", "anna")
+        first = await asyncio.to_thread(site, None, "init", *hospital.words, "--join", join, "--accept")
+        assert first.code == 0, first.out
+    second = await asyncio.to_thread(site, None, "check", "--json")
+    assert (second.code, second.json["ok"]) == (0, True), second.out
+    levels = {one["check"]: one for one in second.json["checks"] if one["level"] != "ok"}
+    assert set(levels) <= {"analysts", "analysts' keys"}, json.dumps(levels, indent=1)
+    config = site_config.load(folder / "site.toml")
+    assert config.records.person == hospital.person
+    assert parse_dictionary((folder / "dictionary.toml").read_text()) == site_dictionary(None)
+    found = {header: mapped(config, header) for header in {rule.header for rule in config.column}}
+    wrong = {
+        header: meant for header, meant in found.items()
+        if not all(_is_true(hospital, header, *one) for one in meant)
+    }  # fmt: skip
+    assert wrong == {}
+    text = (folder / "site.toml").read_text()
+    missed = [
+        header for header, (column, _) in hospital.truth.items()
+        if header not in found and f'--set "{header}={column}"' not in text
+    ]  # fmt: skip
+    assert len(missed) <= (1 - PROPOSED) * len(hospital.truth), missed
+    assert config.policy.minimum_records < 300 <= config.policy.maximum_records
+
+
+def _is_true(hospital: ExportingHospital, header: str, column: str, factor: float) -> bool:
+    known = hospital.truth.get(header)
+    return known is not None and known[0] == column and abs(factor / known[1] - 1) < CLOSE
