@@ -30,7 +30,7 @@ from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import choose
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation, Study
+from eigenveil.study.study import Federation, Scaling, Study
 
 MARGIN = 1.15
 REFINED_MARGIN, BEST_MARGIN = 1.1, 1.05
@@ -100,6 +100,7 @@ def a_study(family: Family, **changes: Any) -> Study:
         "components": 1,
         "federation": Federation(sites=("all",)),
         "max_records": 2**20,
+        "scaling": Scaling.BOUNDS,
     }
     return Study(**(values | changes))
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError, install_command
 from eigenveil_common.log import frame_locations
 from eigenveil_common.start import INTERRUPTED
 
@@ -92,7 +92,7 @@ def require_extra(extra: str) -> Iterator[None]:
         if not library or library.startswith("eigenveil"):  # a module of ours: a bug
             raise
         raise RequestError(
-            Code.BAD_CONFIG, f"this needs {library}, which is not installed: pip install 'eigenveil[{extra}]'"
+            Code.BAD_CONFIG, f"this needs {library}, which is not installed: {install_command(extra)}"
         ) from problem
 
 

@@ -9,6 +9,8 @@ A message says what is wrong and what to do. A code never changes its meaning.""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from enum import Enum
 from typing import Any
 
@@ -16,6 +18,12 @@ from typing import Any
 def round_label(round: int) -> str:
     """Return the label of a round for people, counted from 1. Fields, digests and logs count from 0."""
     return f"round {round + 1}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra's libraries where this program runs. The pip of another
+    environment would look for eigenveil in an index."""
+    return f"{shlex.quote(sys.executable or 'python3')} -m pip install 'eigenveil[{extra}]'"
 
 
 class EigenveilError(Exception):

@@ -33,6 +33,10 @@ from matplotlib.axes import Axes
 __all__ = ["biplot", "error_vs_epsilon", "heatmap", "loadings", "scree"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def scree(of: Any, *, ax: Axes | None = None) -> Axes:
     """Plot the variance along each component, and along the other directions.
 

@@ -4,12 +4,13 @@ files."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import planned_study
-from eigenveil.reporting.summary import release_summary_html, release_summary_text
+from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, result_warnings
+from eigenveil.reporting.summary import release_dataframe, release_summary_html, release_summary_text
 from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
 from eigenveil.study.study import Study
@@ -23,12 +24,15 @@ class ReleasedResult(SignedRelease):
 
     `document` is what was signed: guarantee, rounds, plan, and all of the result but its arrays. `public_key`
     is the raw Ed25519 key of the signer, which `verify_release` compares with the federation's. `result` has
-    all results as arrays; the most used are properties here. Source: releases and public numbers only [P7].
+    all results as arrays; the most used are properties here. `print` shows the components in sentences, with
+    their loadings. Source: releases and public numbers only [P7].
 
     >>> from eigenveil import load_release
     >>> released = load_release("release.zip")
     >>> released.components.shape, released.columns, released.sites
-    ((2, 3), ('c0', 'c1', 'c2'), ('north',))"""
+    ((2, 3), ('c0', 'c1', 'c2'), ('north',))
+    >>> released.loadings[0].strongest[0].column in released.columns
+    True"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,6 +84,21 @@ class ReleasedResult(SignedRelease):
     def study(self) -> Study:
         """Study of the release."""
         return planned_study(self.document["plan"])
+
+    @property
+    def loadings(self) -> tuple[ComponentLoadings, ...]:
+        """Components with the loading of each column, its error, and a sentence."""
+        return component_loadings(self.result)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the result, a sentence or two each."""
+        return result_warnings(self)
+
+    def to_dataframe(self) -> Any:
+        """Return a DataFrame with a row for each column: unit, mean, scale, and its loading in each component
+        with the error. Raises RequestError: code `bad-config`, pandas is not installed."""
+        return release_dataframe(self)
 
     def to_sklearn(self, n_components: int | float | None = None, *, whiten: bool = False) -> PrivatePCA:
         """Return a fitted `PrivatePCA`, which transforms tables by the names of their columns. `n_components`

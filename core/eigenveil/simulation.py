@@ -28,8 +28,9 @@ from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import batch_of
 from eigenveil.reporting.document import release_document
+from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, result_warnings
 from eigenveil.reporting.result import Result, result_of
-from eigenveil.reporting.summary import release_summary_html
+from eigenveil.reporting.summary import release_dataframe, release_summary_html, release_summary_text
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
 from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process
@@ -108,7 +109,7 @@ class MemoryJournal:
             self.ledger.apply(entry)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Simulation:
     """Result of a simulated study.
 
@@ -142,6 +143,24 @@ class Simulation:
         return sum(
             8 * round_query.query.length * n for round_query, n in zip(self.queries, times, strict=True)
         )
+
+    @property
+    def loadings(self) -> tuple[ComponentLoadings, ...]:
+        """Components with the loading of each column, its error, and a sentence."""
+        return component_loadings(self.result)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the result, a sentence or two each."""
+        return result_warnings(self)
+
+    def to_dataframe(self) -> Any:
+        """Return a DataFrame with a row for each column: unit, mean, scale, and its loading in each component
+        with the error. Raises RequestError: code `bad-config`, pandas is not installed."""
+        return release_dataframe(self)
+
+    def __repr__(self) -> str:
+        return release_summary_text(self)
 
     def _repr_html_(self) -> str:
         return release_summary_html(self)

@@ -209,7 +209,7 @@ def test_a_missing_library_names_its_extra(
     assert done.returncode == 4, done.stderr
     message = json.loads(done.stdout)["message"]
     assert library in message
-    assert f"pip install 'eigenveil[{extra}]'" in message
+    assert f"{sys.executable} -m pip install 'eigenveil[{extra}]'" in message
     assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
 
 

@@ -29,10 +29,11 @@ from eigenveil.reporting.figures.captions import (
     scree_caption,
 )
 from eigenveil.reporting.figures.components import predicted_errors
-from eigenveil.reporting.figures.figure import ReleaseFigureData
+from eigenveil.reporting.figures.figure import SCALES, ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
 from eigenveil.reporting.release_file import read_archive
 from tests.core.test_released import NAMES, released, sealed, simulation
+from tests.support import Patch
 
 DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph .* missing from")  # where the font has no 名
@@ -166,8 +167,22 @@ def test_an_impossible_plot_is_refused_with_the_reason(draw: Callable[[], Axes],
         draw()
 
 
+@pytest.mark.parametrize("scaling", list(SCALES.values()))
+def test_no_label_is_cut_off(scaling: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(ReleaseFigureData, "units", scaling)
+    for axes in (plot.scree(released()), plot.loadings(released())):
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        figure.draw_without_rendering()
+        (left, below), (right, above) = figure.bbox.get_points()
+        for label in (one for one in (axes.xaxis.label, axes.yaxis.label) if one.get_text()):
+            box = label.get_window_extent()
+            assert left <= box.x0 <= box.x1 <= right
+            assert below <= box.y0 <= box.y1 <= above
+
+
 def test_without_matplotlib_the_extra_is_named() -> None:
     code = "import sys; sys.modules['matplotlib'] = None\nfrom eigenveil import plot"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert 'pip install "eigenveil[analyst]"' in done.stderr
+    assert f"{sys.executable} -m pip install 'eigenveil[analyst]'" in done.stderr

@@ -87,7 +87,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
         again = later.run(run.digest[:8])
         assert np.array_equal(again.result.components, run.result.components)
         assert [event["state"] for event in again.events()][-1] == "released"
-        frame = later.studies.to_pandas()
+        frame = later.studies.to_dataframe()
         assert frame[frame["name"] == "from-python"]["state"].tolist() == ["released"]
     for shown in (federation, federation.sites, federation.columns, before, study, plan, response, run):
         html = shown._repr_html_()

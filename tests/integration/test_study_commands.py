@@ -181,7 +181,7 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
         code, problem = answer_of(capfd, "result", digest)
         assert (code, problem["error"]) == (10, "not-ready")
 
-        with spawned("study", "watch", digest, **PIPES) as watch:
+        with spawned("study", "watch", digest, "--progress", **PIPES) as watch:
             assert watch.stdout is not None
             assert "round 1" in watch.stdout.readline()
             watch.send_signal(signal.SIGINT)

@@ -15,6 +15,10 @@ KEPT = f"{PLANS}::test_an_unknown_key_that_is_not_required_is_kept_in_the_digest
 GOLDEN = "tests/compat/test_golden.py"
 NAME = f"{GOLDEN}::test_every_name_of_an_earlier_version_is_still_there"
 SAME = f"{GOLDEN}::test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again[1.0]"
+SCALING = "tests/core/study/test_units.py"
+SCALED = f"{SCALING}::test_python_toml_and_a_draft_have_one_default_and_a_text_on_the_wire_keeps_its_meaning"
+DEFAULT = f"{SCALING}::test_a_study_that_states_none_is_standard_exactly_where_units_differ_and_it_can_be"
+WARNED = f"{SCALING}::test_a_study_by_wide_bounds_in_several_units_warns_before_it_is_paid_for"
 QUEUE = "tests/integration/test_release_key.py::test_a_new_release_key_in_a_queue_of_studies"
 MOVED = "tests/integration/test_moved_coordinator.py::test_a_coordinator_moves_in_the_middle_of_a_queue"
 
@@ -34,6 +38,12 @@ OF_VERSIONS: tuple[Mutant, ...] = (
     of("R34", "protocol/authorities.py", "for one in self.release_keys if one.use is not KeyUse.EARLIER)",
        "for one in self.release_keys)",
        f"{RELEASE_KEYS}::test_a_key_is_announced_then_signs_and_the_old_one_verifies_for_ever"),
+    # ---- a text without a scaling: by bounds where it was sent, by units where it is drafted
+    *each("R36", "study/toml.py", SCALED, ("{SCALING: Scaling.BOUNDS.value} | _table", "_table"),
+          ("text=toml_text(given))\n\n\ndef is_whole", "text=self.text)\n\n\ndef is_whole")),
+    *each("R36", "study/units.py", DEFAULT, ("len(_units(columns)) > 1", "True"),
+          ("return ONE[1] if unit in ONE else unit", "return unit")),
+    of("R36", "study/study.py", "found += bounds_warnings(self.columns, spreads)", "pass", WARNED),
     # ---- what is frozen
     of("R35", "protocol/plan.py", '"micro_rho": plan.micro_rho', '"cost": plan.micro_rho', SAME),
     of("R35", "numerics/encoding.py", 'eigenveil/{domain}/v1', "eigenveil/{domain}/v2", SAME),

@@ -42,6 +42,11 @@ def test_a_readme_without_one_of_both_commands_is_found(command: str) -> None:
     assert faults(README.replace("`make docs`", "`make dcos`")) == ["make dcos does not exist"]
 
 
+def test_what_the_readme_installs_reads_every_source() -> None:
+    (extras,) = re.findall(r"pip install '\.\[(.*?)\]'", README)
+    assert set(extras.split(",")) == {"analyst", "coordinator", "site", "sources", "estimators"}
+
+
 def test_the_picture_is_of_the_report_that_todays_program_writes() -> None:
     assert script("draw_report").stale() == ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -336,9 +336,11 @@ async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
 
 
 @asynccontextmanager
-async def answering(clients: Mapping[str, Client], columns: int = 4, rows: int = 60) -> AsyncIterator[None]:
+async def answering(
+    clients: Mapping[str, Client], columns: int = 4, rows: int = 60, widths: Sequence[float] = (1.0,)
+) -> AsyncIterator[None]:
     tasks = [
-        asyncio.create_task(client.serve(records(rows, columns, seed)))
+        asyncio.create_task(client.serve(records(rows, columns, seed) * np.array(widths)))
         for seed, client in enumerate(clients.values())
     ]
     try:

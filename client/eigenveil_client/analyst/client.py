@@ -19,7 +19,7 @@ from eigenveil.protocol.capabilities import OWN
 from eigenveil.protocol.plan import Plan, plan_from_json, verify_plan
 from eigenveil.reporting.verify import RoundLog, load_release, verify_release
 from eigenveil.study.study import Study
-from eigenveil.study.toml import parse_study, study_digest
+from eigenveil.study.toml import sent_study, study_digest
 from eigenveil.study_authorization import check_plan_matches_study
 from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
 from eigenveil_client.analyst.profile import SigningKey
@@ -146,7 +146,7 @@ class Analyst:
     ) -> Proposal:
         """Return the coordinator's plan of this study, after checks, to be signed for `days`. `dictionary`:
         as in `Proposal`. Raises as `submit`."""
-        study, mine = parse_study(text), self._identity.identity
+        study, mine = sent_study(text), self._identity.identity
         request = pb.ExplainStudyRequest(study_toml=text, submission=submission, capabilities=OWN.to_proto())
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
         plan = plan_from_json(answer.plan_json)
@@ -179,7 +179,7 @@ class Analyst:
 
     async def explain(self, text: str) -> str:
         """Return the queries and the cost of a study as JSON: see `eigenveil.reporting.explain`."""
-        parse_study(text)
+        sent_study(text)
         request = pb.ExplainStudyRequest(study_toml=text, capabilities=OWN.to_proto())
         return (await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)).explanation_json
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Self
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from eigenveil.accounting.formatting import percent_up
 from eigenveil.errors import Code, PeerError, round_label
@@ -21,30 +19,35 @@ from eigenveil.study.study import Trust
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
+
+class RunState(StrEnum):
+    """State of a study at its coordinator."""
+
+    RUNNING = "running"
+    AWAITING_APPROVAL = "awaiting approval"
+    RELEASED = "released"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
 STATES = {
-    pb.STUDY_STATE_RUNNING: "running",
-    pb.STUDY_STATE_RELEASED: "released",
-    pb.STUDY_STATE_FAILED: "failed",
-    pb.STUDY_STATE_CANCELLED: "cancelled",
-    pb.STUDY_STATE_AWAITING_APPROVAL: "awaiting approval",
+    pb.STUDY_STATE_RUNNING: RunState.RUNNING,
+    pb.STUDY_STATE_RELEASED: RunState.RELEASED,
+    pb.STUDY_STATE_FAILED: RunState.FAILED,
+    pb.STUDY_STATE_CANCELLED: RunState.CANCELLED,
+    pb.STUDY_STATE_AWAITING_APPROVAL: RunState.AWAITING_APPROVAL,
 }
-MARKS = {
-    "waiting": ("○", "yellow"),
-    "waiting for approval": ("○", "yellow"),
-    "waiting for a person": ("○", "yellow"),
-    "no answer yet": ("○", "yellow"),
-    "ready": ("◐", "cyan"),
-    "agreed": ("●", "green"),
-    "answered": ("●", "green"),
-    "absent": ("×", "red"),
-}
+AWAITED = ("waiting", "waiting for approval", "waiting for a person", "no answer yet")
 ROUND_STATES = {RoundState.FIXED.value: "charged, and waits for the masked answers of its sites"}
-WIDTH = 36
 
 
-def state_name(state: int) -> str:
-    """Return running, released, failed, cancelled or awaiting approval."""
-    return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
+WIDTH = 36  # of the bar
+
+
+def state_name(state: int) -> RunState:
+    """Return the state of a study."""
+    return STATES.get(state, RunState.UNKNOWN)  # type: ignore[call-overload, no-any-return]
 
 
 def time_of(milliseconds: int) -> datetime:
@@ -76,8 +79,18 @@ def site_statuses(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
     ]
 
 
+def awaited_line(event: pb.StudyEvent) -> str:
+    """Return the sites that a study waits for, and until when; empty if it waits for none."""
+    statuses = site_statuses(event.consent or event.sites)
+    names = [site for site, status in statuses if status.split(" (")[0] in AWAITED]
+    ends = event.consent_ends_unix_ms if event.consent else event.round_ends_unix_ms
+    until = f" until {time_of(ends):%Y-%m-%d %H:%M} (UTC)" if ends else ""
+    running = event.state == pb.STUDY_STATE_RUNNING
+    return f"waits for {', '.join(names)}{until}" if names and running else ""
+
+
 def rounds_line(event: pb.StudyEvent) -> str:
-    """Return the round, the expected number of rounds, and the kind of query."""
+    """Return the round, the largest number of rounds, and the kind of query."""
     if event.state != pb.STUDY_STATE_RUNNING:
         return state_name(event.state)
     if event.consent:
@@ -85,28 +98,15 @@ def rounds_line(event: pb.StudyEvent) -> str:
     kind = f": {kind_label(event.query_kind)}" if event.query_kind else ""
     tried = f", attempt {event.attempt}" if event.attempt else ""
     state = f", {ROUND_STATES.get(event.round_state, event.round_state)}" if event.round_state else ""
-    return f"{round_label(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{tried}{state}"
+    # A coordinator of version 1.0 states the expected rounds, which a run may exceed.
+    most = f" of at most {event.expected_rounds}" if event.round < event.expected_rounds else ""
+    return f"{round_label(event.round)}{most}{kind}{tried}{state}"
 
 
-def panel(event: pb.StudyEvent, title: str) -> RenderableType:
-    """Return the live view of one event."""
-    grid = Table.grid(padding=(0, 2))
-    for style in ("dim", None, None):
-        grid.add_column(style=style)
-    total = max(event.expected_rounds, event.round + 1)
-    completed = total if event.state == pb.STUDY_STATE_RELEASED else event.round
-    bar = ProgressBar(total=total, completed=completed, width=WIDTH, complete_style="cyan")
-    grid.add_row("rounds", bar, rounds_line(event))
-    spent = ProgressBar(
-        total=max(event.micro_rho, 1), completed=event.spent_micro_rho, width=WIDTH, complete_style="magenta"
-    )
-    grid.add_row("budget", spent, f"{share(event)} of this study's")
-    sites = Text()
-    for site, status in site_statuses(event.consent or event.sites):
-        mark, style = MARKS.get(status.split(":")[0], ("×", "red"))
-        sites.append(f"{mark} {site} ", style=style)
-        sites.append(f"{status}   ", style="dim")
-    return Group(Text(title, style="bold"), grid, sites)
+def round_counts(event: pb.StudyEvent) -> tuple[int, int]:
+    """Return the completed rounds and the largest number of rounds, for a bar."""
+    most = max(event.expected_rounds, event.round + 1)
+    return (most if event.state == pb.STUDY_STATE_RELEASED else event.round), most
 
 
 def event_text(event: pb.StudyEvent) -> str:
@@ -118,37 +118,43 @@ def event_text(event: pb.StudyEvent) -> str:
 
 
 class Display:
-    """Display of events as they arrive: a live view on a terminal, lines elsewhere, nothing if `quiet`."""
+    """Display of events as they arrive: a bar on a terminal, and nothing elsewhere. With `progress` a line
+    for each round and decision elsewhere; nothing at all if it is False."""
 
-    def __init__(self, console: Console, title: str, *, quiet: bool = False) -> None:
-        self._console, self._title, self._quiet = console, title, quiet
-        self._last = ""
-        live = console.is_terminal and not quiet
-        self._live = Live(console=console, refresh_per_second=8) if live else None
+    def __init__(self, console: Console, title: str, *, progress: bool | None = None) -> None:
+        self._console = console
+        self._last: tuple[object, ...] = ()
+        self._prints = bool(progress) and not console.is_terminal
+        self._bar: Progress | None = None
+        if console.is_terminal and progress is not False:
+            texts = (TextColumn("{task.description}", markup=False), BarColumn(WIDTH))
+            self._bar = Progress(*texts, TextColumn("{task.fields[now]}", markup=False), console=console)
+            self._task = self._bar.add_task(one_line(title), total=None, visible=False, now="")
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
     def take(self, message: pb.StudyEvent | str | None) -> None:
-        """Show an event, or a notice on the connection, above the live view or on standard error."""
+        """Show an event, or a notice on the connection, above the bar or on standard error."""
         if isinstance(message, str):
-            console = errors if self._live is None else self._console
+            console = errors if self._bar is None else self._console
             console.print(message, style="yellow", markup=False, soft_wrap=True)
-        elif message is not None and self._live is not None:
-            self._live.update(panel(message, self._title))
-        elif message is not None and not self._quiet:
-            # one line for each state of a round, and for each answer while persons decide
-            waits = message.consent or any(site.status == "waiting for approval" for site in message.sites)
-            state = event_text(message) if waits else rounds_line(message)
-            if state != self._last:
+        elif message is not None and self._bar is not None:
+            completed, most = round_counts(message)
+            now = "; ".join(filter(None, [rounds_line(message), awaited_line(message)]))
+            self._bar.update(self._task, completed=completed, total=most, visible=True, now=now)
+        elif message is not None and self._prints:
+            consent = event_text(message) if message.consent else ""
+            seen = message.state, message.round, message.attempt, consent
+            if seen != self._last:
                 self._console.print(event_text(message), markup=False, soft_wrap=True)
-            self._last = state
+            self._last = seen
 
 
 def row_value(row: pb.StudyRow) -> dict[str, Any]:
@@ -204,7 +210,7 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
 
 def approval_text(approval: Mapping[str, Any], state: str) -> str:
     """Return who decides on a submitted study (`FederationView.asked`), and the time limit, as text."""
-    if state == state_name(pb.STUDY_STATE_AWAITING_APPROVAL):
+    if state == RunState.AWAITING_APPROVAL:
         people = f"a person at {', '.join(approval['sites'])}" if approval["sites"] else "no person at a site"
         first = "The coordinator's operator has to approve it first."
         return f"{first} Then {people} decides, within the time limit."
@@ -223,7 +229,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     kinds = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in value["rounds"]:
         kinds[entry["kind"]].append(entry)
-    size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
+    size = f"at most {len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
     masked = value["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],

@@ -88,10 +88,15 @@ def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
     return found
 
 
+OWN_COLUMNS = (
+    "state each column's unit and bounds: Column(...) objects in Python, [[columns]] in a study file"
+)
+
+
 def dictionary_of(view: FederationView) -> Dictionary:
     """Return the federation's dictionary. Raises RequestError: code `not-found`, none was published."""
     if view.dictionary is None:
-        todo = "Name one with --dictionary, such as clinical, or ask the operator to publish one"
+        todo = f"Name another dictionary, such as clinical, or {OWN_COLUMNS}"
         raise RequestError(Code.NOT_FOUND, f"{view.name} has published no dictionary. {todo}")
     return view.dictionary
 
@@ -125,8 +130,8 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
     if named == FEDERATION:
         found = stored_dictionary(load_profile(profile))
         if found is None:
-            todo = f"Fetch it with: {next_command(profile, 'columns')}"
-            raise RequestError(Code.NOT_FOUND, f"your federation's dictionary is not here yet. {todo}")
+            todo = f"If one is published, `{next_command(profile, 'columns')}` fetches it; else {OWN_COLUMNS}"
+            raise RequestError(Code.NOT_FOUND, f"your federation's dictionary is not here. {todo}")
         return found
     installed = shipped()
     if named == installed.name:
@@ -144,14 +149,22 @@ def read_study(path: Path, profile: Path | None = None) -> StudyDraft:
     return resolve_study(draft_from_toml(read_text(path)), path.parent, profile)
 
 
+def check_dictionary(draft: StudyDraft, view: FederationView) -> None:
+    """Check that the dictionary of the federation is published if a draft needs it. Raises as
+    `dictionary_of`."""
+    if not draft.is_complete and draft.dictionary in (None, FEDERATION):
+        dictionary_of(view)
+
+
 def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
-    """Return the draft of a study file of `folder` with units and bounds from its dictionary."""
+    """Return the draft of a study file of `folder` with its scaling, and units and bounds from its
+    dictionary."""
     if draft.is_complete:
-        return draft
+        return draft.with_scaling()
     named = draft.dictionary or FEDERATION
     found = complete(draft, find_dictionary(named, folder, profile))
     by_coordinator = "the federation's dictionary, as its coordinator sent: " if named == FEDERATION else ""
-    return replace(found, source=f"{by_coordinator}{found.source}")
+    return replace(found.with_scaling(), source=f"{by_coordinator}{found.source}")
 
 
 def print_overrides(draft: StudyDraft) -> None:

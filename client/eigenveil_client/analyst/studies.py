@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil_client.analyst.display import Display, event_value
 from eigenveil_client.analyst.federation import print_overrides
@@ -30,14 +31,12 @@ def components_table(result: Result) -> Table:
     table = Table(title="Principal components", title_justify="left")
     for heading in ("component", "variance", "share"):
         table.add_column(heading, justify="right")
-    table.add_column("strongest columns (loading)")
-    rows = zip(
-        result.components.tolist(), result.explained_variance, result.explained_variance_ratio, strict=True
-    )
-    for i, (row, variance, ratio) in enumerate(rows, 1):
-        strongest = sorted(zip(result.columns, row, strict=True), key=lambda pair: -abs(pair[1]))
-        loadings = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
-        table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", escape(loadings))
+    table.add_column("columns", overflow="fold")
+    table.add_column("strongest loadings", overflow="fold")
+    for one in component_loadings(result):
+        loadings = ", ".join(f"{loading.column} ({loading})" for loading in one.strongest[:STRONGEST])
+        numbers = (str(one.number), f"{one.variance:.4g}", f"{100 * one.share:.1f} %")
+        table.add_row(*numbers, escape(one.sentence), escape(loadings))
     return table
 
 
@@ -92,9 +91,13 @@ def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None
     return show_summary
 
 
-def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:
-    """Watch a study; return True after its release, and False if the user stopped watching."""
-    with Display(console, f"{run.name} ({run.short})", quiet=quiet or events) as display:
+def watch(
+    run: Run, profile: Path | None, *, progress: bool | None = None, quiet: bool = False, events: bool = False
+) -> bool:
+    """Watch a study; return True after its release, and False if the user stopped watching. `progress`: as
+    `Run.wait`."""
+    shown = False if quiet or events else progress
+    with Display(console, f"{run.name} ({run.short})", progress=shown) as display:
         try:
             for message in run.messages():
                 if events and isinstance(message, pb.StudyEvent):
@@ -113,7 +116,7 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     release, files = write_result(run.fetch(), out), [str(out / RELEASE), str(out / REPORT)]
     guarantee, found = release.document["guarantee"], release.result
     asker, asker_sentence = describe_analyst(release.document, profile)
-    declined = found.declined
+    declined, warnings = found.declined, result_warnings(release)
     value = {
         "study": run.digest,
         "release": files[0],
@@ -121,10 +124,10 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
         "analyst": asker,
         "guarantee": guarantee,
         "declined": declined,
-        "warnings": list(found.warnings),
+        "warnings": list(warnings),
     }
     outcome = [f"no release: {declined}" if declined else predicted_error_text(found)]
-    outcome += [f"warning: {sentence}" for sentence in found.warnings]
+    outcome += [f"warning: {sentence}" for sentence in warnings]
     if not declined and not as_json:
         console.print(components_table(found))
     print_result(

@@ -55,7 +55,8 @@ def plan(
     parsed_study = parse_study(resolved.text)
     print_overrides(resolved)
     assumed_spectrum = read_assumed_spectrum(parsed_study, sample, spectrum)
-    result = plan_values(parsed_study, assumed_spectrum) | {"overrides": list(resolved.overrides)}
+    result = plan_values(parsed_study, assumed_spectrum, resolved.spreads)
+    result |= {"overrides": list(resolved.overrides)}
     print_result_as(
         result | predict_sweep(parsed_study, assumed_spectrum, epsilons, plot), as_json, print_plan
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, RequestError, install_command
 from eigenveil_common.command import FILE
 from eigenveil_common.files import check_output, write_durably
 
@@ -72,7 +72,7 @@ def check_picture(path: Path | None, *inputs: Path) -> None:
         endings = ", ".join(SAVE_OPTIONS)
         raise RequestError(Code.BAD_ARGUMENT, f"--plot {path}: the name must end in one of {endings}")
     if find_spec("matplotlib") is None:
-        raise RequestError(Code.BAD_ARGUMENT, '--plot needs matplotlib: pip install "eigenveil[analyst]"')
+        raise RequestError(Code.BAD_ARGUMENT, f"--plot needs matplotlib: {install_command('analyst')}")
     check_output(path, *inputs)
 
 

@@ -23,6 +23,7 @@ from eigenveil.planning.predict import EpsilonPrediction, Prediction, epsilons_a
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study, Trust
+from eigenveil.study.units import NO_SPREADS, Spreads
 from eigenveil_client.local.options import write_figure
 from eigenveil_client.local.tables import TRUST, plain_table, seconds_text, sine_text, size_text, trust_label
 from eigenveil_client.records.isolated.reader import load
@@ -88,9 +89,11 @@ def read_assumed_spectrum(study: Study, sample: Path | None, spectrum: str | Non
         raise RequestError(Code.BAD_ARGUMENT, f"--spectrum {spectrum!r}: {todo}") from problem
 
 
-def plan_values(study: Study, assumed_spectrum: AssumedSpectrum) -> dict[str, Any]:
+def plan_values(
+    study: Study, assumed_spectrum: AssumedSpectrum, spreads: Spreads = NO_SPREADS
+) -> dict[str, Any]:
     predictions = predict_all(study, assumed_spectrum)
-    advice = recommend(study, assumed_spectrum, predictions)
+    advice = recommend(study, assumed_spectrum, predictions, spreads)
     accuracy_warnings = () if clear(study, assumed_spectrum) else (UNCLEAR,)
     return {
         "study": study.name,

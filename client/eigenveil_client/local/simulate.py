@@ -150,6 +150,7 @@ def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
         "private": last["private"],
         "guarantee": last["guarantee"],
         "result": run.result.published().to_dict(),
+        "warnings": list(run.warnings),
     }
     if run.plan.masked:
         seen = [
@@ -199,10 +200,9 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
         value["guarantee"]["text"],
         "",
     ]
-    shares = zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)
     lines += [
-        f"component {i}: variance {variance:.4g}, {100 * ratio:.1f} % of the total"
-        for i, (variance, ratio) in enumerate(shares, 1)
+        f"component {one.number}: variance {one.variance:.4g}, {100 * one.share:.1f} %: {one.sentence}"
+        for one in runs.simulations[-1].loadings
     ]
     if result["declined"]:
         lines.append(f"no release: {result['declined']}")
@@ -220,7 +220,7 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
             f"the colluding sites and the coordinator could compute {len(value['seen'])} sums of the others' "
             "answers, each with the noise of their shares, or pure noise if a site failed: --json lists them"
         )
-    lines += [f"warning: {sentence}" for sentence in result["warnings"]]
+    lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     lines += [value[name] for name in ("release", "report", "plot") if name in value]
     return "\n".join(lines)
 

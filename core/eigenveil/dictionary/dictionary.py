@@ -10,6 +10,7 @@ from enum import Enum
 
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
 from eigenveil.study.study import MAX_NAME_LENGTH, Column, check_name, check_range
+from eigenveil.study.units import PLAUSIBLE_SPREADS, PlausibleSpread, Spreads
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200
@@ -120,6 +121,14 @@ class Dictionary:
     def usable(self) -> dict[str, Column]:
         """Return all columns that a study may name, in order."""
         return {one.name: one for column in self.columns for one in column.columns}
+
+    def spreads(self) -> Spreads:
+        """Return the plausible spread of each column that states a plausible range."""
+        return {
+            one.name: PlausibleSpread(one.unit, (high - low) / PLAUSIBLE_SPREADS)
+            for one in self.columns
+            if (low := one.plausible_lower) is not None and (high := one.plausible_upper) is not None
+        }
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

@@ -15,6 +15,7 @@ from eigenveil.protocol.capabilities import Capabilities, capabilities_from_dict
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
 from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
+from eigenveil.study.units import NO_SPREADS, PlausibleSpread, Spreads
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_BYTES = 64 * 1024
@@ -107,13 +108,15 @@ HOUR_SECONDS = 3600
 class Directory:
     """Public information on a federation. `sites` maps each enrolled site to its statement, or None.
     `columns` are those of the published dictionary, or None. `approval_seconds` is the time that a study
-    waits for people at sites. `capabilities` are the versions that sites have, as far as they are known."""
+    waits for people at sites. `capabilities` are the versions that sites have, as far as they are known.
+    `spreads` are the plausible spreads in the dictionary."""
 
     federation: str
     sites: Mapping[str, SiteStatement | None]
     columns: tuple[str, ...] | None
     approval_seconds: float
     capabilities: Mapping[str, Capabilities] = field(default_factory=dict)
+    spreads: Spreads = field(default_factory=lambda: NO_SPREADS)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -127,7 +130,10 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
     sites = {name: None if one is None else _statement(one) for name, one in data["sites"].items()}
     columns = None if data["columns"] is None else tuple(data["columns"])
     known = {name: capabilities_from_dict(one) for name, one in data["capabilities"].items()}
-    return Directory(**{**data, "sites": sites, "columns": columns, "capabilities": known})
+    spreads = {name: PlausibleSpread(*one) for name, one in data["spreads"].items()}
+    return Directory(
+        **{**data, "sites": sites, "columns": columns, "capabilities": known, "spreads": spreads}
+    )
 
 
 def _statement(data: Mapping[str, Any]) -> SiteStatement:

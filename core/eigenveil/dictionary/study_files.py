@@ -12,12 +12,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eigenveil.dictionary.dictionary import Dictionary, range_text, suggestion
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import Applicant
 from eigenveil.study.checks import field_types, need, plain_fields, study_error, to_plain, toml_text
 from eigenveil.study.radius import radius_value
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import DICTIONARY, SECTIONS, StudyDraft, is_whole_column, single_tables
+from eigenveil.study.units import default_scaling
 
+SCALING_HINT = "in which units columns are compared: standard, bounds or none"
 FEDERATION_KEYS = tuple(field_types(Federation))
 APPLICANT_KEYS = tuple(field_types(Applicant))
 STUDY_KEYS = tuple(key for keys in SECTIONS.values() for key in keys)
@@ -103,6 +106,7 @@ def complete(draft: StudyDraft, dictionary: Dictionary) -> StudyDraft:
         text=toml_text(given),
         source=f"{dictionary.name}, version {dictionary.version}",
         overrides=tuple(sentence for row in named for sentence in known.differences(row)),
+        spreads=dictionary.spreads(),
     )
 
 
@@ -180,13 +184,21 @@ def new_study_file(draft: StudyDraft, dictionary: Dictionary) -> str:
         "[privacy]",
         f"epsilon = {privacy['epsilon']!r}",
         f"delta = {privacy['delta']!r}  # far below 1 / (number of records)",
-        *([] if person is None else ["[records]", f"person_column = {_text(person)}"]),
+        "[records]",
+        *([] if person is None else [f"person_column = {_text(person)}"]),
+        f"scaling = {_text(_default_scaling(given['columns'], dictionary))}  # {SCALING_HINT}",
         "[federation]",
         f"sites = [{', '.join(map(_text, federation['sites']))}]",
     ]
     if seconds is not None:
         lines.append(f"deadline_seconds = {seconds:g}  # a person at a site decides first")
     return "\n".join(lines) + "\n"
+
+
+def _default_scaling(names: Iterable[str], dictionary: Dictionary) -> str:
+    known = dictionary.usable()
+    columns = [known[name] for name in names if name in known]
+    return default_scaling(columns, algorithm=Algorithm.AUTO, centring=True, radius=None).value
 
 
 def _column_lines(names: Iterable[str], dictionary: Dictionary) -> Iterator[str]:

@@ -1,8 +1,10 @@
 """scikit-learn estimators that run a study of one simulated site. No daemon imports them."""
 
+from eigenveil.errors import install_command
+
 try:
     import sklearn  # noqa: F401 - checked first, for a clear message
 except ModuleNotFoundError as lack:
     raise ModuleNotFoundError(
-        "the estimators need scikit-learn: pip install 'eigenveil[estimators]'", name=lack.name
+        f"the estimators need scikit-learn: {install_command('estimators')}", name=lack.name
     ) from lack

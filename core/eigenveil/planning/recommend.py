@@ -20,6 +20,7 @@ from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import largest_epsilon
 from eigenveil.study.study import Study
+from eigenveil.study.units import NO_SPREADS, Spreads
 
 FAR_BETTER = 0.5  # largest relative error at which an algorithm outside of `auto` is recommended
 
@@ -33,8 +34,14 @@ class Recommendation:
     warnings: tuple[str, ...]
 
 
-def recommend(study: Study, spectrum: AssumedSpectrum, predictions: Sequence[Prediction]) -> Recommendation:
-    """Return the best candidate of `auto` on the assumed spectrum; another only if it is far better."""
+def recommend(
+    study: Study,
+    spectrum: AssumedSpectrum,
+    predictions: Sequence[Prediction],
+    spreads: Spreads = NO_SPREADS,
+) -> Recommendation:
+    """Return the best candidate of `auto` on the assumed spectrum; another only if it is far better.
+    `spreads` are plausible spreads of columns, for a warning."""
     runnable = {one.algorithm: one for one in predictions if one.refused is None}
     runnable.pop(Algorithm.ZERO, None)  # it reads no records, so its answer says nothing about them
     chosen = next(
@@ -44,11 +51,13 @@ def recommend(study: Study, spectrum: AssumedSpectrum, predictions: Sequence[Pre
     far = [one for one in runnable.values() if one.error is not None and one.error.median < most]
     best = min(far, key=lambda one: one.raw, default=chosen)
     if best is None:
-        return Recommendation(algorithm=None, reason=_too_little(study, spectrum), warnings=study.warnings())
+        return Recommendation(
+            algorithm=None, reason=_too_little(study, spectrum), warnings=study.warnings(spreads)
+        )
     return Recommendation(
         algorithm=best.algorithm,
         reason=_reason(study, spectrum, best, runnable),
-        warnings=(*study.warnings(), *_noise(study, spectrum, best)),
+        warnings=(*study.warnings(spreads), *_noise(study, spectrum, best)),
     )
 
 

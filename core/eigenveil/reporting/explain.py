@@ -25,6 +25,7 @@ from eigenveil.study.composition import Composition, remaining_delta
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import FINEST_STEPS, Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
+from eigenveil.study.units import NO_SPREADS, Spreads
 
 STANDARD_SCALING_NOTE = (
     "every column is then divided by its standard deviation, which the noised answers to the first two "
@@ -49,7 +50,11 @@ CUSTOM_ALGORITHM_CONDITION = (
 )
 
 
-def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
+def explain(
+    plan: Plan,
+    query_sequences: Sequence[Sequence[RoundQuery]] | None = None,
+    spreads: Spreads = NO_SPREADS,
+) -> dict[str, Any]:
     """Return the queries, disclosures and costs of a plan as plain values, ready for JSON or a table.
 
     Costs are in micro-rho and atto-delta. The queries are those of a dry run on public numbers, or
@@ -58,7 +63,8 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
     `attempts` is in `guarantee`. `message` describes what an answer reveals to an observer.
     `calls_per_site` is the
     number of answers that a site sends if no attempt fails. `colluders` is the number of sites that may
-    collude with the coordinator; None if the coordinator sees totals itself.
+    collude with the coordinator; None if the coordinator sees totals itself. `spreads` are plausible spreads
+    of columns, for a warning.
 
     Raises:
         RequestError: the budget is too small for a query, or there are too many queries.
@@ -96,7 +102,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "attempts": study.attempts,
         "colluders": study.colluders if study.masked else None,
         "trust": trust_text(plan),
-        "warnings": [*study.warnings(), *noise_warnings(study), *_unknown_warnings(plan)],
+        "warnings": [*study.warnings(spreads), *noise_warnings(study), *_unknown_warnings(plan)],
     }
 
 

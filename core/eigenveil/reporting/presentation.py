@@ -3,10 +3,11 @@ wire use the kinds themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import get_args
+from typing import Any, get_args
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.queries import KINDS, NAMES, AdditiveQuery
 
 LEFT = 'style="text-align:left"'
@@ -34,6 +35,24 @@ def table_html(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]
 def _table(title: str, content: str, below: str = "") -> str:
     caption = f"<caption {LEFT}><b>{escape(title)}</b></caption>"
     return f'<div class="eigenveil"><table>{caption}{content}</table>{below}</div>'
+
+
+def table_text(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the content of `table_html` as text, the cells of the first column to the left."""
+    lines = [headings, *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    aligned = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    return "\n".join([title, *(f"  {one}" for one in aligned)])
+
+
+def dataframe(columns: Mapping[str, Sequence[Any]], index: Sequence[str] | None = None) -> Any:
+    """Return a pandas DataFrame. Raises RequestError: code `bad-config`, pandas is not installed."""
+    try:
+        import pandas
+    except ModuleNotFoundError as lack:
+        todo = "a DataFrame needs pandas, which is not installed. Run: pip install pandas"
+        raise RequestError(Code.BAD_CONFIG, todo) from lack
+    return pandas.DataFrame(dict(columns), index=index)
 
 
 def summary_text(title: str, rows: Iterable[tuple[str, str]], *, note: str = "") -> str:

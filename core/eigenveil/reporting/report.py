@@ -20,6 +20,7 @@ from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.figures.captions import report_figures
 from eigenveil.reporting.figures.figure import MOST_COLUMNS
 from eigenveil.reporting.figures.loadings import Projection
+from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.study import Scaling
@@ -35,6 +36,7 @@ SCALING_NOTES = {
     Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that "
     "scale, on which a column has a variance of about 1.",
 }
+STRONGEST = 3  # loadings of a component that are named
 SMALL_SINE = 0.15  # up to this sine the directions can be read as they are
 
 
@@ -61,6 +63,7 @@ def render(
         figures=report_figures(release, projection) if len(result.components) else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result),
+        warnings=result_warnings(release),
         loadings=_loadings(document, result),
         error=_error(result.predicted_sin_angle, result.has_every_component),
         measured_sin_angle=measured_sin_angle,
@@ -120,27 +123,24 @@ def bound(value: float) -> str:
 
 def _components(result: Result) -> list[dict[str, Any]]:
     cumulative = np.cumsum(result.explained_variance_ratio)
-    names, components = result.columns, result.components
     return [
         {
-            "variance": variance,
-            "ratio": ratio,
-            "together": float(cumulative[i]),
-            "strongest": [
-                (names[j], float(components[i, j])) for j in np.argsort(-np.abs(components[i]))[:3]
-            ],
+            "variance": one.variance,
+            "ratio": one.share,
+            "together": together,
+            "sentence": one.sentence,
+            "strongest": one.strongest[:STRONGEST],
         }
-        for i, (variance, ratio) in enumerate(
-            zip(result.explained_variance.tolist(), result.explained_variance_ratio.tolist(), strict=True)
-        )
+        for one, together in zip(component_loadings(result), cumulative.tolist(), strict=True)
     ]
 
 
 def _loadings(document: Mapping[str, Any], result: Result) -> list[dict[str, Any]]:
     columns = single_tables(document["plan"]["study"]["columns"])
+    components = component_loadings(result)
     return [
-        {**column, "mean": mean, "loadings": result.components[:, j].tolist()}
-        for j, (column, mean) in enumerate(zip(columns, result.mean.tolist(), strict=True))
+        {**column, "mean": mean, "loadings": [one.loadings[i] for one in components]}
+        for i, (column, mean) in enumerate(zip(columns, result.mean.tolist(), strict=True))
     ]
 
 

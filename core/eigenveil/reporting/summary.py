@@ -1,12 +1,20 @@
-"""Summary of a release for notebooks: result, guarantee and one figure."""
+"""Card of a result for Python and notebooks: its components in sentences, loadings, guarantee, warnings and
+one figure; and the result as a DataFrame."""
 
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
-from eigenveil.reporting.presentation import summary_html, summary_text
+from eigenveil.reporting.loadings import (
+    STRONGEST,
+    ComponentLoadings,
+    component_loadings,
+    result_warnings,
+)
+from eigenveil.reporting.presentation import dataframe, summary_html, summary_text, table_html, table_text
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import COORDINATOR_SEES_TOTALS, colluding
 from eigenveil.study.study import Study
@@ -15,15 +23,56 @@ from eigenveil.study_authorization import release_analyst
 WIDTH, HEIGHT = 4.6, 2.4  # inches
 
 
+MOST_COMPONENTS = 6  # in a card
+
+
 def release_summary_html(release: HasRelease) -> str:
-    """Return the summary of a release or a simulation as HTML."""
-    picture = _scree(release) if len(release.result.components) else ""
-    return summary_html(_title(release), _rows(release), note=_note(release), picture=picture)
+    """Return the card of a release or a simulation as HTML, without a reference to anything outside."""
+    shown = component_loadings(release.result)[:MOST_COMPONENTS]
+    table = table_html(_loadings_title(release), *_loadings(shown)) if shown else ""
+    picture = _scree(release) if shown else ""
+    warnings = "".join(f"<p><b>Warning:</b> {escape(one)}</p>" for one in result_warnings(release))
+    below = table + picture + warnings
+    return summary_html(_title(release), _rows(release, shown), note=_note(release), picture=below)
 
 
 def release_summary_text(release: HasRelease) -> str:
-    """Return the same summary as text."""
-    return summary_text(_title(release), _rows(release), note=_note(release))
+    """Return the same card as text."""
+    shown = component_loadings(release.result)[:MOST_COMPONENTS]
+    table = [table_text(_loadings_title(release), *_loadings(shown))] if shown else []
+    warnings = [f"warning: {one}" for one in result_warnings(release)]
+    note = "\n".join([*table, _note(release), *warnings])
+    return summary_text(_title(release), _rows(release, shown), note=note)
+
+
+def release_dataframe(release: HasRelease) -> Any:
+    """Return a DataFrame with a row for each column: its unit, mean and scale, and its loading in each
+    component with the error, None if no error is stated. Raises RequestError: pandas is not installed."""
+    result, study = release.result, planned_study(release.document["plan"])
+    values: dict[str, list[Any]] = {
+        "unit": [one.unit for one in study.columns],
+        "mean": result.mean.tolist(),
+        "scale": result.scale.tolist(),
+    }
+    for one in component_loadings(result):
+        values[f"component {one.number}"] = [loading.value for loading in one.loadings]
+        values[f"error {one.number}"] = [loading.error for loading in one.loadings]
+    return dataframe(values, index=result.columns)
+
+
+def _loadings_title(release: HasRelease) -> str:
+    columns = len(release.result.columns)
+    few = f", the {STRONGEST} strongest of {columns} columns" if columns > STRONGEST else ""
+    return f"Loadings{few}"
+
+
+def _loadings(shown: tuple[ComponentLoadings, ...]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and rows of a table of the strongest columns, in the study's order."""
+    every = list(zip(*(one.loadings for one in shown), strict=True))
+    falling = sorted(range(len(every)), key=lambda i: -max(abs(one.value) for one in every[i]))
+    rows = [every[i] for i in sorted(falling[:STRONGEST])]
+    headings = ["column", *(f"component {one.number}" for one in shown)]
+    return headings, [[row[0].column, *map(str, row)] for row in rows]
 
 
 def _title(release: HasRelease) -> str:
@@ -31,11 +80,11 @@ def _title(release: HasRelease) -> str:
 
 
 def _note(release: HasRelease) -> str:
-    result, text = release.result, release.document["guarantee"]["text"]
-    return " ".join((text, *result.warnings, *filter(None, [result.declined])))
+    text = str(release.document["guarantee"]["text"])
+    return " ".join(filter(None, [text, release.result.declined]))
 
 
-def _rows(release: HasRelease) -> list[tuple[str, str]]:
+def _rows(release: HasRelease, shown: tuple[ComponentLoadings, ...]) -> list[tuple[str, str]]:
     result, study = release.result, planned_study(release.document["plan"])
     explained = ", ".join(f"{100 * share:.1f} %" for share in result.explained_variance_ratio.tolist())
     rows = [
@@ -49,7 +98,7 @@ def _rows(release: HasRelease) -> list[tuple[str, str]]:
     if result.predicted_sin_angle is not None and len(result.components):
         error = f"sine {result.predicted_sin_angle:.2g} (0 is exact, 1 is noise)"
         rows.append(("Predicted error", EVERY_COMPONENT if result.has_every_component else error))
-    return rows
+    return rows + [(f"Component {one.number}", one.sentence) for one in shown]
 
 
 def _trust(study: Study) -> str:

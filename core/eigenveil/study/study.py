@@ -17,6 +17,8 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import NOT_STATED, Applicant
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
+from eigenveil.study.units import NO_SPREADS, Spreads, bounds_warnings, default_scaling
+from eigenveil.study.units import Scaling as Scaling
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 DAY_SECONDS = 86_400
@@ -77,16 +79,6 @@ class Missing(Enum):
 
     DROP = "drop"
     FILL = "fill"
-
-
-class Scaling(Enum):
-    """Scaling of columns. `bounds`: every column to [-1, 1]. `none`: one common factor, so directions have
-    the columns' units. `standard`: every column divided by its standard deviation, which a share of the
-    budget estimates."""
-
-    BOUNDS = "bounds"
-    NONE = "none"
-    STANDARD = "standard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +225,8 @@ class Study:
     - `trust`: under secure aggregation no party sees exact sums, not even the coordinator with `colluding`
       of the sites (1, if None). A round may have `attempts` attempts, each charged in full.
     - `missing`: rule for missing values. `person_column`: identifies the person of a row.
-    - `centring`: subtract the private mean. `scaling`: units of the columns. Values are rounded to
-      `grid_steps` steps on either side of a column's middle.
+    - `centring`: subtract the private mean. `scaling`: units of the columns (None: `default_scaling`). Values
+      are rounded to `grid_steps` steps on either side of a column's middle.
     - `radius`: "balance" (None), a quantile such as 0.8 (share of records left unclipped), "none" (1.0: the
       public bounds alone limit a record) or a `PublicNorm`.
     - `batches`: disjoint batches, for algorithms that read the records once.
@@ -256,8 +248,8 @@ class Study:
     ...     federation=Federation(sites=["north", "south"], minimum_cohort=50),
     ...     scaling="bounds",
     ... )
-    >>> study.dimension, study.algorithm.value, study.warnings()
-    (2, 'auto', ())"""
+    >>> study.dimension, study.algorithm.value, len(study.warnings())
+    (2, 'auto', 1)"""
 
     name: str
     columns: tuple[Column, ...]
@@ -274,7 +266,7 @@ class Study:
     missing: Missing = Missing.DROP
     person_column: str | None = None
     centring: bool = True
-    scaling: Scaling = Scaling.BOUNDS
+    scaling: Scaling | None = None
     grid_steps: int = FINEST_STEPS
     radius: Radius = None
     max_records: int = 2**24
@@ -288,6 +280,7 @@ class Study:
     def __post_init__(self) -> None:
         coerce_fields(self)
         self._check_columns()
+        self._set_scaling()
         self._check_privacy()
         self._check_trust()
         for name, most in LIMITS.items():
@@ -323,6 +316,13 @@ class Study:
         for column in self.columns if self.missing is Missing.FILL else ():
             filled = column.fill is not None
             need(filled, f'column {column.name!r}: missing = "fill" needs a public fill value')
+
+    def _set_scaling(self) -> None:
+        if self.scaling is None:
+            found = default_scaling(
+                self.columns, algorithm=self.algorithm, centring=self.centring, radius=self.radius
+            )
+            object.__setattr__(self, "scaling", found)
 
     def _check_privacy(self) -> None:
         epsilon, delta, most = self.epsilon, self.delta, shown(MAX_EPSILON)
@@ -381,9 +381,11 @@ class Study:
         widest = max(column.half_range for column in self.columns)
         return math.hypot(*(column.half_range / widest for column in self.columns))
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return warnings for the analyst; none of them stops the study."""
+    def warnings(self, spreads: Spreads = NO_SPREADS) -> tuple[str, ...]:
+        """Return warnings for the analyst; none of them stops the study. `spreads`: as `bounds_warnings`."""
         found, sites = list[str](), len(self.federation.sites)
+        if self.scaling is Scaling.BOUNDS and not self.algorithm.properties.exact_rows:
+            found += bounds_warnings(self.columns, spreads)
         if self.delta * self.expected_records >= 0.1:
             found.append(
                 f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "

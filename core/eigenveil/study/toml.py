@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -18,12 +18,15 @@ from eigenveil.study.checks import (
     read_toml,
     required,
     study_error,
+    to_plain,
     toml_text,
 )
 from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.units import NO_SPREADS, Scaling, Spreads
 
 NAME, NAMES, DICTIONARY = "name", "names", "dictionary"
+RECORDS, SCALING = "records", "scaling"
 Part = TypeVar("Part")
 MANY = 16  # least number of consecutive equal columns that share a table
 
@@ -102,12 +105,14 @@ RESOLVE_HINT = (
 class StudyDraft:
     """Partial study: the values that were given, as in a study file, and the `text` of that file. Columns may
     be names of a dictionary. Once they were completed from it, `source` names the dictionary ("" if none was
-    used), and `overrides` has a sentence for each value that differs from the dictionary's."""
+    used), `overrides` has a sentence for each value that differs from the dictionary's, and `spreads` what it
+    states of its columns."""
 
     given: Mapping[str, Any]
     text: str
     source: str = ""
     overrides: tuple[str, ...] = ()
+    spreads: Spreads = field(default_factory=lambda: NO_SPREADS)
 
     @property
     def dictionary(self) -> str | None:
@@ -125,6 +130,16 @@ class StudyDraft:
     def study(self) -> Study:
         """Return the study. Raises as `study_from_dict`."""
         return study_from_dict(self.given)
+
+    def with_scaling(self) -> StudyDraft:
+        """Return the draft with its scaling stated, since a coordinator of another version may have another
+        default. Raises as `study`."""
+        records = _table(self.given, RECORDS)
+        if SCALING in records:
+            return self
+        stated = self.study().scaling
+        given = {**self.given, RECORDS: records | {SCALING: to_plain(stated)}}
+        return replace(self, given=given, text=toml_text(given))
 
 
 def is_whole_column(row: Any) -> bool:
@@ -158,6 +173,13 @@ def parse_study(text: str) -> Study:
     ... ''').columns[0].upper
     120.0"""
     return draft_from_toml(text).study()
+
+
+def sent_study(text: str) -> Study:
+    """Return the study in the text that an analyst's program sends. Programs of version 1.0 leave out a
+    scaling by bounds, so that is its meaning, whatever the default of a new study is."""
+    given = read_toml(text, "the study")
+    return study_from_dict({**given, RECORDS: {SCALING: Scaling.BOUNDS.value} | _table(given, RECORDS)})
 
 
 def study_to_toml(study: Study) -> str:

@@ -2824,6 +2824,7 @@ class StudyEvent(_message.Message):
     CONSENT_ENDS_UNIX_MS_FIELD_NUMBER: _builtins.int
     STARTS_UNIX_MS_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    ROUND_ENDS_UNIX_MS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     state: Global___StudyState.ValueType
     round: _builtins.int
@@ -2840,6 +2841,8 @@ class StudyEvent(_message.Message):
     """before which nothing is asked; 0: not known yet, or at once"""
     attempt: _builtins.int
     """of a masked round whose set of sites is fixed: the how-manieth [R29]"""
+    round_ends_unix_ms: _builtins.int
+    """until when the open round waits for sites; 0: it waits for none"""
     @_builtins.property
     def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     @_builtins.property
@@ -2863,10 +2866,11 @@ class StudyEvent(_message.Message):
         consent_ends_unix_ms: _builtins.int = ...,
         starts_unix_ms: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        round_ends_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "expected_rounds", b"expected_rounds", "failure", b"failure", "micro_rho", b"micro_rho", "query_kind", b"query_kind", "round", b"round", "round_state", b"round_state", "sequence", b"sequence", "sites", b"sites", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "expected_rounds", b"expected_rounds", "failure", b"failure", "micro_rho", b"micro_rho", "query_kind", b"query_kind", "round", b"round", "round_ends_unix_ms", b"round_ends_unix_ms", "round_state", b"round_state", "sequence", b"sequence", "sites", b"sites", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,8 +103,8 @@ class FederationPages:
 
 
 NO_DICTIONARY = (
-    "The operator has not published a data dictionary yet, so columns cannot be selected here. Write a study "
-    "file and run: eigenveil study submit"
+    "The operator has not published a data dictionary yet, so columns cannot be selected here. State each "
+    "column's unit and bounds in a study file ([[columns]]), and run: eigenveil study submit"
 )
 
 

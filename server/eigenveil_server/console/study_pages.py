@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -137,7 +137,6 @@ class WatchedStream(Response):
                 return  # the connection is closed after an unfinished answer
 
 
-MOST_NAMED = 4  # columns of one component
 REPORTS = 16  # cached, since a release never changes
 # The report is one file with its style and pictures, and quotes untrusted text of studies. It may load
 # nothing and run nothing, and has no origin.
@@ -145,12 +144,6 @@ REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
-
-
-def largest_weights(direction: Sequence[float], names: Sequence[str]) -> list[tuple[str, float]]:
-    """Return the columns with the largest weights in a component, and these."""
-    pairs = zip(names, direction, strict=True)
-    return sorted(pairs, key=lambda pair: -abs(pair[1]))[:MOST_NAMED]
 
 
 class StudyPages:
@@ -185,7 +178,7 @@ class StudyPages:
         """Page of one study."""
         digest, visitor = request.path_params["digest"], request.state.visitor
         values = await self._context.read(studies.page, self._context.data, digest, visitor)
-        values |= {"released": None, "largest_weights": largest_weights, "live_page": True}
+        values |= {"released": None, "live_page": True}
         if values["progress"].line.released:
             values["released"] = await self._context.read(self._content, digest)
         return await self._context.render(request, "study.html", **values)

@@ -56,6 +56,10 @@ MORE_INPUTS = (
     StudyInput("legal_basis", "Legal basis"),
     StudyInput("delta", "Delta", "1e-6", attributes=DECIMAL),
     StudyInput(
+        "scaling", "Scaling of the columns",
+        hint="standard, bounds or none. Without an entry it is standard if their units differ, else bounds.",
+    ),
+    StudyInput(
         "expected_records", "Expected records of all sites together (a public estimate)", "10000",
         attributes=WHOLE,
     ),
@@ -103,6 +107,8 @@ def draft_of(form: FormData) -> StudyDraft:
     texts = {one.field: text_of(form, one.field) for one in INPUTS + MORE_INPUTS}
     trust = Trust.SECURE_AGGREGATION if form.get("masked") == "yes" else Trust.CENTRAL
     applicant = {key: texts.pop(key) for key in APPLICANT_KEYS}
+    if not texts["scaling"]:
+        del texts["scaling"]
     values = applicant | coerce_values(Study, texts, study_error, READERS)
     return draft_from_fields({**values, "trust": trust, "columns": columns, "sites": tuple(sites)})
 

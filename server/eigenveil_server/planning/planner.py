@@ -32,7 +32,8 @@ from eigenveil.reporting.explain import explain
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.checks import need
 from eigenveil.study.study import Study
-from eigenveil.study.toml import parse_study
+from eigenveil.study.toml import sent_study
+from eigenveil.study.units import NO_SPREADS, Spreads
 from eigenveil_common.process_limits import release_free_memory, resident_bytes
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_server.rounds.study_session import read, write
@@ -79,11 +80,11 @@ def drawn(*, release: str) -> str:
 def again(*, study_toml: str, plan: str) -> list[str] | None:
     """Return the warnings for the analyst of a plan; None if this study did not make it."""
     study = plan_from_json(plan.encode()).study
-    return _warnings(study) if study == parse_study(study_toml) else None
+    return _warnings(study) if study == sent_study(study_toml) else None
 
 
-def _warnings(study: Study) -> list[str]:
-    return [*study.warnings(), *noise_warnings(study)]
+def _warnings(study: Study, spreads: Spreads = NO_SPREADS) -> list[str]:
+    return [*study.warnings(spreads), *noise_warnings(study)]
 
 
 def _rehearsed(
@@ -96,7 +97,7 @@ def _rehearsed(
     versions: TaskInputs | None = None,
 ) -> tuple[Plan, tuple[Course, ...], dict[str, Any]]:
     """Return the plan of a study, its possible courses, each rehearsed once, and the result of `planned`."""
-    study, public = parse_study(study_toml), directory_from_dict(directory)
+    study, public = sent_study(study_toml), directory_from_dict(directory)
     need(
         study.dimension <= most_columns,
         f"this study has {study.dimension} columns, and the operator allows {most_columns} (max_columns), "
@@ -109,8 +110,10 @@ def _rehearsed(
         study, federation=public.federation, submission=submission, analyst=analyst, sites=own + named
     )
     warnings = [
-        *_warnings(plan.study), *check_rules(plan, public), *check_versions(plan, public.capabilities)
-    ]  # fmt: skip
+        *_warnings(plan.study, public.spreads),
+        *check_rules(plan, public),
+        *check_versions(plan, public.capabilities),
+    ]
     need(
         not plan.algorithm.properties.single_records,
         f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",

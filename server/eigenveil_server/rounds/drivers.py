@@ -61,6 +61,7 @@ class RoundDriver(ABC):
         check_same_query(self.repository.studies, session.pending)
         opened, due = self._opened(session.pending, ready)
         ledger, query, at = self.repository.ledger, query_to_proto(session.pending), self.repository.clock()
+        self._set_deadline(opened, at)
         event = self.make_event(opened, ledger.spent(session.plan.digest) + (due or NO_COST).micro_rho)
         write = partial(write_dispatch, opened=opened, query=query, at=at, event=event, due=due)
         if due is None:
@@ -99,6 +100,9 @@ class RoundDriver(ABC):
             opened.message.attempt.CopyFrom(
                 pb.SignedAttempt(signed_json=signed.signed_json, signature=signed.signature)
             )
+        self._set_deadline(opened, at)
+
+    def _set_deadline(self, opened: Round, at: int) -> None:
         opened.message.deadline_unix_ms = at + int(1000 * self.study.federation.deadline_seconds)
 
 
@@ -200,7 +204,9 @@ class MaskedDriver(RoundDriver):
         attempt = Attempt.at(round_query, last.number + 1, eligible)
         opened = last.next_attempt(attempt)
         spent = self.repository.ledger.spent(round_query.plan_digest) + due.micro_rho
-        at, event = self.repository.clock(), self.make_event(opened, spent)
+        at = self.repository.clock()
+        self._set_deadline(opened, at)
+        event = self.make_event(opened, spent)
         await self.compute.run(self._fix, last, attempt, due, at, event)
         last.settle(durable=True)
         opened.take_over(last)  # other sites may be ready by now

@@ -231,6 +231,7 @@ class SiteDirectory:
             columns=None if dictionary is None else tuple(dictionary.usable()),
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
             capabilities=dict(self._capabilities),
+            spreads={} if dictionary is None else dictionary.spreads(),
         )
 
     def published(self) -> Dictionary | None:

@@ -294,6 +294,8 @@ class StudyRun:
         if opened is not None:
             event.round_state, event.attempt = opened.state.value, opened.number
             event.round, event.query_kind = opened.round_query.round, NAMES[type(opened.round_query.query)]
+            if state is StudyState.RUNNING and not opened.frozen:
+                event.round_ends_unix_ms = opened.message.deadline_unix_ms
             statuses = opened.statuses(self.consent.waiting())
             event.sites.extend(pb.SiteStatus(site=site, status=status) for site, status in statuses.items())
         return event

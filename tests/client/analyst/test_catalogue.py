@@ -123,7 +123,7 @@ def event(round_state: str, **sites: str) -> pb.StudyEvent:
 
 def lines(*events: pb.StudyEvent) -> list[str]:
     out = io.StringIO()
-    with Display(Console(file=out, width=80), "a study") as display:
+    with Display(Console(file=out, width=80), "a study", progress=True) as display:
         for one in events:
             display.take(one)
     return out.getvalue().splitlines()

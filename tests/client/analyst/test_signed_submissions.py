@@ -98,7 +98,10 @@ def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> N
     assert study.submission_id(again=True) != "lost"
 
 
-DRAFT = 'dictionary = "{}"\ncolumns = ["age"]\n'
+DRAFT = (
+    'name = "pilot"\ncomponents = 1\ndictionary = "{}"\ncolumns = ["age"]\n'
+    "privacy = {{epsilon = 1.0, delta = 1e-6}}\nfederation = {{sites = ['north']}}\n"
+)
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -69,6 +69,24 @@ def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> N
     assert "no prediction at epsilon 1e-05: too small" in capfd.readouterr().out
 
 
+CLINICAL = ["age", "systolic_bp", "diastolic_bp", "bmi", "glucose", "total_cholesterol"]
+
+
+def test_a_plan_by_wide_bounds_warns_in_text_and_json_and_one_by_default_does_not(
+    study: Path, capfd: Capture
+) -> None:
+    text = study.read_text().partition("[[columns]]")[0]
+    head = f'dictionary = "clinical"\ncolumns = {CLINICAL!r}\n{text}'
+    study.write_text(head.replace("[records]", '[records]\nscaling = "bounds"'))
+    _, value = ran(capfd, "plan", study)
+    (warning,) = (one for one in value["warnings"] if "widths of the bounds" in one)
+    assert "age will dominate them" in warning
+    assert eigenveil(["plan", str(study)]) == 0
+    assert warning in " ".join(capfd.readouterr().out.split())
+    study.write_text(head)
+    assert not [one for one in ran(capfd, "plan", study)[1]["warnings"] if "bounds" in one]
+
+
 @pytest.mark.parametrize("ending", ["png"])
 def test_a_plan_is_drawn(ending: str, study: Path, tmp_path: Path, capfd: Capture) -> None:
     path = tmp_path / f"plan.{ending}"
@@ -126,7 +144,8 @@ def test_the_packaged_study_fits_the_public_records() -> None:
     assert all(column.unit for column in study.columns)
     # Bounds that hug the records would have been read off them.
     assert (np.abs(values.max(axis=0) - upper) > 0).all()
-    assert study.warnings() == ()
+    (units,) = study.warnings()  # it states scaling by bounds, as for a default there are too few records
+    assert "different units" in units
 
 
 def test_a_demonstration_folder_has_one_user(tmp_path: Path) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.identity import Role
+from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.verify import load_release
+from eigenveil.study.study import Scaling
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
@@ -79,6 +83,46 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
     assert "sandbox" in policy
     assert "script-src" not in policy, "nothing but default-src speaks of scripts"
     assert "default-src 'none'" in policy
+
+
+UNITS = Dictionary(
+    name="units",
+    version=1,
+    columns=tuple(
+        DictionaryColumn(
+            name=f"c{i}", meaning="", unit=unit, lower=-1, upper=1, source="known",
+            plausible_lower=-wide, plausible_upper=wide,
+        )
+        for i, (unit, wide) in enumerate([("a", 0.9), ("kg", 0.2), ("m", 0.2), ("", 0.2)])
+    ),
+)  # fmt: skip
+
+
+async def test_pages_say_what_a_result_s_card_says_and_warn_before_a_study_is_paid_for(
+    tmp_path: Path,
+) -> None:
+    async with visited(tmp_path / "c", UNITS) as visits:
+        sites = await visits.rig.sites()
+        analyst, client = await an_analyst(visits, "ada")
+        assert "widths of the bounds" not in (await typed(analyst, "predict")).text
+        warned = await typed(analyst, "predict", scaling="bounds")
+        assert "c0 will dominate them" in warned.text
+        assert 'scaling = "standard"' in unescape(warned.text)
+        study = parse_study((await typed(analyst, "file")).text)
+        assert study.scaling is Scaling.STANDARD
+        async with answering(sites, rows=2000, widths=(1, 0.2, 0.2, 0.2)):
+            path = await submitted(analyst, client, scaling="bounds")
+            page = await shown(analyst, path, 'id="found"')
+            report_page = await analyst.get(f"{path}/report")
+        release = load_release(await client.release(path.rpartition("/")[2]))
+    *_, warning = result_warnings(release)
+    assert "c0 varies most" in warning
+    assert warning in unescape(page.text)
+    assert warning in unescape(report_page.text)
+    for one in component_loadings(release.result):
+        for text in (one.sentence, f"{one.strongest[0].column} ({one.strongest[0]})"):
+            assert text in unescape(page.text)
+            assert text in unescape(report_page.text)
 
 
 async def test_the_form_makes_a_draft_and_no_study(visits: Visits) -> None:

@@ -21,6 +21,12 @@ out_option = click.option(
 )  # fmt: skip
 
 
+progress_option = click.option(
+    "--progress/--no-progress", default=None,
+    help="A line for each round in a script, or no bar at a terminal [default: a bar at a terminal alone].",
+)  # fmt: skip
+
+
 @click.group()
 def study() -> None:
     """Manage studies at the coordinator you are enrolled with.
@@ -51,6 +57,7 @@ def show_example(file: str) -> None:
     "--again", is_flag=True, help="Charge a study again that was submitted before, without a prompt."
 )
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
+@progress_option
 @out_option
 @profile_and_json_options
 def submit(
@@ -60,6 +67,7 @@ def submit(
     yes: bool,
     again: bool,
     wait: bool,
+    progress: bool | None,
     out: Path,
     profile: Path | None,
     as_json: bool,
@@ -108,7 +116,7 @@ def submit(
             return 0
         if not as_json:
             console.print(approval_text(wanted.approval, run.status.state), markup=False, soft_wrap=True)
-        if not studies.watch(run, profile, quiet=as_json):
+        if not studies.watch(run, profile, progress=progress, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, profile, as_json)
         return 0
@@ -200,8 +208,9 @@ def list_(profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @study_argument
+@progress_option
 @profile_and_json_options
-def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
+def watch(wanted: str, progress: bool | None, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end. Ctrl-C stops following, not the study. --json: one object for each event."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import next_command
@@ -209,7 +218,7 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
 
     with ConnectedFederation(profile) as federation:
         run = federation.run(wanted)
-        if not studies.watch(run, profile, events=as_json):
+        if not studies.watch(run, profile, progress=progress, events=as_json):
             return INTERRUPTED
     if not as_json:
         fetching = next_command(profile, "study", "result", run.short)

@@ -16,7 +16,7 @@ from rich.table import Table as Printed
 from rich.text import Text
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
-from eigenveil.reporting.presentation import printable_text, table_html
+from eigenveil.reporting.presentation import dataframe, printable_text, table_html
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
 from eigenveil.study.toml import draft_from_toml, study_to_toml
@@ -72,11 +72,10 @@ class DisplayTable(Sequence[T]):
     def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
         return self._rows[place]
 
-    def to_pandas(self) -> Any:
-        """Return the table as a DataFrame, which needs pandas."""
-        import pandas
-
-        return pandas.DataFrame([dict(self._cells(one)) for one in self])
+    def to_dataframe(self) -> Any:
+        """Return the table as a DataFrame. Raises RequestError: pandas is not installed."""
+        found = [self._cells(one) for one in self]
+        return dataframe({heading: [row[heading] for row in found] for heading in (found or [{}])[0]})
 
     def __rich__(self) -> Printed | Text:
         headings, lines = self._texts()
@@ -126,6 +125,8 @@ class ConnectedFederation(BlockingCoordinator, Summary):
 
     Every method and property raises:
         EigenveilError: the coordinator's own error, or code `unreachable`."""
+
+    _inner = ("call", "each", "identity", "profile", "view")
 
     @property
     def view(self) -> FederationView:

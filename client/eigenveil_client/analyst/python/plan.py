@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from eigenveil.accounting.budget import Conversion, studies_left
 from eigenveil.accounting.formatting import shown
@@ -18,13 +18,16 @@ from eigenveil.reporting.presentation import printable_text, summary_html, summa
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Study
+from eigenveil.study.units import NO_SPREADS, Scaling, Spreads
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
 class Summary:
-    """Base of values that Python and a notebook show as labelled rows below `title`, with a `note`."""
+    """Base of values that Python and a notebook show as labelled rows below `title`, with a `note`. `dir`
+    lists the public names alone, without those in `_inner`."""
 
     __slots__ = ()
+    _inner: ClassVar[tuple[str, ...]] = ()
 
     @property
     def title(self) -> str:
@@ -34,15 +37,25 @@ class Summary:
     def note(self) -> str:
         return ""
 
+    @property
+    def picture(self) -> str:
+        """HTML between the rows and the note, in a notebook."""
+        return ""
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the labels and texts that are displayed."""
         raise NotImplementedError
+
+    def __dir__(self) -> list[str]:
+        inner = {"title", "note", "picture", "rows", *self._inner}
+        return [name for name in object.__dir__(self) if not name.startswith("_") and name not in inner]
 
     def __repr__(self) -> str:
         return summary_text(self.title, self.rows(), note=self.note)
 
     def _repr_html_(self) -> str:
-        return summary_html(self.title[:1].upper() + self.title[1:], self.rows(), note=self.note)
+        title = self.title[:1].upper() + self.title[1:]
+        return summary_html(title, self.rows(), note=self.note, picture=self.picture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,10 +96,11 @@ class StudyPlan(Summary):
             ("query", f"{components} of {study.dimension} columns at {named}"),
             ("epsilon", promise_text(study)),
             ("algorithm", found.algorithm.value),
+            ("scaling", scaling_text(study)),
             ("predicted error", EVERY_COMPONENT if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
             ("trust", f"{study.trust.value}: {seen} sees a site's totals"),
-            ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
+            ("size", f"at most {found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
         ]
 
@@ -103,6 +117,18 @@ def promise_text(study: Study) -> str:
     return f"{epsilon} ({study.neighbours.value}), except with probability {delta}"
 
 
+SCALING_TEXTS = {
+    Scaling.BOUNDS: "bounds: a column counts in half the distance between its bounds",
+    Scaling.STANDARD: "standard: a column counts in its standard deviation, which is estimated first",
+    Scaling.NONE: "none: all columns count in one unit",
+}
+
+
+def scaling_text(study: Study) -> str:
+    """Return the units in which a study compares its columns, as text."""
+    return SCALING_TEXTS[study.scaling or Scaling.BOUNDS]
+
+
 def _error(found: Prediction) -> str:
     error = found.error
     if error is None:
@@ -111,10 +137,11 @@ def _error(found: Prediction) -> str:
     return f"{error.median:.2g} ({runs}) on a scale from 0, exact, to 1, noise"
 
 
-def plan_of(study: Study) -> StudyPlan:
-    """Return the plan of a study, from public numbers. Raises RequestError: its algorithm cannot run it, or
-    its epsilon is too small."""
-    return StudyPlan(study=study, explanation=explain(make_plan(study)), prediction=predict(study))
+def plan_of(study: Study, spreads: Spreads = NO_SPREADS) -> StudyPlan:
+    """Return the plan of a study, from public numbers; `spreads`: as `explain`. Raises RequestError: its
+    algorithm cannot run it, or its epsilon is too small."""
+    explanation = explain(make_plan(study), spreads=spreads)
+    return StudyPlan(study=study, explanation=explanation, prediction=predict(study))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +15,11 @@ from eigenveil.released import ReleasedResult, load_release
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.display import (
     Display,
+    RunState,
+    awaited_line,
     consent_line,
     event_value,
+    round_counts,
     rounds_line,
     share,
     site_statuses,
@@ -28,11 +31,11 @@ from eigenveil_common.command import console
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-def watching(run: Run) -> AbstractContextManager[Display | _NotebookDisplay]:
-    """Return a display of a run, as a context."""
-    if in_notebook():
+def watching(run: Run, progress: bool | None) -> AbstractContextManager[Display | _NotebookDisplay]:
+    """Return a display of a run, as a context; `progress`: as `Run.wait`."""
+    if in_notebook() and progress is not False:
         return nullcontext(_NotebookDisplay(run))
-    return Display(console, f"{run.name} ({run.short})")
+    return Display(console, f"{run.name} ({run.short})", progress=progress)
 
 
 def in_notebook() -> bool:
@@ -60,15 +63,16 @@ class _NotebookDisplay:
 SHORT = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunStatus:
     """Status of a run.
 
-    `state`: running, awaiting approval, released, failed or cancelled. `rounds`: the number of completed
-    rounds. `spent`: the spent share of its cost. `failure`: the reason of a failure. Before the first query,
-    `consent` is each site's consent status, and `waits` what the run waits for."""
+    `state`: running, awaiting approval, released, failed or cancelled, which is also its text. `rounds`: the
+    number of completed rounds. `spent`: the spent share of its cost. `failure`: the reason of a failure.
+    Before the first query, `consent` is each site's consent status, and `waits` what the run waits for.
+    Compared with a text it is its state: `run.status == "released"` is `run.status.state == "released"`."""
 
-    state: str
+    state: RunState
     rounds: int
     spent: float
     submitted: datetime
@@ -78,7 +82,12 @@ class RunStatus:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("released", "failed", "cancelled")
+        return self.state in (RunState.RELEASED, RunState.FAILED, RunState.CANCELLED)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.state == other
+        return isinstance(other, RunStatus) and asdict(self) == asdict(other)
 
     def __str__(self) -> str:
         return self.state
@@ -92,6 +101,8 @@ class Run(Summary):
 
     Every method and property but these raises:
         EigenveilError: the coordinator's own error, or code `unreachable`."""
+
+    _inner = ("messages", "check_released")
 
     def __init__(
         self, coordinator: BlockingCoordinator, digest: str, name: str, *,
@@ -127,8 +138,11 @@ class Run(Summary):
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until it has released its result, and show its progress.
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> None:
+        """Wait until it has released its result.
+
+        At a terminal and in a notebook it shows a bar, the sites that are awaited and until when; elsewhere
+        nothing, or with `progress=True` a line for each round. `progress=False` shows nothing anywhere.
 
         Ctrl-C (in a notebook: interrupt) ends the wait; the study continues.
 
@@ -138,7 +152,7 @@ class Run(Summary):
             EigenveilError: the coordinator cannot be reached."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
-            with watching(self) as display:
+            with watching(self, progress) as display:
                 for message in self.messages():
                     display.take(message)
                     if until is not None and time.monotonic() > until and not self._ended:
@@ -200,9 +214,18 @@ class Run(Summary):
             state = "submitted; wait() for it" if first is None else first.waits or first.state
             return [*rows, ("state", state), *([] if first is None else first.consent.items())]
         now = [] if self._ended else [("now", rounds_line(seen))]
+        now += [("awaited", awaited)] if (awaited := awaited_line(seen)) else []
         rows += [("state", state_name(seen.state)), *now, ("spent", f"{share(seen)} of its cost")]
         rows += site_statuses(seen.consent or seen.sites)
         return [*rows, ("why", seen.failure)] if seen.failure else rows
+
+    @property
+    def picture(self) -> str:
+        """A bar of the rounds, as HTML."""
+        if self._seen is None:
+            return ""
+        completed, most = round_counts(self._seen)
+        return f'<progress value="{completed}" max="{most}" style="width:100%"></progress>'
 
 
 def run_of(coordinator: BlockingCoordinator, row: pb.StudyRow) -> Run:

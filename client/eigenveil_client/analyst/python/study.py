@@ -22,6 +22,7 @@ from eigenveil_client.analyst.federation import (
     FEDERATION,
     FederationView,
     approval_deadline,
+    check_dictionary,
     offering_sites,
     resolve_study,
 )
@@ -34,6 +35,7 @@ from eigenveil_client.analyst.python.plan import (
     cost_of,
     plan_of,
     promise_text,
+    scaling_text,
 )
 from eigenveil_client.analyst.python.run import Run
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -73,23 +75,24 @@ SHOWN = 8  # columns in a summary
 class FederatedStudy(Summary):
     """A study for one federation.
 
-    `toml`: the study file, which names columns of the dictionary. `whole`: the text that is sent, with every
-    unit and bound, and its differences from the dictionary. `study`: its value. `asked`: the sites where a
-    person decides, as they state, and the time limits.
+    `toml`: the study file, which may name columns of the dictionary. `study`: its value, with every unit and
+    bound.
 
     `plan` makes no call, `explain` calls the coordinator; neither charges anything. `submit` starts the
     study."""
 
     coordinator: BlockingCoordinator
     toml: str
-    resolved: StudyDraft
+    resolved: StudyDraft  # the text that is sent, and its differences from the dictionary
     study: Study
-    approval: Mapping[str, Any]
+    approval: Mapping[str, Any]  # the sites where a person decides, as they state, and the time limits
+
+    _inner = ("coordinator", "resolved", "approval", "same", "submission_id")
 
     def plan(self) -> StudyPlan:
         """Return its plan, from public numbers and without a call. Raises RequestError: its algorithm cannot
         run it, or its epsilon is too small."""
-        return plan_of(self.study)
+        return plan_of(self.study, self.resolved.spreads)
 
     def explain(self) -> Explanation:
         """Return the coordinator's explanation of its queries and cost; nothing is charged. Raises
@@ -178,6 +181,7 @@ class FederatedStudy(Summary):
             ("components", str(self.study.components)),
             ("epsilon", promise_text(self.study)),
             ("algorithm", self.study.algorithm.value),
+            ("scaling", scaling_text(self.study)),
             *(("override", sentence) for sentence in self.resolved.overrides),
         ]
 
@@ -201,6 +205,7 @@ def study_from(
 ) -> FederatedStudy:
     """Return the study of a draft, checked against the federation; `folder` may hold its dictionary. Raises
     RequestError: it is refused, or the federation lacks its sites or columns."""
+    check_dictionary(draft, view)
     whole = resolve_study(draft, folder, coordinator.profile)
     study = whole.study()
     check_study(study, view.directory)

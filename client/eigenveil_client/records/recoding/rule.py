@@ -16,7 +16,7 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, RequestError, install_command
 from eigenveil.study.checks import as_float, check_keys, coerce_values, field_types, to_plain
 from eigenveil_client.records.tables.codes import MISSING, check_codes, merged
 from eigenveil_client.records.tables.source import Dialect
@@ -63,7 +63,7 @@ def _registry() -> pint.UnitRegistry[Any]:
         import pint  # an extra, for rules with units
     except ImportError:
         raise RequestError(
-            Code.BAD_CONFIG, "units needs pint, which is not installed. Run: pip install 'eigenveil[sources]'"
+            Code.BAD_CONFIG, f"units needs pint, which is not installed. Run: {install_command('sources')}"
         ) from None
     registry: pint.UnitRegistry[Any] = pint.UnitRegistry(non_int_type=Fraction)
     registry.define("international_unit = [biological_activity] = IU")

@@ -1,8 +1,10 @@
 """Figures of a release, drawn on matplotlib axes for pages, notebooks and papers."""
 
+from eigenveil.errors import install_command
+
 try:
     import matplotlib  # noqa: F401 - checked first, for a clear message
 except ModuleNotFoundError as lack:
     raise ModuleNotFoundError(
-        'figures need matplotlib: pip install "eigenveil[analyst]"', name=lack.name
+        f"figures need matplotlib: {install_command('analyst')}", name=lack.name
     ) from lack

@@ -3,6 +3,7 @@ bars are explained variances; loadings are of the columns on each component; the
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_RECORDS
 
 MOST_BARS = 20
+LABEL_WIDTH = 28  # characters of a line beside an axis
 
 
 def scree(axes: Axes, data: ReleaseFigureData) -> None:
@@ -61,7 +63,8 @@ def scree(axes: Axes, data: ReleaseFigureData) -> None:
         )  # fmt: skip
     every = max(1, -(-len(shown) // (8 if small else 30)))
     axes.set(xticks=at[::every], xlim=(0.3, max(len(shown), 4) + 0.7), xlabel="component")
-    axes.set_ylabel(f"variance ({data.units})", fontsize=9 if small else 10)
+    label = textwrap.fill(f"variance ({data.units})", LABEL_WIDTH)  # else it is longer than the axis
+    axes.set_ylabel(label, fontsize=9 if small else 10)
     axes.grid(axis="y", color=GRID, lw=0.8)
 
 

@@ -25,7 +25,7 @@ from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
 from eigenveil.study.study import Scaling, Study
 
-SCALES = {
+SCALES: dict[Scaling | None, str] = {
     Scaling.BOUNDS: "columns scaled to [\N{MINUS SIGN}1, 1]",
     Scaling.STANDARD: "columns divided by their standard deviation",
 }
@@ -60,7 +60,7 @@ class ReleaseFigureData:
     @property
     def units(self) -> str:
         """Units of a variance, for a label."""
-        if self.study.scaling is not Scaling.NONE:
+        if self.study.scaling in SCALES:
             return SCALES[self.study.scaling]
         units = {column.unit for column in self.study.columns}
         return f"{units.pop()}²" if len(units) == 1 and units != {""} else "squared units of the columns"
@@ -89,6 +89,7 @@ INK, SOFT, GRID, BLUE, PALE, RED = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "
 GROUPS = ("#1f5fa8", "#d1661c", "#3a8f5c", "#8b5fbf", "#b0902a", "#6b7785")  # distinct for the colour-blind
 HATCH = "////"  # marks directions that may be noise, also without colours
 MOST_COLUMNS = 48
+ALONE = 0.775  # share of a figure's width that single axes have
 NARROW = 5.0  # inches: a narrower figure has fewer and shorter labels of the same size
 FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,'DejaVu Sans',sans-serif"
 
@@ -141,8 +142,9 @@ def short_label(name: str, most: int = 30) -> str:
 
 
 def is_narrow(axes: Axes) -> bool:
-    """Return True if the figure is narrow."""
-    return bool(figure_of(axes).get_size_inches()[0] < NARROW)
+    """Return True if the axes are as narrow as those of a figure of NARROW inches."""
+    share = axes.get_position(original=True).width
+    return bool(figure_of(axes).get_size_inches()[0] * share < NARROW * ALONE)
 
 
 def figure_of(axes: Axes) -> Figure:

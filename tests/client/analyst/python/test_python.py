@@ -47,7 +47,7 @@ def test_nothing_that_others_wrote_is_obeyed() -> None:
     assert "[bold]" in repr(table)
     assert "<script>" not in table._repr_html_()
     assert "2026-01-02 03:04 UTC" in repr(table)
-    assert list(table.to_pandas()["name"]) == [NASTY]
+    assert list(table.to_dataframe()["name"]) == [NASTY]
     assert (len(table), table[0], table[:1]) == (1, rows[0], (rows[0],))
 
 
