@@ -23,6 +23,15 @@ def no_serious_axe(page: Page) -> None:
     assert not grave, f"{page.url}: {grave}"
 
 
+RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+
+def no_axe_findings(page: Page) -> None:
+    """No violation of WCAG 2.2 AA or of axe's best practices, however small."""
+    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
+    assert not found, [(one["id"], [node["target"] for node in one["nodes"]][:5]) for one in found]
+
+
 def shot(page: Page, name: str) -> Path:
     """A picture of the whole page as `NAME.png`, where BROWSER_SHOTS says."""
     SHOTS.mkdir(parents=True, exist_ok=True)

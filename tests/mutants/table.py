@@ -6,6 +6,7 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 from __future__ import annotations
 
 from tests.mutants.analysts import OF_ANALYSTS
+from tests.mutants.consent import OF_CONSENT
 from tests.mutants.crashes import OF_CRASHES
 from tests.mutants.first_day import OF_FIRST_DAY
 from tests.mutants.fresh_eyes import OF_FRESH_EYES
@@ -226,6 +227,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "session.py", "_check_reach(round_query)\n        self.", "",
        f"{BOUNDS}::test_a_coordinator_cannot_change_a_query_to_beyond_the_bounds"),
     *OF_ANALYSTS,
+    *OF_CONSENT,
     *OF_FRESH_EYES,
     *OF_FIRST_DAY,
     *OF_FRONT,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.analyst.profile import load_profile, proxy_rule
+from eigenveil.study.applicant import LABELS
+from eigenveil_client.analyst.profile import ProfileConfig, load_profile, proxy_rule
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
@@ -156,9 +157,10 @@ def test_credentials_live_in_a_private_file_and_in_no_message(tmp_path: Path) ->
 
 def test_the_example_profile_shows_every_key() -> None:
     example = Path(__file__).parents[2] / "deploy" / "config" / "profile.example.toml"
-    loaded = config.load(example, ProxyRule)
-    assert set(tomllib.loads(example.read_text())) == config.keys(ProxyRule).keys()
-    assert loaded == ProxyRule(
+    loaded = config.load(example, ProfileConfig)
+    assert set(tomllib.loads(example.read_text())) == config.keys(ProfileConfig).keys()
+    assert len(loaded.applicant.stated) == len(tomllib.loads(example.read_text())["applicant"]) == len(LABELS)
+    assert loaded.proxy_rule == ProxyRule(
         proxy="http://proxy.hospital.example:3128", proxy_credentials=example.with_name("proxy.credentials")
     )
 

@@ -17,8 +17,9 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import NAME, Study
 from eigenveil.study.toml import StudyDraft, draft_from_toml
+from eigenveil_client.analyst.applicant import with_applicant
 from eigenveil_client.analyst.display import time_of
-from eigenveil_client.analyst.profile import load_profile, next_command
+from eigenveil_client.analyst.profile import default_profile, load_profile, next_command, stored_applicant
 from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_common.command import errors
 from eigenveil_common.examples import example
@@ -154,6 +155,11 @@ def check_dictionary(draft: StudyDraft, view: FederationView) -> None:
     `dictionary_of`."""
     if not draft.is_complete and draft.dictionary in (None, FEDERATION):
         dictionary_of(view)
+
+
+def read_own_study(path: Path, profile: Path | None) -> StudyDraft:
+    """Return the study in a file as this profile submits it: `read_study`, with the profile's applicant."""
+    return with_applicant(read_study(path, profile), stored_applicant(profile or default_profile()))
 
 
 def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:

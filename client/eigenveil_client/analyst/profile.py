@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
+from eigenveil.study.applicant import NOT_STATED, Applicant
 from eigenveil_client.analyst.options import VARIABLE
 from eigenveil_client.connection import identity
 from eigenveil_client.connection.identity import StoredIdentity, folder_identity
@@ -41,11 +42,31 @@ def load_profile(profile: Path | None) -> StoredIdentity:
     return replace(stored, proxy=proxy_rule(folder))
 
 
-def proxy_rule(folder: Path) -> ProxyRule:
-    """Return the proxy settings in profile.toml, which is optional and has no other keys.
+PROFILE = "profile.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileConfig:
+    """Content of profile.toml, which is optional: the keys of the proxy, and the table [applicant].
     deploy/config/profile.example.toml explains them."""
-    path = folder / "profile.toml"
-    return config.load(path, ProxyRule) if path_exists(path) else DIRECT
+
+    proxy_rule: ProxyRule = DIRECT
+    applicant: Applicant = config.section(NOT_STATED)  # noqa: RUF009 - frozen
+
+
+def _load_config(folder: Path) -> ProfileConfig:
+    path = folder / PROFILE
+    return config.load(path, ProfileConfig) if path_exists(path) else ProfileConfig()
+
+
+def proxy_rule(folder: Path) -> ProxyRule:
+    """Return the proxy settings in profile.toml. Raises RequestError: code `bad-config`, an invalid key."""
+    return _load_config(folder).proxy_rule
+
+
+def stored_applicant(folder: Path) -> Applicant:
+    """Return the applicant in profile.toml. Raises as `proxy_rule`, and code `bad-study` for its texts."""
+    return _load_config(folder).applicant
 
 
 def next_command(profile: Path | None, *arguments: str) -> str:

@@ -225,14 +225,14 @@ def compare(
     private, do not share. With --federation each algorithm is a separate study at your coordinator.
     A custom algorithm (--with) runs in simulations only, because sites run no foreign code."""
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.federation import print_overrides, read_study
+    from eigenveil_client.analyst.federation import print_overrides, read_own_study
     from eigenveil_client.local import comparison
     from eigenveil_client.local.simulate import with_sites
     from eigenveil_client.local.tables import as_csv
 
     inputs = [file] if data is None else [file, data]
     check_picture(plot, *inputs)
-    resolved = read_study(file, profile)
+    resolved = read_own_study(file, profile)
     print_overrides(resolved)
     study = parse_study(resolved.text)
     if out is not None:

@@ -14,6 +14,7 @@ from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
 from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, Verdict, lower_limit_verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import LABELS, Applicant
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, MIN_BATCH_RECORDS, Study
 from eigenveil_client.records.tables.names import is_record_number
 from eigenveil_client.site.policy_sections import LineRules, QualityRules, TrustRules, Year, YearlyLimit
@@ -33,6 +34,10 @@ ABOVE_ZERO_OR_INF = KeyRule(
 ENOUGH_IN_BATCH = KeyRule(
     holds=lambda value: value >= MIN_BATCH_RECORDS,
     message=f"{{key}} must be at least {MIN_BATCH_RECORDS}, so that no sum is a single record",
+)
+OF_APPLICANT = KeyRule(
+    holds=lambda value: set(value) <= set(LABELS),
+    message=f"{{key}}: name some of {', '.join(LABELS)}, or none",
 )
 MULTIPLICITY = KeyRule(
     holds=lambda value: 1 <= value <= MAX_MULTIPLICITY,
@@ -60,11 +65,13 @@ class Policy:
     answered only if `minimum_records` leave `minimum_records_per_batch` in each: a study chooses its batches,
     so the actual number is not compared. `person_column` names the person of a row ("": every row is another
     person), and `sites_per_person` the number of sites that may have records of one person; a study must
-    state the same. Raises RequestError: code `bad-config`, an invalid value; or as `budget_for`."""
+    state the same. `required_applicant` are the fields of `Applicant` that a study must state. Raises
+    RequestError: code `bad-config`, an invalid value; or as `budget_for`."""
 
     approval: Approval = Approval.MANUAL
     approval_ends: date | None = None
     analysts: tuple[str, ...] = ()
+    required_applicant: tuple[str, ...] = key((), OF_APPLICANT)
     columns: tuple[str, ...] = key(
         (ANY,), KeyRule(holds=bool, message='{key}: name the allowed columns, or write ["*"] for all')
     )
@@ -139,6 +146,7 @@ class Policy:
         return (
             self.approval_verdict(now),
             *self.stated.verdicts(plan),
+            self._applicant_verdict(plan.study.applicant),
             self._column_verdict(plan.study),
             *self._person_verdicts(plan.study),
             *self._size_verdicts(plan.study),
@@ -156,6 +164,12 @@ class Policy:
         stated = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
         text = "no end date is stated" if self.approval_ends is None else stated
         return Verdict(rule="approval_ends", passed=passed, text=text)
+
+    def _applicant_verdict(self, applicant: Applicant) -> Verdict:
+        missing = [LABELS[name] for name in applicant.missing(self.required_applicant)]
+        todo = "state it in the study, or in the analyst's profile (eigenveil profile set)"
+        text = f"not stated about who asks: {', '.join(missing)}; {todo}" if missing else "nothing is missing"
+        return Verdict(rule="required_applicant", passed=not missing, text=text)
 
     def _column_verdict(self, study: Study) -> Verdict:
         names = {column.name for column in study.columns}

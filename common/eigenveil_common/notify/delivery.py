@@ -25,6 +25,7 @@ from eigenveil_common.files import read_secret
 from eigenveil_common.notify.config import Notify, Tls
 
 FOOTER = "A program wrote this. It holds nothing of a record, and nothing that an analyst wrote."
+HURRY = "The time to decide runs out. Afterwards the study goes on without this site, or ends."
 SHORT_DIGEST = re.compile(r"[0-9a-f]{6,64}")
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class NoticeKind(StrEnum):
     """Log events that notices are about."""
 
     WAITS = "study-waits"
+    REMINDER = "study-still-waits"
     RELEASED = "study-released"
     FAILED = "study-failed"
     CANCELLED = "study-cancelled"
@@ -68,7 +70,9 @@ class Notice:
         mail = EmailMessage()
         mail["From"], mail["To"], mail["Subject"] = sender, recipient, subject
         mail["Date"] = formatdate(self.at)
-        mail["Message-ID"] = f"<{self.kind}.{self.study}.{self.site}@{self.federation}.eigenveil.invalid>"
+        repeated = f".{self.at}" if self.kind is NoticeKind.REMINDER else ""  # of the others there is one
+        local = f"{self.kind}.{self.study}.{self.site}{repeated}"
+        mail["Message-ID"] = f"<{local}@{self.federation}.eigenveil.invalid>"
         mail["Auto-Submitted"] = "auto-generated"
         mail.set_content(f"{body}\n\n{FOOTER}\n")
         return mail
@@ -85,6 +89,10 @@ class Notice:
         )
         subject, body = {
             NoticeKind.WAITS: (f"A study waits for a decision at {self.site}", decide),
+            NoticeKind.REMINDER: (
+                f"A study still waits for a decision at {self.site}",
+                f"{decide}\n\n{HURRY}",
+            ),
             NoticeKind.RELEASED: ("Released", f"There is a result of {study}:\n\n{result}"),
             NoticeKind.FAILED: ("Ended without a result", f"No result of {study}. The reason:\n\n{show}"),
             NoticeKind.CANCELLED: ("Cancelled", f"Cancelled or refused: {study}. The reason:\n\n{show}"),

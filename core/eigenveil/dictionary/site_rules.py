@@ -35,7 +35,7 @@ class Verdict:
 RULES = frozenset({
     "algorithms", "analysts", "approval_ends", "colluding", "columns", "max_columns_per_record", "max_delta",
     "max_epsilon_per_study", "maximum_records", "memory_mib", "minimum_records", "minimum_records_per_batch",
-    "minimum_sites", "noise", "peers", "person_column", "sites_per_person", "trust",
+    "minimum_sites", "noise", "peers", "person_column", "required_applicant", "sites_per_person", "trust",
 })  # fmt: skip
 
 

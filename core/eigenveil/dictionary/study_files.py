@@ -179,7 +179,7 @@ def new_study_file(draft: StudyDraft, dictionary: Dictionary) -> str:
         "columns = [",
         *_column_lines(given["columns"], dictionary),
         "]",
-        "[applicant]  # for the people who consent; nothing of it is checked",
+        "[applicant]  # for the people who consent; empty: as in your profile. Nothing of it is checked",
         *(f"{key} = {_text(given['applicant'].get(key, ''))}" for key in APPLICANT_KEYS),
         "[privacy]",
         f"epsilon = {privacy['epsilon']!r}",

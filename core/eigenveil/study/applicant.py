@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eigenveil.study.checks import check_readable, coerce_fields
 
 LABELS = {
+    "full_name": "name",
     "institution": "institution",
     "contact": "contact",
     "ethics_reference": "ethics approval",
@@ -17,8 +19,9 @@ MOST_CHARACTERS = 400  # of each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applicant:
-    """The `institution` and the `contact` of a study, the reference of its ethics approval, and its legal
-    basis: texts for the people who consent. All are part of the signed plan.
+    """The `full_name` of the responsible person, the `institution` and the `contact` of a study, the
+    reference of its ethics approval, and its legal basis: texts for the people who consent. All are part of
+    the signed plan.
 
     Raises:
         RequestError: code `bad-study`: a text is too long, or not printable.
@@ -26,6 +29,7 @@ class Applicant:
     >>> Applicant(institution="University of Ulm", ethics_reference="2026-118").text
     'institution: University of Ulm; ethics approval: 2026-118'"""
 
+    full_name: str = ""
     institution: str = ""
     contact: str = ""
     ethics_reference: str = ""
@@ -40,6 +44,10 @@ class Applicant:
     def stated(self) -> dict[str, str]:
         """The texts that are stated, by their labels."""
         return {label: text for name, label in LABELS.items() if (text := getattr(self, name))}
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the fields `names` that are not stated."""
+        return tuple(name for name in names if not getattr(self, name).strip())
 
     @property
     def text(self) -> str:

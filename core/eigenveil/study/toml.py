@@ -208,7 +208,10 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
 
 
 # Keys that came after version 7 of plans, by table: the first version of plans with them.
-ADDED: Mapping[str, Mapping[str, int]] = {"federation": {"decide_by": 8}}
+ADDED: Mapping[str, Mapping[str, int]] = {
+    "federation": {"decide_by": 8},
+    "applicant": {"full_name": 8},
+}
 
 
 def least_plan_version(study: Study) -> int:

@@ -1589,12 +1589,15 @@ class NextWorkResponse(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
+    CONSENT_ENDS_UNIX_MS_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
     """for information"""
     ledger_diverged: _builtins.bool
     """checkpoint_digest is of rows that this ledger lost: checkpoint does not follow it [R20]"""
     consent: _builtins.bytes
     """a plan about which the site's word is wanted, before anything is asked [R24]"""
+    consent_ends_unix_ms: _builtins.int
+    """with consent: until when the study waits for a person there; since version 8 [R24]"""
     @_builtins.property
     def plan(self) -> Global___SignedPlan:
         """only when the site does not hold it"""
@@ -1636,10 +1639,11 @@ class NextWorkResponse(_message.Message):
         release: Global___SealedRound | None = ...,
         attempt: Global___SignedAttempt | None = ...,
         consent: _builtins.bytes = ...,
+        consent_ends_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "plan", b"plan", "query", b"query", "release", b"release", "signed_round", b"signed_round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "consent", b"consent", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "ledger_diverged", b"ledger_diverged", "plan", b"plan", "query", b"query", "release", b"release", "signed_round", b"signed_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "ledger_diverged", b"ledger_diverged", "plan", b"plan", "query", b"query", "release", b"release", "signed_round", b"signed_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

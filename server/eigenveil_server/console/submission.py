@@ -50,6 +50,7 @@ INPUTS = (
     ),
 )  # fmt: skip
 MORE_INPUTS = (
+    StudyInput("full_name", "Responsible person", hint="Empty, like the next four: as in your profile."),
     StudyInput("institution", "Institution"),
     StudyInput("contact", "Contact"),
     StudyInput("ethics_reference", "Ethics approval (its reference)"),

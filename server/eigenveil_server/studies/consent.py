@@ -187,7 +187,7 @@ class ConsentPhase:
             or self._consents[site].state is ConsentState.DECLINED
         ):
             return None
-        return pb.NextWorkResponse(consent=bytes.fromhex(study))
+        return pb.NextWorkResponse(consent=bytes.fromhex(study), consent_ends_unix_ms=self._approval_deadline)
 
     def newly_stated(self, site: str, poll: Poll) -> SiteConsent | None:
         """Return the consent that `site` states, if it is new; only a site with the plan can state one."""

@@ -17,6 +17,7 @@ from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError, error
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.study import Federation, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.site import config
@@ -171,6 +172,7 @@ def test_a_decline_may_name_every_rule() -> None:
 OJA = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 20, "expected_records": 10**9}
 PATIENT: dict[str, object] = {"person_column": "patient"}
 COHORT: dict[str, object] = {"federation": Federation(sites=(SITE,), minimum_cohort=31)}
+ASKED: dict[str, object] = {"required_applicant": ("institution", "ethics_reference")}
 RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("columns", {"columns": ("a", "c")}, {}, "columns not allowed: b"),
     ("analysts", {"analysts": ()}, {}, 'allowed: none; to allow it, write in site.toml: analysts = ["ada"]'),
@@ -190,6 +192,9 @@ RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
      "in the study every row is another person, at the site column 'patient' names the person"),
     ("person_column", PATIENT | {"columns": ("a", "b", "c")}, {"person_column": "Patient"}, "be equal"),
     ("sites_per_person", {"sites_per_person": 3}, {"max_sites_per_person": 2}, "2; at least 3: raise it"),
+    ("required_applicant", ASKED, {}, "not stated about who asks: institution, ethics approval; state it in"),
+    ("required_applicant", ASKED, {"applicant": Applicant(institution="Ulm", ethics_reference=" ")},
+     "not stated about who asks: ethics approval; state it"),
 ]  # fmt: skip
 
 
@@ -227,6 +232,11 @@ def test_trust_rule_refuses(rule: str, limits: dict[str, Any], study: dict[str, 
 def test_invalid_trust_rules_are_refused(changes: dict[str, Any]) -> None:
     with refused(Code.BAD_CONFIG):
         TrustRules(**changes)
+
+
+def test_a_study_that_states_what_the_site_requires_about_who_asks_passes() -> None:
+    stated = Applicant(institution="Ulm", ethics_reference="2026-118")
+    a_policy(**ASKED).require(a_plan(a_study(applicant=stated)), NOW)
 
 
 def test_the_limits_of_the_site_and_of_the_study_may_be_equal() -> None:
@@ -290,7 +300,7 @@ def test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted() 
         {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
         {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},
         {"max_epsilon_per_year": 0.0}, {"max_columns_per_record": float("nan")},
-        {"sites_per_person": 0}, {"sites_per_person": 1001},
+        {"sites_per_person": 0}, {"sites_per_person": 1001}, {"required_applicant": ("phone",)},
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:

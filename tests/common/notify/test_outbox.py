@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import tomllib
 from collections import Counter
@@ -21,6 +22,7 @@ from eigenveil_common.config import keys, load
 from eigenveil_common.examples import example
 from eigenveil_common.notify import outbox
 from eigenveil_common.notify.config import Notify, Tls
+from eigenveil_common.notify.delivery import HURRY
 from eigenveil_common.notify.outbox import check_notify, notifications
 from eigenveil_server.config import Config
 from tests.common.notify.servers import Seen, authority, mail_handler, serving, web_handler
@@ -106,6 +108,29 @@ def test_a_webhook_gets_the_same_as_json_with_the_header_that_only_the_owner_may
     del message["at"]
     study, kind = "1234567890ab", "study-waits"
     assert message == {"analyst": "ada", "federation": "north", "site": "anna", "study": study, "kind": kind}
+
+
+STILL: Line = ("study-still-waits", {"study": STUDY, "analyst": "ada"})
+
+
+def test_a_reminder_holds_no_more_than_the_first_notice_and_is_a_mail_of_its_own(tmp_path: Path) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen, posted = Seen(context=context), Seen(context=context)
+    with serving(mail_handler(seen, Tls.STARTTLS), seen), serving(web_handler(posted), posted):
+        mail = mailing(tmp_path, seen.port, root, Tls.STARTTLS)
+        for lines in ((WAITS,), (STILL,)):
+            outcomes(mail, *lines)
+            outcomes(hooked(posted.port, root), *lines)
+        time.sleep(1.1)  # the time of a notice is in whole seconds
+        outcomes(mail, STILL)
+    first, second, third = (message_from_bytes(raw, policy=policy.default) for raw in seen.mails)
+    assert len({one["Message-ID"] for one in (first, second, third)}) == 3, "mail programs drop a repeated id"
+    said = [list(filter(None, one.get_content().splitlines())) for one in (first, second, third)]
+    assert said[1] == said[2]
+    assert [line for line in said[1] if line != HURRY] == said[0]
+    assert not re.search(r"\d", HURRY)
+    waits, still = (json.loads(body) for _, _, body in posted.posts)
+    assert (still["kind"], still.keys()) == ("study-still-waits", waits.keys())
 
 
 def test_an_analyst_hears_of_their_own_studies_alone(tmp_path: Path) -> None:

@@ -211,6 +211,16 @@ def test_nobody_is_waited_for_beyond_the_last_day_of_the_study(
     assert found[-1] == pytest.approx(DAY, abs=0.1)
 
 
+def test_a_site_is_told_until_when_a_person_may_decide(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        message = life.phase.assignment("carl", poll_of(known=False))
+        assert message is not None
+        return message.consent_ends_unix_ms / 1000
+
+    for place, more, ends in (("hours", {}, 48 * HOUR), ("day", {"decide_by": "1970-01-01"}, DAY)):
+        assert lived(tmp_path / place, script, script, hours=48, **more) == [ends, ends]
+
+
 def test_a_last_day_beyond_the_operators_hours_changes_nothing(tmp_path: Path) -> None:
     for day in ("1970-01-01", "9999-12-31"):
         assert lived(tmp_path / day, waits, quorum=2, decide_by=day) == [pytest.approx(2 * HOUR, abs=0.1)]

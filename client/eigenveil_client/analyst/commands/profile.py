@@ -1,4 +1,4 @@
-"""`eigenveil enrol`, `eigenveil doctor`, `eigenveil identity` and `eigenveil key`."""
+"""`eigenveil enrol`, `eigenveil doctor`, `eigenveil identity`, `eigenveil key` and `eigenveil profile`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenveil_client.analyst.options import profile_and_json_options
-from eigenveil_common.command import FILE, print_result
+from eigenveil_common.command import FILE, is_interactive, print_result
 from eigenveil_common.files import check_output, write_durably
 
 if TYPE_CHECKING:
@@ -153,4 +153,54 @@ def fingerprint_text(key_card: AnalystKeyCard) -> str:
     )
 
 
-COMMANDS = (enrol, doctor, identity, key)
+@click.group("profile")
+def profile_group() -> None:
+    """Your name, institution and approval, for the people who decide about your studies.
+
+    With your contact and the legal basis, they are in each study that you submit and that does not state them
+    itself. You sign them with it, no program checks them, and its release has them for ever. A name needs
+    version 1.1 at every site that counts."""
+
+
+@profile_group.command("show")
+@profile_and_json_options
+def show_applicant(profile: Path | None, as_json: bool) -> None:
+    """Show what your studies state about you."""
+    from eigenveil.study.checks import plain_fields
+    from eigenveil_client.analyst.profile import default_profile, next_command, stored_applicant
+
+    applicant = stored_applicant(profile or default_profile())
+    lines = [f"{label}: {text}" for label, text in applicant.stated.items()]
+    none = f"Nothing is stated. State it with: {next_command(profile, 'profile', 'set')}"
+    print_result(plain_fields(applicant), as_json, "\n".join(lines) or none)
+
+
+@profile_group.command("set")
+@click.option("--full-name", help="Your name, such as Dr. Ada Example.")
+@click.option("--institution", help="Where you work.")
+@click.option("--contact", help="A mail address or telephone number for questions.")
+@click.option("--ethics-reference", help="Reference of the ethics approval.")
+@click.option("--legal-basis", help="Legal basis of your studies.")
+@profile_and_json_options
+def set_applicant(profile: Path | None, as_json: bool, **texts: str | None) -> None:
+    """Change what your studies state about you. An empty text removes one.
+
+    Without options you are prompted for each, at a terminal; Enter leaves it as it is."""
+    from eigenveil.study.applicant import LABELS
+    from eigenveil.study.checks import plain_fields
+    from eigenveil_client.analyst.applicant import store_applicant
+    from eigenveil_client.analyst.profile import default_profile, stored_applicant
+
+    folder = profile or default_profile()
+    changes = {name: text for name, text in texts.items() if text is not None}
+    if not changes:
+        if not is_interactive(as_json):
+            raise click.UsageError("state at least one text, such as --institution; there is no prompt here")
+        before = plain_fields(stored_applicant(folder))
+        changes = {name: click.prompt(label, before[name], err=True) for name, label in LABELS.items()}
+    applicant = store_applicant(folder, changes)
+    lines = [f"{label}: {text}" for label, text in applicant.stated.items()]
+    print_result(plain_fields(applicant), as_json, "\n".join(lines) or "Nothing is stated.")
+
+
+COMMANDS = (enrol, doctor, identity, key, profile_group)

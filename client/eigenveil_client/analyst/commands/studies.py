@@ -169,11 +169,12 @@ def new(out: Path, profile: Path | None, as_json: bool, variants: Path | None, *
 @file_argument
 @profile_and_json_options
 def resolve(file: Path, profile: Path | None, as_json: bool) -> None:
-    """Print STUDY.toml with units and bounds from its dictionary, as it is sent to each site."""
+    """Print STUDY.toml with units and bounds from its dictionary and your profile's applicant, as it is sent
+    to each site."""
     from eigenveil.study.toml import parse_study, study_to_dict, study_to_toml
-    from eigenveil_client.analyst.federation import print_overrides, read_study
+    from eigenveil_client.analyst.federation import print_overrides, read_own_study
 
-    resolved = read_study(file, profile)
+    resolved = read_own_study(file, profile)
     print_overrides(resolved)
     whole = parse_study(resolved.text)
     print_result(study_to_dict(whole), as_json, study_to_toml(whole))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from eigenveil.study.study import Study
 from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
+from eigenveil_client.analyst.profile import default_profile, stored_applicant
 from eigenveil_client.analyst.python.plan import FederationBudget, Summary, budget_from
 from eigenveil_client.analyst.python.run import Run, run_of, status_of
 from eigenveil_client.analyst.python.study import FederatedStudy, draft_of, study_from
@@ -30,16 +32,18 @@ from eigenveil_common.files import read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
-def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederation:
+def connect(profile: str | os.PathLike[str] | None = None, **applicant: str) -> ConnectedFederation:
     """Return the federation that you are enrolled with as an analyst.
 
-    `profile` is the folder of your identity (default: $EIGENVEIL_PROFILE or ~/.config/eigenveil). The
-    coordinator is called when it is needed. Every call blocks, in a notebook as well, and raises the errors
-    of the command `eigenveil`.
+    `profile` is the folder of your identity (default: $EIGENVEIL_PROFILE or ~/.config/eigenveil).
+    `applicant` are texts on who asks, in place of your profile's: `full_name`, `institution`, `contact`,
+    `ethics_reference`, `legal_basis`. They are in each study that does not state its own. The coordinator is
+    called when it is needed. Every call blocks, in a notebook as well, and raises the errors of the command
+    `eigenveil`.
 
     Raises:
         RequestError: code `bad-config`, the profile is not enrolled, or a library of `eigenveil[analyst]` is
-            not installed.
+            not installed; `bad-study`, a text is too long or not printable.
         PeerError: code `identity`, the certificate has expired.
 
     >>> import eigenveil
@@ -48,7 +52,7 @@ def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederatio
     eigenveil.errors.RequestError: nobody holds no identity; enrol with a join file from the coordinator"""
     with require_extra("analyst"):
         pass
-    return ConnectedFederation(None if profile is None else Path(profile))
+    return ConnectedFederation(None if profile is None else Path(profile), **applicant)
 
 
 T = TypeVar("T")
@@ -123,10 +127,14 @@ class ConnectedFederation(BlockingCoordinator, Summary):
     Properties call the coordinator each time they are read. Any thread may use it; `with`, `close()` or the
     end of Python closes it.
 
-    Every method and property raises:
+    `applicant`: who asks, in each study that does not state it itself. Every method and property raises:
         EigenveilError: the coordinator's own error, or code `unreachable`."""
 
     _inner = ("call", "each", "identity", "profile", "view")
+
+    def __init__(self, profile: Path | None = None, **applicant: str) -> None:
+        self.applicant = replace(stored_applicant(profile or default_profile()), **applicant)
+        super().__init__(profile)
 
     @property
     def view(self) -> FederationView:
@@ -181,7 +189,7 @@ class ConnectedFederation(BlockingCoordinator, Summary):
             draft = draft_from_toml(study_to_toml(source))
         else:
             draft, folder = draft_from_toml(read_text(Path(source))), Path(source).parent
-        return study_from(self, view, draft, folder)
+        return study_from(self, view, draft, folder, self.applicant)
 
     def run(self, wanted: str) -> Run:
         """Return the study of this name, or whose digest starts with `wanted` (6 characters or more). Raises
@@ -194,7 +202,8 @@ class ConnectedFederation(BlockingCoordinator, Summary):
 
     def rows(self) -> list[tuple[str, str]]:
         mine, until = self.identity, f"{self.identity.expires:%Y-%m-%d %H:%M} UTC"
-        return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
+        you = [("you are", mine.identity.name), *self.applicant.stated.items()]
+        return [*you, ("coordinator", mine.coordinator), ("until", until)]
 
 
 def site_table(view: FederationView) -> DisplayTable[ListedSite]:

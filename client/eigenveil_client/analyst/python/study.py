@@ -14,8 +14,10 @@ from eigenveil.accounting.formatting import shown
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.study import Study
 from eigenveil.study.toml import StudyDraft, study_digest
+from eigenveil_client.analyst.applicant import with_applicant
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
 from eigenveil_client.analyst.display import explanation_text
 from eigenveil_client.analyst.federation import (
@@ -201,12 +203,17 @@ def repeated(row: pb.StudyRow, study: Study) -> str:
 
 
 def study_from(
-    coordinator: BlockingCoordinator, view: FederationView, draft: StudyDraft, folder: Path
+    coordinator: BlockingCoordinator,
+    view: FederationView,
+    draft: StudyDraft,
+    folder: Path,
+    applicant: Applicant,
 ) -> FederatedStudy:
-    """Return the study of a draft, checked against the federation; `folder` may hold its dictionary. Raises
-    RequestError: it is refused, or the federation lacks its sites or columns."""
+    """Return the study of a draft, checked against the federation; `folder` may hold its dictionary, and
+    `applicant` has the texts that it does not state. Raises RequestError: it is refused, or the federation
+    lacks its sites or columns."""
     check_dictionary(draft, view)
-    whole = resolve_study(draft, folder, coordinator.profile)
+    whole = with_applicant(resolve_study(draft, folder, coordinator.profile), applicant)
     study = whole.study()
     check_study(study, view.directory)
     return FederatedStudy(

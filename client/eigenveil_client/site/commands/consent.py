@@ -24,6 +24,7 @@ from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
+from eigenveil_client.site.next_steps import decide_by_text, next_steps
 from eigenveil_client.site.policy_sections import YearlyLimit
 from eigenveil_client.site.roster import analysts as analysts
 from eigenveil_client.site.roster import peers
@@ -92,12 +93,18 @@ def verdicts(
 
 
 def explain_plan(
-    config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
+    config: SiteConfig,
+    store: SiteStore,
+    plan: Plan,
+    signed: SignedAuthorization | None,
+    received: ReceivedPlan | None = None,
 ) -> dict[str, Any]:
     """Return the facts that a person needs before a decision, as plain values. `signed`: by its analyst, if
-    so."""
-    ends = config.policy.approval_ends
-    return explain(plan) | {
+    so; `received`: the plan as it came, if it did."""
+    ends, explained = config.policy.approval_ends, explain(plan)
+    following = received and next_steps(store, received, plan, len(explained["rounds"]))
+    return explained | {
+        "decision": following and following.to_dict(),
         "policy": [
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
@@ -167,7 +174,9 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
 
     `reason` lists the rules that prevent an approval, or the reason of the last refusal. `by`, `word` and
     `text` are of a person's decision, and confidential. `declined` counts the plans declined by rule, by day,
-    analyst (empty: all others) and rule. `proofs` are the declined plans stored whole."""
+    analyst (empty: all others) and rule, and `ended_unanswered` those that ended
+    before anything left.
+    `proofs` are the declined plans stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for received in store.studies.all():
@@ -187,6 +196,8 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
             received, plan),
             "at": received.at,
+            "decide_by": decide_by_text(received, plan) if received.status is ConsentStatus.PENDING else "",
+            "applicant": plan.study.applicant.stated,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
@@ -195,6 +206,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         "studies": rows,
         "pending": sum(row["status"] == "pending" for row in rows),
         "declined": [dict(row) for row in store.declined.counts()],
+        "ended_unanswered": [dict(row) for row in store.declined.unanswered_counts()],
         "proofs": [proof_row(one) for one in store.proofs.all()],
     }
 
@@ -226,6 +238,12 @@ def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan
     return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
 
 
+COUNTED = {
+    "declined": "Declined by the rules; only plans listed as proof are stored",
+    "ended_unanswered": "Ended before anything left this site, for example because another site declined",
+}
+
+
 def show_studies(view: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands to decide about pending ones."""
     rows = []
@@ -233,15 +251,16 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
         analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
         why = ": ".join(filter(None, (row["reason_code"] or row["reason"], row["text"])))
         about = (moment(row["at"]), row["study"][:12], row["name"], analyst)
-        rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), why))
-    show_table(("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "why"), rows)
-    if view["declined"]:
-        counts = [
-            (one["day"], one["analyst"] or "(others)", one["rule"], str(one["plans"]))
-            for one in view["declined"]
-        ]
-        title = "Declined by the rules; only plans listed as proof are stored"
-        show_table(("day (UTC)", "analyst", "rule", "studies"), counts, title)
+        rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), row["decide_by"], why))
+    headings = ("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "decide by", "why")
+    show_table(headings, rows)
+    for key, title in COUNTED.items():
+        if view[key]:
+            counts = [
+                (one["day"], one["analyst"] or "(others)", one["rule"], str(one["plans"]))
+                for one in view[key]
+            ]
+            show_table(("day (UTC)", "analyst", "rule", "studies"), counts, title)
     if view["proofs"]:
         proofs = [
             (moment(one["at"]), one["study"][:12], one["name"], one["analyst"], one["reason"])
@@ -271,11 +290,14 @@ def show_explanation(view: dict[str, Any]) -> None:
     """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
-    for label, text in view["applicant"].items():
-        console.print(f"{label}, as stated: {text}", markup=False)
-    if view["decide_by"]:
+    console.print(f"who asks: account {analyst_text(view['analyst_signature'])}", markup=False)
+    stated = [f"  {label}, as stated and not checked: {text}" for label, text in view["applicant"].items()]
+    console.print("\n".join(stated) or "  nothing else is stated about who asks", markup=False)
+    if view["decision"] is not None:
+        console.print(f"decide by: {view['decision']['decide_by']}", markup=False)
+        console.print(f"what happens next: {view['decision']['next']}", markup=False)
+    elif view["decide_by"]:
         console.print(f"decide by: {view['decide_by']} (UTC)", markup=False)
-    console.print(f"analyst: {analyst_text(view['analyst_signature'])}", markup=False)
     columns = [
         (", ".join(one.get(NAMES) or [one[NAME]]), one["unit"], f"{one['lower']:g}", f"{one['upper']:g}")
         for one in view["study"]["columns"]

@@ -80,7 +80,9 @@ def explain(config: SiteConfig, study: str, as_json: bool) -> None:
         file = Path(study)
         received = None if file.exists() else store.studies.find(study)
         plan = consent.plan_of(config, file) if received is None else received.read_plan()
-        view = consent.explain_plan(config, store, plan, None if received is None else received.signed)
+        view = consent.explain_plan(
+            config, store, plan, None if received is None else received.signed, received
+        )
     view["lines"] = lines_view(config, plan.study.columns)
     print_result_as(view, as_json, consent.show_explanation)
 
@@ -105,7 +107,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
         received = store.studies.find(study, ConsentStatus.ACCEPTED)
         if not yes:
             plan = received.read_plan()
-            consent.show_explanation(consent.explain_plan(config, store, plan, received.signed))
+            consent.show_explanation(consent.explain_plan(config, store, plan, received.signed, received))
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it is still pending")
                 return

@@ -145,8 +145,9 @@ class PlanDecisions:
         while len(self._declined) > MOST_OPEN:  # sent again, it is declined again
             del self._declined[next(iter(self._declined))]
 
-    def admit(self, signed: pb.SignedPlan) -> str:
-        """Decide about a plan once, and return its digest. Raises a refusal's reason, or PlanPostponed."""
+    def admit(self, signed: pb.SignedPlan, decide_until_ms: int = 0) -> str:
+        """Decide about a plan once, and return its digest. The coordinator waits for a person until
+        `decide_until_ms` (Unix milliseconds; 0: not stated). Raises a refusal's reason, or PlanPostponed."""
         plan = verify_plan(signed.plan_json, signed.signature, self._member.release_keys.accepted)
         if self._store.studies.status(plan.digest) is not None:
             return plan.digest
@@ -160,6 +161,7 @@ class PlanDecisions:
             status=ConsentStatus.PENDING,
             at=self._store.now(),
             authorization=_authorization_bytes(signed),
+            decide_until=decide_until_ms // 1000,
         )
         proof: ReceivedPlan | None = None  # evidence while the analyst's signature is unverified
         try:

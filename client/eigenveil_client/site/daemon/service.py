@@ -35,6 +35,7 @@ from eigenveil_client.records.isolated import reader
 from eigenveil_client.site.config import SiteConfig, statement_of
 from eigenveil_client.site.daemon.connection import ConnectionLost, SiteConnection, remote
 from eigenveil_client.site.daemon.metrics import Contact, write_periodically
+from eigenveil_client.site.daemon.reminders import remind_periodically
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval, Policy
@@ -83,7 +84,12 @@ class SiteDaemon:
                 others can read), the coordinator's ledger went backwards, or the key cards of peers were
                 changed, or are missing or damaged."""
         store = self._store
-        background = (self._serve(), store.note_periodically(), store.traffic.flush_periodically())
+        background = (
+            self._serve(),
+            store.note_periodically(),
+            store.traffic.flush_periodically(),
+            remind_periodically(self._worker),
+        )
         tasks = [asyncio.create_task(work) for work in background]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -55,6 +55,7 @@ END_STATES = {
     pb.STUDY_STATE_CANCELLED: "cancelled",
     pb.STUDY_STATE_UNSPECIFIED: "unknown",  # to the coordinator, for example after a restore
 }
+MOST_UNIX_MS = 253_402_300_799_999  # the last one of the year 9999, which a date can show
 Sendable = Contribution | Ready | MaskedAnswer | Refusal
 
 
@@ -182,7 +183,9 @@ class SiteWorker:
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
             before = self.store.studies.status(response.query.plan_digest.hex())
-            admitted = self._decisions.admit(response.plan) if response.HasField("plan") else None
+            until = response.consent_ends_unix_ms
+            refuse_if(not 0 <= until <= MOST_UNIX_MS, "the coordinator states an impossible time limit")
+            admitted = self._decisions.admit(response.plan, until) if response.HasField("plan") else None
             if response.consent:
                 self._answer_consent(response, admitted)
             if not response.HasField("query"):

@@ -218,6 +218,15 @@ class Transcript:
         )
         return [pb.SealedRound.FromString(row["message"]) for row in rows]
 
+    def last_present(self, plan: str) -> tuple[str, ...]:
+        """Return the sites of the last release that the site followed; none before the first."""
+        rows = self._database.rows(
+            "SELECT message FROM rounds WHERE plan = ? AND release != '' AND followed "
+            "ORDER BY round DESC LIMIT 1",
+            (plan,),
+        )
+        return tuple(pb.SealedRound.FromString(rows[0]["message"]).present) if rows else ()
+
     def count_releases_of(self, plans: Iterable[str]) -> dict[str, int]:
         """Return the number of stored releases by plan, for plans with any; one query."""
         statement = (

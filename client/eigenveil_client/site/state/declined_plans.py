@@ -47,6 +47,11 @@ MOST_OF_A_DAY = 32  # rows with a name, besides a row for each rule
 OTHERS = ""  # in place of an analyst; also of plans that name none, all of which are declined
 MOST_OPEN = 1024  # in one request for work; poll.py accepts 4,096 plans in all
 UNANSWERED = "ended-unanswered"  # in place of a rule: the study ended before this site answered anything
+BY_RULES = "this site's rules declined it"
+NOT_DECLINED = (
+    "it ended before this site answered anything, and nothing here declined it (another site declined it, "
+    "its time was over, or its analyst or the operator ended it)"
+)
 MOST_PROOFS, MOST_OF_NAME = 16, 2
 MOST_PROOF_BYTES = 4 * 2**20
 RECEIVED = ("plan", "plan_json", "signature", "authorization", "at")
@@ -62,7 +67,8 @@ DISPLACED = (
 
 class DeclinedPlan(NamedTuple):
     """Code of the refusal of a plan, whether the coordinator stated that its study is over, and the rule of
-    this site that the coordinator is told (empty: none, or the refusal is older than version 1.1)."""
+    this site that the coordinator is told (empty: none, or the refusal is older than version 1.1). The rule
+    is `UNANSWERED` if nothing here refused it."""
 
     reason: Code
     ended: bool
@@ -84,10 +90,12 @@ class DeclinedPlans:
         row = rows[0]
         return DeclinedPlan(Code(row["reason"]), bool(row["ended"]), row["rule"])
 
-    def with_prefix(self, prefix: str) -> list[str]:
-        """Return the digests that begin with `prefix`, in hexadecimal digits."""
-        found = "SELECT plan FROM declined WHERE substr(plan, 1, ?) = ?"
-        return [row["plan"] for row in self._database.rows(found, (len(prefix), prefix))]
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the digests that begin with `prefix`, in hexadecimal digits, each with the reason why its
+        plan is not stored."""
+        found = "SELECT plan, reason, rule FROM declined WHERE substr(plan, 1, ?) = ?"
+        rows = self._database.rows(found, (len(prefix), prefix))
+        return {row["plan"]: _reason(row["reason"], row["rule"]) for row in rows}
 
     def not_ended(self) -> list[str]:
         """Return the latest `MOST_OPEN` plans whose studies have not ended, oldest first."""
@@ -132,9 +140,24 @@ class DeclinedPlans:
         change.execute("UPDATE declined SET ended = 1 WHERE plan = ?", (digest,))
 
     def counts(self) -> list[Row]:
-        """Return the number of plans by day, analyst (or `OTHERS`) and rule (a key of site.toml, or an error
-        code), the oldest day first."""
-        return self._database.rows("SELECT * FROM decline_counts ORDER BY day, analyst, rule")
+        """Return the number of plans that the rules declined by day, analyst (or `OTHERS`) and rule (a key of
+        site.toml, or an error code), the oldest day first."""
+        return self._counts("<>")
+
+    def unanswered_counts(self) -> list[Row]:
+        """Return the number of plans that ended before this site answered anything, as `counts`."""
+        return self._counts("=")
+
+    def _counts(self, relation: str) -> list[Row]:
+        chosen = f"SELECT * FROM decline_counts WHERE rule {relation} ? ORDER BY day, analyst, rule"
+        return self._database.rows(chosen, (UNANSWERED,))
+
+
+def _reason(reason: str, rule: str) -> str:
+    """Return why a plan is not stored. Version 1.0 stored one code for a breach and for an end."""
+    if rule == UNANSWERED:
+        return NOT_DECLINED
+    return f"{BY_RULES}, or {NOT_DECLINED}" if reason == Code.PROTOCOL.value else BY_RULES
 
 
 @dataclass(eq=False)

@@ -118,6 +118,11 @@ class EgressLedger:
         """Return True if a message left this site for a study, as of the transaction `change`."""
         return bool(change.execute("SELECT 1 FROM egress WHERE study = ? LIMIT 1", (study,)))
 
+    def answered_rounds(self, study: str) -> int:
+        """Return in how many rounds of a study numbers left this site."""
+        answers = "SELECT COUNT(DISTINCT round) FROM egress WHERE study = ? AND kind NOT IN (?, ?)"
+        return int(self._database.rows(answers, (study, DECLINE, READY))[0][0])
+
     def save_query(self, round_query: RoundQuery, change: Connection) -> None:
         """Store a query once, within the transaction `change`."""
         row = round_query.digest, query_to_proto(round_query).SerializeToString(deterministic=True)

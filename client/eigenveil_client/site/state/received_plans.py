@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -32,7 +33,9 @@ CREATE TABLE studies (
   reason_code TEXT NOT NULL,
   text TEXT NOT NULL,
   text_disclosed INTEGER NOT NULL,
-  authorization BLOB NOT NULL DEFAULT x''
+  authorization BLOB NOT NULL DEFAULT x'',
+  decide_until INTEGER NOT NULL DEFAULT 0,
+  reminded INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE submissions (
   analyst TEXT NOT NULL,
@@ -94,7 +97,9 @@ class ReceivedPlan:
     digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
     the last status that a person set, also after the end (empty: none yet, or the rules decided).
     `decided_by` is that person's name and `decided_at` the time. `reason_code` and `text` are the reason of a
-    decline; `text_disclosed` is true if the text may be sent to the analyst."""
+    decline; `text_disclosed` is true if the text may be sent to the analyst. `decide_until` is the Unix time
+    until which the coordinator waits for a person here, as it stated with the plan (0: it did not), and
+    `reminded` the one that the last reminder was due."""
 
     plan: str
     plan_json: bytes
@@ -110,6 +115,8 @@ class ReceivedPlan:
     text: str = ""
     text_disclosed: bool = False
     authorization: bytes = b""
+    decide_until: int = 0
+    reminded: int = 0
 
     @property
     def signed(self) -> SignedAuthorization | None:
@@ -121,6 +128,12 @@ class ReceivedPlan:
     def read_plan(self) -> Plan:
         """Return the validated plan. Raises as `plan_from_json`."""
         return plan_from_json(self.plan_json)
+
+    def decision_deadline(self, plan: Plan) -> int | None:
+        """Return the Unix time before which a person here decides: the earlier of the coordinator's and that
+        of `plan`; None if neither is stated."""
+        stated = (self.decide_until or math.inf, plan.study.federation.decision_deadline)
+        return None if math.isinf(min(stated)) else int(min(stated))
 
     @property
     def submission_key(self) -> tuple[str, str]:
@@ -146,10 +159,10 @@ class ReceivedPlan:
 @dataclass(eq=False)
 class ReceivedPlans:
     """Received plans in `database` (whose schema includes `SCHEMA`). `declined` returns the digests of the
-    declined plans with a prefix."""
+    declined plans with a prefix, each with the reason why it is not stored."""
 
     _database: Database
-    _declined: Callable[[str], list[str]]
+    _declined: Callable[[str], dict[str, str]]
     _clock: Callable[[], int]
 
     def all(self) -> list[ReceivedPlan]:
@@ -183,12 +196,8 @@ class ReceivedPlans:
         every = self.all()
         starts = [one for one in every if len(wanted) >= 6 and one.plan.startswith(wanted.lower())]
         found = starts or [one for one in every if one.name == wanted]
-        if not found and self._declined_matches(wanted):
-            raise RequestError(
-                Code.NOT_FOUND,
-                f"the plan of study {wanted[:12]} is not stored: this site's rules declined it, or it ended "
-                "before a decision. See the counts: eigenveil-site studies",
-            )
+        if not found:
+            self.check_not_declined(wanted)
         if len(found) != 1:
             raise RequestError(
                 Code.NOT_FOUND,
@@ -202,10 +211,17 @@ class ReceivedPlans:
     def digest_of(self, wanted: str) -> str:
         """Return the digest of the plan of `find`, or of the one declined plan with this prefix."""
         declined = self._declined_matches(wanted)
-        return declined[0] if len(declined) == 1 else self.find(wanted).plan
+        return next(iter(declined)) if len(declined) == 1 else self.find(wanted).plan
 
-    def _declined_matches(self, wanted: str) -> list[str]:
-        return self._declined(wanted.lower()) if len(wanted) >= 6 else []
+    def check_not_declined(self, wanted: str) -> None:
+        """Raise RequestError, code `not-found`, if only the digests of plans that begin with `wanted` are
+        stored. It says who decided: this site's rules, or nobody here."""
+        if reasons := set(self._declined_matches(wanted).values()):
+            why = f"{' or '.join(sorted(reasons))}. See the counts: eigenveil-site studies"
+            raise RequestError(Code.NOT_FOUND, f"the plan of study {wanted[:12]} is not stored: {why}")
+
+    def _declined_matches(self, wanted: str) -> dict[str, str]:
+        return self._declined(wanted.lower()) if len(wanted) >= 6 else {}
 
     def forget_undecided(self, digest: str, change: Connection, clock: int) -> list[ReceivedPlan]:
         """Delete a plan without a person's decision, within the transaction `change`; return the deleted.
@@ -273,6 +289,15 @@ class ReceivedPlans:
             stated = (person.reason_code or "", person.text, person.text_disclosed)
             values = (status.value, person.by, self._clock(), *stated, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
+
+    def note_reminder(self, digest: str, moment: int) -> bool:
+        """Store that the reminder of `moment` is given; False if it was, or the plan is not pending now."""
+        noted = (
+            "UPDATE studies SET reminded = ? WHERE plan = ? AND status = ? AND reminded < ? RETURNING plan"
+        )
+        with self._database.transaction() as change:
+            rows = change.execute(noted, (moment, digest, ConsentStatus.PENDING.value, moment))
+            return bool(rows)
 
     def require(self, digest: str, status: ConsentStatus, change: Connection) -> None:
         """Require a consent status of a plan, within the transaction `change`; else raise code

@@ -51,12 +51,16 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Sc
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import SqliteDatabase
 
-VERSION = 15
+VERSION = 14
 # From 12, the version of 1.0; older versions cannot be read.
 MIGRATIONS: Migrations = (
     (13, "ALTER TABLE declined ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),
-    (14, line_decisions.SCHEMA),
-    (15, person_counts.SCHEMA),
+    (
+        14,
+        f"""{line_decisions.SCHEMA}{person_counts.SCHEMA}
+        ALTER TABLE studies ADD COLUMN decide_until INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE studies ADD COLUMN reminded INTEGER NOT NULL DEFAULT 0""",
+    ),
 )
 OF_PLANS = (
     received_plans,
@@ -272,7 +276,7 @@ class SiteStore:
         if self.egress.has_rows(digest, change):
             return
         for gone in self.studies.forget_undecided(digest, change, self.clock_time()):
-            named = {"analyst": gone.read_plan().analyst, "rule": UNANSWERED}
+            named = {"analyst": gone.read_plan().analyst, "rule": UNANSWERED, "sent": UNANSWERED}
             self.declined.add(digest, Code.PROTOCOL, change, **named, ended=True)
 
     def end(self, digest: str) -> Cost:

@@ -184,7 +184,8 @@ def test_commands_list_show_and_decide(asking: Stage) -> None:
     assert "not approved; it is still pending" in refused.out
     shown = " ".join(refused.out.split())
     for words in (
-        "analyst: ada",
+        "who asks: account ada",
+        "decide by: not stated by the coordinator",
         "every row is a person",
         "nothing leaves after 2030-12-31",
         "of this year's:",
@@ -222,14 +223,14 @@ def test_a_pending_study_is_answered_under_auto_approval(asking: Stage) -> None:
 
 def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval=Approval.MANUAL)
-    plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
+    plan = a_plan(a_study(purpose=f"harmless{' ' * 180}who asks: account dr-known\nin all: 0 bytes"))
     with store_access.open_site_store(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
     message = site(written(stage, 'approval = "manual"\n'), "explain", plan.digest[:12]).out.splitlines()
     assert [line for line in message if line.startswith("| ")] == [
-        "| harmless", "| analyst: dr-known", "| in all: 0 bytes",
+        "| harmless", "| who asks: account dr-known", "| in all: 0 bytes",
     ]  # fmt: skip
-    assert sum(line.startswith("analyst: ") for line in message) == 1
+    assert sum(line.startswith("who asks: ") for line in message) == 1
 
 
 def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:

@@ -17,10 +17,22 @@ from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.next_steps import next_steps
 from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, reason_of, until, work
+from tests.client.site.stated import released
+from tests.client.site.support import (
+    Coordinator,
+    Stage,
+    a_plan,
+    a_stage,
+    a_study,
+    killed_at,
+    reason_of,
+    until,
+    work,
+)
 from tests.support import refused, signed_by_analyst
 
 PLAN = a_plan()
@@ -95,6 +107,63 @@ def test_a_person_agrees_until_the_end_of_the_last_day_of_the_study(tmp_path: Pa
                 with refused(Code.CONFLICT, "the last day to decide about this study was 2027-01-31"):
                     consent.approve(stage.config, store, received, by="Dr. Grau")
             assert worker.agreed() == ({plan.digest: True} if agrees else {})
+
+
+DECIDE_UNTIL = 1_800_600_000
+
+
+def in_time(stage: Stage, until_ms: int, plan: Plan = PLAN) -> pb.NextWorkResponse:
+    """A request for consent in which the coordinator states how long it waits for a person."""
+    message = wanted(stage, plan)
+    message.consent_ends_unix_ms = until_ms
+    return message
+
+
+@pytest.mark.parametrize("day", ["", "2027-01-20", "2027-02-28"])
+def test_time_to_decide_is_stored_with_the_plan_and_is_the_earlier_of_two(asking: Stage, day: str) -> None:
+    plan = a_plan(a_study(federation=replace(PLAN.study.federation, decide_by=day)))
+    with asking.process() as (_, worker), killed_at("plan-storing"):
+        worker.work(in_time(asking, 1000 * DECIDE_UNTIL + 999, plan))
+    with asking.process() as (_, worker):
+        worker.work(in_time(asking, 1000 * DECIDE_UNTIL + 999, plan))
+    with closing(asking.store()) as store:
+        seen = store.studies.find(plan.digest)
+    earlier = min(DECIDE_UNTIL, plan.study.federation.decision_deadline)
+    assert (seen.decide_until, seen.decision_deadline(plan)) == (DECIDE_UNTIL, earlier)
+    assert replace(seen, decide_until=0).decision_deadline(PLAN) is None
+
+
+def test_sites_of_the_last_finished_round_are_told_and_no_others_before(stage: Stage) -> None:
+    second = rehearse(PLAN)[1]
+    with stage.process() as (store, worker):
+        worker.work(work(FIRST, stage.signed(PLAN)))
+        assert store.transcript.last_present(PLAN.digest) == ()
+        worker.work(work(second))
+        present = store.transcript.last_present(PLAN.digest)
+        following = next_steps(store, store.studies.find(PLAN.digest), PLAN, len(rehearse(PLAN))).to_dict()
+    assert present == tuple(released(PLAN.digest)[0].present)
+    assert following["next"] == (
+        f"This site has answered 2 rounds, of {len(rehearse(PLAN))} at most. In the last finished round "
+        f"{len(present)} of 2 sites took part, as the coordinator states."
+    )
+
+
+@pytest.mark.parametrize("until", [-1, 253_402_300_800_000, 2**63 - 1])
+def test_a_time_that_no_calendar_has_is_a_breach(asking: Stage, until: int) -> None:
+    with asking.process() as (store, worker):
+        assert reason_of(worker.work(in_time(asking, until))) == pb.DECLINE_REASON_PROTOCOL
+        assert store.studies.all() == []
+
+
+def test_a_decline_for_what_is_not_stated_about_who_asks_names_its_rule(stage: Stage) -> None:
+    stage.know_analyst()
+    stage.rule(required_applicant=("institution",))
+    message = wanted(stage)
+    message.plan.CopyFrom(stage.authorized(PLAN, signed_by_analyst(PLAN, expires=1_800_003_600)))
+    with stage.process() as (_, worker):
+        refusal = worker.work(message)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.reason, refusal.rule) == (pb.DECLINE_REASON_POLICY, "required_applicant")
 
 
 @pytest.mark.parametrize(("then", "today"), [(False, False), (False, True), (True, False), (True, True)])

@@ -114,8 +114,8 @@ def test_unanswered_study_that_ends_leaves_no_plan(tmp_path: Path, approval: App
         assert worker.work(came(stage, one)) is None
         assert worker.work(ended(one)) is None
         assert (store.studies.all(), store.ledger.ledger.reserved) == ([], {})
-        (count,) = store.declined.counts()
-        assert (count["rule"], count["plans"]) == ("ended-unanswered", 1)
+        (count,) = store.declined.unanswered_counts()
+        assert (count["rule"], count["plans"], store.declined.counts()) == ("ended-unanswered", 1, [])
 
 
 def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_anew(closed: Stage) -> None:

@@ -16,6 +16,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.labels import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig, site_dictionary
 from eigenveil_client.site.inference_risk import InferenceRisk, inference_risk_of, percent_rounded_up
+from eigenveil_client.site.next_steps import NextSteps, next_steps
 from eigenveil_client.site.roster.analysts import SignatureStatus
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -59,6 +60,7 @@ class ConsentSummary:
     odds: InferenceRisk
     right_ever: int
     explanation: dict[str, Any]
+    next: NextSteps
 
     @property
     def waits(self) -> bool:
@@ -72,6 +74,11 @@ class ConsentSummary:
     @property
     def allowed(self) -> bool:
         return all(verdict["passed"] for verdict in self.explanation["policy"])
+
+    @property
+    def may_agree(self) -> bool:
+        """True if the rules allow the study, and its last day to decide is not past."""
+        return self.allowed and not self.next.closed
 
     @property
     def signature(self) -> SignatureStatus:
@@ -106,7 +113,7 @@ class ConsentSummary:
 
 def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
     plan = seen.read_plan()
-    explanation = consent.explain_plan(config, store, plan, seen.signed)
+    explanation = consent.explain_plan(config, store, plan, seen.signed, seen)
     # The federation's dictionary, or else this site's.
     known = (site_dictionary(config.dictionary), consent.federation_dictionary(config))
     entries = [entry for one in known if one is not None for entry in one.columns]
@@ -120,6 +127,7 @@ def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) ->
         odds=inference_risk_of(plan),
         right_ever=right_ever(store),
         explanation=explanation,
+        next=next_steps(store, seen, plan, len(explanation["rounds"])),
     )
 
 

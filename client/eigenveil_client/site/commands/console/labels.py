@@ -22,6 +22,7 @@ PERSON_LABELS = {
     ConsentStatus.WITHDRAWN.value: mark("Withdrawn by a person"),
 }
 APPLICANT_LABELS = {
+    "name": mark("Name"),
     "institution": mark("Institution"),
     "contact": mark("Contact"),
     "ethics approval": mark("Ethics approval"),
@@ -86,6 +87,10 @@ RULE_LABELS = {
         mark("This site's permission to answer studies has run out"),
     ),
     "analysts": (mark("This account may ask here"), mark("This account may not ask here")),
+    "required_applicant": (
+        mark("It says about who asks what your settings require"),
+        mark("It does not say about who asks all that your settings require"),
+    ),
     "columns": (mark("All measurements may be used"), mark("A measurement may not be used")),
     "algorithms": (mark("Your settings allow its method"), mark("Your settings do not allow its method")),
     "noise": (

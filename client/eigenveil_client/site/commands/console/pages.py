@@ -71,6 +71,7 @@ def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
     """Return the study whose whole digest is in the path; else raise code `not-found`."""
     found = store.studies.get(request.path_params["study"])
     if found is None:
+        store.studies.check_not_declined(request.path_params["study"])
         raise RequestError(Code.NOT_FOUND, "no such study was received here")
     return found
 
@@ -103,6 +104,7 @@ async def _studies(console: Console, request: Request) -> Response:
             "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
             "decided": [one for one in seen if one.status is not pending],
             "counts": store.declined.counts()[::-1],
+            "unanswered": store.declined.unanswered_counts()[::-1],
             "proofs": store.proofs.all(),
         }
 

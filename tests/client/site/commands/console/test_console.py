@@ -16,6 +16,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import budget_inference_odds, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import LABELS, Applicant
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site import inference_risk
 from eigenveil_client.site.commands import consent
@@ -27,7 +28,7 @@ from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SIGNATURE_TEX
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store_access import open_site_store
-from tests.client.site.commands.console.rig import Rig, rigged, study_plan
+from tests.client.site.commands.console.rig import Rig, rigged, stated_plan, study_plan
 from tests.client.site.support import SITE, Patch, a_plan
 from tests.common.web.asgi import Browser
 
@@ -150,7 +151,10 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
     secret = browser.csrf(about(rig, "/approve"))
     with rig.config_file.open("a") as file:
         file.write('columns = ["age"]\n')
-    assert browser.get(about(rig)).text.count("forbids the study") == 3, "with both rows of buttons"
+    assert browser.get(about(rig)).text.count("forbids the study") == 2, (
+        "beside the buttons and with the rules"
+    )
+    assert "/approve" not in browser.get(about(rig)).text
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
     assert rig.seen().status is ConsentStatus.PENDING
 
@@ -219,11 +223,16 @@ def test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up(rig: Rig, noise
 
 
 def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
-    """The purpose is the analyst's, name and reason are the officer's; a study's name and columns cannot."""
-    rig = rigged(tmp_path, purpose=HOSTILE)
+    """Purpose and applicant are the analyst's, name and reason are the officer's; a study's name and columns
+    cannot."""
+    rig = rigged(tmp_path)
+    hostile = stated_plan(Applicant(**dict.fromkeys(LABELS, HOSTILE)))
+    rig.plan = a_plan(replace(hostile.study, purpose=HOSTILE), submission="hostile")
+    rig.receive(rig.plan)
     browser = rig.browser()
+    assert browser.get("/").text.count(ESCAPED) == 3, "name, institution and purpose"
     decide(browser, rig, "decline", reason="purpose", by=HOSTILE, text=HOSTILE)
-    for path, times in (("/", 1), (about(rig), 3), (about(rig, "/sheet"), 2)):
+    for path, times in (("/", 1), (about(rig), 14), (about(rig, "/sheet"), 7)):
         text = browser.get(path).text
         assert HOSTILE not in text
         assert text.count(ESCAPED) == times, path

@@ -1,0 +1,51 @@
+"""Faults in what people at a site are told before they decide, and in what a site requires about who asks."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, each, of
+
+SITE = "client/eigenveil_client/site"
+AT_SITE = "tests/client/site"
+REMINDERS = f"{AT_SITE}/daemon/test_reminders.py"
+CONSENT = f"{AT_SITE}/daemon/test_consent.py"
+DECISION = f"{AT_SITE}/commands/console/test_decision.py"
+APPLICANT = "tests/client/analyst/test_applicant.py"
+
+OF_CONSENT: tuple[Mutant, ...] = (
+    of("TM23", f"{SITE}/policy.py", "            self._applicant_verdict(plan.study.applicant),\n", "",
+       f"{CONSENT}::test_a_decline_for_what_is_not_stated_about_who_asks_names_its_rule"),
+    of("TM23", f"{SITE}/policy.py", "passed=not missing", "passed=len(missing) < 2",
+       f"{AT_SITE}/test_config.py::test_rule_refuses"),
+    of("TM23", "study/applicant.py", "if not getattr(self, name).strip()", "if not getattr(self, name)",
+       f"{AT_SITE}/test_config.py::test_rule_refuses"),
+    of("R31", "client/eigenveil_client/analyst/applicant.py",
+       ' and not str(stated.get(name, "")).strip()', "",
+       f"{APPLICANT}::test_what_a_study_states_itself_wins_text_by_text"),
+    # ---- reminders
+    *each("TM23", f"{SITE}/daemon/reminders.py",
+          f"{REMINDERS}::test_a_reminder_is_never_early_late_or_repeated",
+          ("max(received.at, received.reminded)", "received.at"), (" <= now < deadline", " <= now"),
+          ("(received.at + deadline) // 2", "received.at + 60")),
+    of("TM23", f"{SITE}/daemon/reminders.py", " and store.studies.note_reminder(digest, moment)", "",
+       f"{REMINDERS}::test_each_reminder_is_given_once_and_a_restart_repeats_none"),
+    of("TM23", f"{SITE}/state/received_plans.py", "plan = ? AND status = ? AND reminded",
+       "plan = ? AND ? = 'pending' AND reminded",
+       f"{REMINDERS}::test_nobody_is_reminded_of_a_study_that_was_decided_in_between"),
+    of("TM23", f"{SITE}/daemon/service.py", "            remind_periodically(self._worker),\n", "",
+       f"{REMINDERS}::test_a_running_daemon_reminds"),
+    of("TM13", "common/eigenveil_common/notify/delivery.py", 'f".{self.at}" if', '"" if',
+       "tests/common/notify/test_outbox.py"
+       "::test_a_reminder_holds_no_more_than_the_first_notice_and_is_a_mail_of_its_own"),
+    # ---- until when, and who declined
+    of("R24", "server/eigenveil_server/studies/consent.py", "consent_ends_unix_ms=self._approval_deadline",
+       "consent_ends_unix_ms=self._deadline",
+       "tests/server/studies/test_consent.py::test_a_site_is_told_until_when_a_person_may_decide"),
+    of("R24", f"{SITE}/daemon/worker.py", "not 0 <= until <= MOST_UNIX_MS", "until < 0",
+       f"{CONSENT}::test_a_time_that_no_calendar_has_is_a_breach"),
+    of("R24", f"{SITE}/state/received_plans.py", "(self.decide_until or math.inf, ", "(math.inf, ",
+       f"{CONSENT}::test_time_to_decide_is_stored_with_the_plan_and_is_the_earlier_of_two"),
+    of("TM23", f"{SITE}/state/store.py", ', "sent": UNANSWERED', "",
+       f"{DECISION}::test_a_study_that_another_site_declined_is_not_told_as_declined_here"),
+    of("TM23", f"{SITE}/next_steps.py", "return self.over and bool(self.day)", "return False",
+       f"{DECISION}::test_nobody_can_agree_after_the_last_day_of_the_study"),
+)  # fmt: skip
