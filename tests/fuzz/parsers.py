@@ -25,6 +25,7 @@ from eigenveil.dictionary.formats import (
     parse_dictionary,
     sign_dictionary,
 )
+from eigenveil.dictionary.site_limits import StatedLimits
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.identity import JOIN_FORMAT
 from eigenveil.numerics.encoding import canonical
@@ -72,7 +73,7 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
             feed=partial(_toml, parse_dictionary),
         ),
         "published": Kind(seeds=(_published(),), mutate=mutate_json, feed=_read_published),
-        "statement": Kind(seeds=(_statement(),), mutate=mutate_bytes, feed=_read_statement),
+        "statement": Kind(seeds=_statements(), mutate=mutate_bytes, feed=_read_statement),
         "csv": Kind(seeds=_tables(), mutate=_as_text, feed=partial(_records, folder / "records.csv")),
         "parquet": Kind(
             seeds=_parquet(folder / "seed.parquet"),
@@ -128,11 +129,16 @@ async def _read_published(data: bytes) -> None:
     SignedDictionary(signed_json=data, signature=b"").read()
 
 
-def _statement() -> bytes:
-    statement = SiteStatement(
+def _statements() -> tuple[bytes, ...]:
+    offers = SiteStatement(
         columns=("age", "bmi"), needs_approval=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
     )
-    return statement.to_proto().SerializeToString()
+    limits = StatedLimits(
+        person_column="patient", sites_per_person=2, minimum_records=20, maximum_records=10**6,
+        max_columns_per_record=2.0, minimum_records_per_batch=20, memory_mib=64,
+    )  # fmt: skip
+    maps = replace(offers, columns=None, mapped_columns=("age",), limits=limits)
+    return tuple(one.to_proto().SerializeToString() for one in (offers, maps))
 
 
 async def _read_statement(data: bytes) -> None:

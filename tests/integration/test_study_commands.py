@@ -217,13 +217,13 @@ def test_a_bad_study_is_refused_with_nothing_charged(
     assert digests(capfd) == before
 
 
-def test_a_study_over_a_sites_policy_fails_with_its_reason(
+def test_a_study_over_a_sites_policy_is_refused_with_the_setting_that_it_needs(
     stage: Stage, tmp_path: Path, capfd: Capture
 ) -> None:
     file = study_file(stage, tmp_path, "minimum_cohort = 20", "minimum_cohort = 21")
     code, problem = answer_of(capfd, "submit", "--yes", file, "--wait", "--out", str(tmp_path))
-    assert (code, problem["error"]) == (11, "study-failed")
-    assert "policy" in problem["message"]
+    assert (code, problem["error"]) == (6, "site-policy")
+    assert "hospital-1: minimum_records 20 (this study needs 21, by minimum_cohort)" in problem["message"]
 
 
 def test_an_unknown_study_is_not_found(stage: Stage, capfd: Capture) -> None:

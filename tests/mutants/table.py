@@ -18,6 +18,7 @@ from tests.mutants.masked_sites import OF_MASKED_SITES
 from tests.mutants.mutant import Mutant, each, of
 from tests.mutants.records import OF_RECORDS
 from tests.mutants.signatures import OF_SIGNATURES
+from tests.mutants.stated import OF_STATED
 from tests.mutants.versions import OF_VERSIONS
 from tests.mutants.wiring_core import OF_WIRING_CORE
 from tests.mutants.wiring_daemons import OF_WIRING_DAEMONS
@@ -237,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_MASKED,
     *OF_MASKED_SITES,
     *OF_RECORDS,
-    *OF_SIGNATURES,
+    *OF_SIGNATURES, *OF_STATED,
     *OF_VERSIONS,
     *OF_WIRING_CORE,
     *OF_WIRING_DAEMONS,

@@ -117,10 +117,6 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
           ("number == pb.DECLINE_REASON_POLICY and ", "")),
     of("R9", f"{SERVER}/rpc/responses.py", '        consent.ClearField("rule")\n', "",
        f"{TOLD}::{RULE_TOLD}"),
-    of("R9", f"{SITE}/daemon/decisions.py",
-       'rule if rule and analysts.ever_confirmed(folder, plan.analyst) else ""', "rule",
-       f"{AT_SITE}/daemon/test_consent.py"
-       "::test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known"),
     of("R24", f"{SERVER}/studies/consent.py", "int(min(allowed, 1000 * federation.decision_deadline))",
        "allowed", "tests/server/studies/test_consent.py"
        "::test_nobody_is_waited_for_beyond_the_last_day_of_the_study"),
@@ -195,8 +191,6 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
           (' and stored["bytes"] + size <= MOST_PROOF_BYTES', "")),
     of("TM37", f"{SITE}/state/store.py", "status is ConsentStatus.ENDED", "False",
        f"{TEST_DECLINED_PLANS}::test_unanswered_study_that_ends_leaves_no_plan"),
-    of("R23", "dictionary/directory.py", "least or found.keys() & set(federation.required)", "least",
-       "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
     of("R23", "dictionary/site_rules.py", "(analyst,) if analyst in self.analysts else ()", "self.analysts",
        "tests/core/dictionary/test_rules.py::test_rules_visible_to_an_analyst_name_no_other_analyst"),
 )  # fmt: skip

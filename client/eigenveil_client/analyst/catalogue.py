@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.formats import stated_fields
+from eigenveil.dictionary.readiness import SiteReadiness
 from eigenveil.dictionary.study_files import ColumnIndex, complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
@@ -42,10 +43,15 @@ def sites_value(view: FederationView) -> dict[str, Any]:
     return {"federation": view.name, "sites": rows}
 
 
+def readiness_value(found: Sequence[SiteReadiness]) -> dict[str, Any]:
+    """Return the readiness of a study's sites as plain values."""
+    return {"readiness": [one.to_dict() for one in found]}
+
+
 def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[str, Any]:
     """Return the columns of a dictionary as plain values, with the sites that offer them if `view` is
     given."""
-    offers = {} if view is None else {one.name: one.offers for one in view.sites if one.offers is not None}
+    offers = {} if view is None else {one.name: one.has for one in view.sites if one.states_columns}
     known = dictionary.usable()
     beside = sorted({name for names in offers.values() for name in names if name not in known})
     return {

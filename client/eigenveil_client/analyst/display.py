@@ -224,6 +224,15 @@ def approval_text(approval: Mapping[str, Any], state: str) -> str:
     )
 
 
+def _readiness_line(one: Mapping[str, Any]) -> str:
+    """Return the readiness of a site (`SiteReadiness.to_dict`) as one line."""
+    needed = "; ".join(failed["needed"] for failed in one["failed"])
+    unstated = one["columns_not_stated"]
+    columns = f", {unstated} columns not stated" if unstated else ""
+    state = needed or ("settings fit" if one["settings"] == "stated" else "settings not stated")
+    return one_line(f"  {one['site']}: {state}{columns}")
+
+
 def explanation_text(value: Mapping[str, Any]) -> str:
     """Return an explanation (`eigenveil.reporting.explain.explain`) as text."""
     kinds = defaultdict[str, list[Mapping[str, Any]]](list)
@@ -248,5 +257,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
         lines.append(f"  {label}, {times}, {share} % of the cost: {entries[0]['meaning']}")
     lines += [value["dependence"]] if value["dependence"] is not None else []
+    if sites := value.get("readiness"):  # not of an earlier coordinator
+        lines += ["", "Sites, by what they state:", *map(_readiness_line, sites)]
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

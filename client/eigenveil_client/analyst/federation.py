@@ -12,11 +12,13 @@ from typing import Any
 from eigenveil.dictionary.dictionary import Dictionary, suggestion
 from eigenveil.dictionary.directory import PERSON_SECONDS, Directory, SiteStatement, statement_from_proto
 from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.readiness import sufficient_batches
 from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import NAME, Study
-from eigenveil.study.toml import StudyDraft, draft_from_toml
+from eigenveil.study.toml import StudyDraft, draft_from_toml, study_to_toml
 from eigenveil_client.analyst.applicant import with_applicant
 from eigenveil_client.analyst.display import time_of
 from eigenveil_client.analyst.profile import default_profile, load_profile, next_command, stored_applicant
@@ -39,6 +41,15 @@ class ListedSite:
     @property
     def offers(self) -> tuple[str, ...] | None:
         return None if self.statement is None else self.statement.columns
+
+    @property
+    def has(self) -> tuple[str, ...]:
+        """The columns that it states to have: all that it offers, or else those that its settings map."""
+        return () if self.statement is None else self.statement.present_columns
+
+    @property
+    def states_columns(self) -> bool:
+        return self.offers is not None or bool(self.has)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +132,21 @@ def approval_deadline(view: FederationView | None, sites: tuple[str, ...]) -> fl
 FEDERATION = "federation"
 
 
+def with_fewer_batches(draft: StudyDraft, directory: Directory) -> StudyDraft:
+    """Return the complete draft of a study with as many batches as the stated settings of its sites allow, if
+    the study leaves their number to the planner. Raises RequestError: its algorithm cannot run it."""
+    study = draft.study()
+    if study.batches is not None or not study.algorithm.properties.batches:
+        return draft
+    planned = make_plan(study)
+    batches = sufficient_batches(planned, directory)
+    if batches is None:
+        return draft
+    text = study_to_toml(replace(study, batches=batches))
+    sentence = f"batches: {batches} instead of {planned.batches}, for the minimum_records that sites state"
+    return replace(draft_from_toml(text), source=draft.source, overrides=(*draft.overrides, sentence))
+
+
 def shipped() -> Dictionary:
     """Return the dictionary that is installed with eigenveil."""
     return parse_dictionary(example("dictionary"))
@@ -174,6 +200,6 @@ def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> Stud
 
 
 def print_overrides(draft: StudyDraft) -> None:
-    """Print the values of a study that differ from its dictionary."""
+    """Print the values of a study that differ from its dictionary, or were chosen for its sites."""
     for sentence in draft.overrides:
         errors.print(f"override: {sentence}", style="yellow", markup=False, soft_wrap=True)

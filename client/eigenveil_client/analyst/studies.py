@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from eigenveil.dictionary.readiness import SiteReadiness
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
@@ -55,6 +56,12 @@ def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
     study = federation.study(file)
     print_overrides(study.resolved)
     return study
+
+
+def site_readiness(file: Path, profile: Path | None) -> tuple[SiteReadiness, ...]:
+    """Return the readiness of the sites of the study in a file, by what they state. It is not sent."""
+    with ConnectedFederation(profile) as federation:
+        return load_study(federation, file).plan().sites
 
 
 def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:

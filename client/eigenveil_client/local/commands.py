@@ -15,6 +15,7 @@ from eigenveil_common.command import (
     FILE,
     FILE_OR_FOLDER,
     FOLDER,
+    console,
     print_result,
     print_result_as,
     shell_command,
@@ -33,6 +34,8 @@ from eigenveil_common.start import INTERRUPTED
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
 @epsilon_option
 @plot_option
+@click.option("--sites", "ask", is_flag=True, help="Ask the coordinator which sites are ready for the study.")
+@profile_option
 @json_option
 def plan(
     study: Path,
@@ -40,26 +43,38 @@ def plan(
     spectrum: str | None,
     epsilons: tuple[float, ...] | None,
     plot: Path | None,
+    ask: bool,
+    profile: Path | None,
     as_json: bool,
 ) -> None:
     """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
 
-    No site is contacted and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
+    No site is contacted and nothing is charged. Without --sample or --spectrum a spectrum is assumed. --sites
+    shows which sites are ready for the study, by the columns and settings that they state, or why not.
     --plot draws the error against epsilon, for those of --epsilon or a few around the study's own."""
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.local.plan import plan_values, predict_sweep, print_plan, read_assumed_spectrum
 
     check_picture(plot, study, *([] if sample is None else [sample]))
-    resolved = read_study(study)
+    resolved = read_study(study, profile)
     parsed_study = parse_study(resolved.text)
     print_overrides(resolved)
     assumed_spectrum = read_assumed_spectrum(parsed_study, sample, spectrum)
     result = plan_values(parsed_study, assumed_spectrum, resolved.spreads)
     result |= {"overrides": list(resolved.overrides)}
-    print_result_as(
-        result | predict_sweep(parsed_study, assumed_spectrum, epsilons, plot), as_json, print_plan
-    )
+    result |= predict_sweep(parsed_study, assumed_spectrum, epsilons, plot)
+    if not ask:
+        print_result_as(result, as_json, print_plan)
+        return
+    from eigenveil_client.analyst.catalogue import readiness_value
+    from eigenveil_client.analyst.python.connect import readiness_table
+    from eigenveil_client.analyst.studies import site_readiness
+
+    sites = site_readiness(study, profile)
+    print_result_as(result | readiness_value(sites), as_json, print_plan)
+    if not as_json:
+        console.print(readiness_table(sites))
 
 
 @click.command()

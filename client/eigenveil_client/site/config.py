@@ -12,6 +12,7 @@ from pathlib import Path
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.site_limits import MAX_MEMORY_MIB, StatedLimits
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import to_plain, toml_text
@@ -58,6 +59,12 @@ class EngineConfig:
         check_rules(self)
         on_cluster, stated = self.kind is EngineKind.DASK, bool(self.cluster.scheduler)
         ensure(stated == on_cluster, '[engine] kind = "dask" and a scheduler need each other')
+
+    @property
+    def memory_limit_mib(self) -> int | None:
+        """Limit of the memory for records that a query needs all at once; None if no setting limits it."""
+        limited = self.kind in (EngineKind.AUTO, EngineKind.DISK)
+        return min(self.memory_mib, MAX_MEMORY_MIB) if limited else None
 
     @property
     def reading(self) -> ReaderLimits:
@@ -156,6 +163,18 @@ class SiteConfig:
         )
 
     @property
+    def limits(self) -> StatedLimits:
+        """Limits on persons, records, and the memory for records that a query needs all at once."""
+        return replace(self.policy.limits, memory_mib=self.engine.memory_limit_mib)
+
+    @property
+    def mapped_columns(self) -> tuple[str, ...]:
+        """The columns of the tables [column.NAME], as far as studies may use them."""
+        names = [name for rule in self.column for name in rule.columns]
+        allowed = names if ANY in self.policy.columns else self.policy.columns
+        return tuple(name for name in names if name in set(allowed))
+
+    @property
     def scratch(self) -> Scratch:
         """Folder for records that do not fit into memory: beside the state."""
         return Scratch(folder=self.state.with_name("grids"), encrypt=self.engine.encrypt)
@@ -167,10 +186,10 @@ def load(path: Path) -> SiteConfig:
 
 
 def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
-    """Write folder/site.toml, with every key of the policy, and return its path. Raises RequestError if the
-    file exists already or a value is invalid; InternalError, code `storage`."""
+    """Write folder/site.toml, with every key of the policy and `disclose_settings`, and return its path.
+    Raises RequestError: the file exists already or a value is invalid; InternalError, code `storage`."""
     stated = {"name": name, "records": str(records.resolve()), "identity": "identity", "state": "state.db"}
-    for name, value in config.values(policy).items():
+    for name, value in config.values(replace(policy, disclose_settings=True)).items():
         stated[name] = "" if value is None else to_plain(value)
     return write(folder, toml_text(stated))
 
@@ -235,8 +254,15 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     trust, offers = allowed_trust(config.identity, config.policy.secrecy), config.offers or None
     if ANY in config.offers:  # every column, if a key lists them: the records are not read
         offers = None if ANY in config.policy.columns else config.policy.columns
+    discloses = config.policy.disclose_settings
     try:
-        allows = replace(config.policy.stated, trust=trust)
-        return SiteStatement(columns=offers, needs_approval=needs_approval, study_rules=allows, **rules)
+        return SiteStatement(
+            columns=offers,
+            needs_approval=needs_approval,
+            study_rules=replace(config.policy.stated, trust=trust),
+            limits=config.limits if discloses else None,
+            mapped_columns=config.mapped_columns if discloses and offers is None else (),
+            **rules,
+        )
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem

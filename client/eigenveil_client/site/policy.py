@@ -11,7 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
-from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, Verdict, lower_limit_verdict
+from eigenveil.dictionary.site_limits import MEMORY_RULE, StatedLimits
+from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import LABELS, Applicant
@@ -59,6 +60,7 @@ class Policy:
     `columns` and `analysts` are the allowed names, or ("*",) for all, of columns but those that number
     records (`is_record_number`); without analysts every study is declined. `disclose_reasons`: the analyst
     gets the reason that a person writes on declining.
+    `disclose_settings`: the federation gets `limits`, and the columns that settings map.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
     (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is
@@ -91,6 +93,7 @@ class Policy:
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
     year: Year = Year.ROLLING
     disclose_reasons: bool = False
+    disclose_settings: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
     lines: LineRules = LineRules()  # noqa: RUF009 - frozen
     secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
@@ -141,6 +144,18 @@ class Policy:
             minimum_sites=self.secrecy.minimum_sites,
         )
 
+    @property
+    def limits(self) -> StatedLimits:
+        """Limits on persons and records, without that of the engine's memory."""
+        return StatedLimits(
+            person_column=self.person_column,
+            sites_per_person=self.sites_per_person,
+            minimum_records=self.minimum_records,
+            maximum_records=self.maximum_records,
+            max_columns_per_record=self.max_columns_per_record,
+            minimum_records_per_batch=self.minimum_records_per_batch,
+        )
+
     def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
         """Return the verdict of every rule on `plan` at the Unix time `now`; no record is read."""
         return (
@@ -148,9 +163,7 @@ class Policy:
             *self.stated.verdicts(plan),
             self._applicant_verdict(plan.study.applicant),
             self._column_verdict(plan.study),
-            *self._person_verdicts(plan.study),
-            *self._size_verdicts(plan.study),
-            self._batch_verdict(plan),
+            *self.limits.verdicts(plan),
         )
 
     def days_left(self, now: int) -> float:
@@ -180,36 +193,14 @@ class Policy:
         text = f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed"
         return Verdict(rule="columns", passed=not outside, text=text)
 
-    def _person_verdicts(self, study: Study) -> tuple[Verdict, ...]:
-        """Return the verdicts on the person column and the sites per person, which the site defines."""
-        stated, own, sites = study.person_column or "", self.person_column, study.max_sites_per_person
-        differ = f"in the study {_person(stated)}, at the site {_person(own)}; both must be equal"
-        text = _person(own) if stated == own else differ
-        return (
-            Verdict(rule="person_column", passed=stated == own, text=text),
-            lower_limit_verdict("sites_per_person", "max_sites_per_person", sites, self.sites_per_person),
-        )
-
-    def _size_verdicts(self, study: Study) -> tuple[Verdict, ...]:
-        cohort, most, least = study.federation.minimum_cohort, study.max_records, self.minimum_records
-        wide, fits = self.max_columns_per_record, cohort <= least
-        advice = "" if fits else ": lower it in the study, or raise the site's minimum_records"
-        columns = f"{study.dimension} columns; at most {wide * least:g}: {wide:g} for each of {least} records"
-        records = f"the study's minimum_cohort {cohort}; at most {least}{advice}"
-        return (
-            Verdict(rule="max_columns_per_record", passed=study.dimension <= wide * least, text=columns),
-            Verdict(rule="minimum_records", passed=fits, text=records),
-            lower_limit_verdict("maximum_records", "max_records", most, self.maximum_records, lowering=True),
-        )
-
-    def _batch_verdict(self, plan: Plan) -> Verdict:
-        """Return the verdict on the records in each sum, for a file of the minimum size."""
-        parts, least = plan.batches, self.minimum_records_per_batch
-        passed = parts == 1 or self.minimum_records >= parts * least
-        advice = "" if passed else ": lower batches in the study, or raise the site's minimum_records"
-        in_batches = f"{parts} batches of {self.minimum_records} records; at least {least} in each{advice}"
-        text = "every sum is over all records" if parts == 1 else in_batches
-        return Verdict(rule="minimum_records_per_batch", passed=passed, text=text)
+    def stated_failure(self, plan: Plan, rule: str) -> str:
+        """Return a rule that forbids `plan` by what this site states to its federation, so that its name
+        reveals nothing else; empty if there is none. `rule` is the one that the site has found."""
+        limits = self.limits.verdicts(plan) if self.disclose_settings else ()
+        failed = [one.rule for one in (*self.stated.verdicts(plan), *limits) if not one.passed]
+        if rule == MEMORY_RULE and self.disclose_settings:
+            failed.append(rule)
+        return rule if rule in failed else next(iter(failed), "")
 
     def require(self, plan: Plan, now: int) -> None:
         """Require that `plan` passes every rule at the Unix time `now`. Raises ForbiddenByRule: naming the
@@ -228,7 +219,3 @@ class Policy:
         if persons > self.maximum_records:
             many = f"more persons in the file than the site's maximum_records = {self.maximum_records}"
             raise RequestError(Code.TOO_MANY_RECORDS, f"{many}; raise it in site.toml")
-
-
-def _person(column: str) -> str:
-    return f"column {column!r} names the person" if column else "every row is another person"

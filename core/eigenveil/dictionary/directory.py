@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eigenveil.dictionary.dictionary import listed, number_text, suggestion
-from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto, sites_forbidding
+from eigenveil.dictionary.site_limits import StatedLimits, limits_from_dict, limits_from_proto
+from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.capabilities import Capabilities, capabilities_from_dict
-from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
 from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
 from eigenveil.study.units import NO_SPREADS, PlausibleSpread, Spreads
@@ -24,7 +24,8 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteStatement:
-    """Statement of a site: its `columns` and `study_rules` (None: not stated). `needs_approval`: a person
+    """Statement of a site: its `columns`, `study_rules` and `limits` (None: not stated). A site that does not
+    state all of its columns may state `mapped_columns`, which its settings map. `needs_approval`: a person
     decides about every study. The site does not answer about a column if a larger share of persons has
     missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`.
     Raises: RequestError, code `bad-study`."""
@@ -35,20 +36,30 @@ class SiteStatement:
     max_unreadable: float
     max_out_of_bounds: float
     study_rules: StatedRules | None = None
+    limits: StatedLimits | None = None
+    mapped_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         coerce_fields(self)
         for name in RULES:
             share = getattr(self, name)
             need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
-        for name in self.columns or ():
+        for name in (*(self.columns or ()), *self.mapped_columns):
             check_readable("the name of a column that a site offers", name, MAX_NAME_LENGTH)
-        need(len(self.columns or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        for names in (self.columns or (), self.mapped_columns):
+            need(len(names) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        if self.limits is not None:
+            check_readable("person_column", self.limits.person_column, MAX_NAME_LENGTH)
         size = self.to_proto().ByteSize()
         need(
             size <= MOST_BYTES,
             f"the site's statement has {size} bytes, over the limit of {MOST_BYTES}; offer fewer columns",
         )
+
+    @property
+    def present_columns(self) -> tuple[str, ...]:
+        """The columns that the site states to have: all that it offers, or else those that it maps."""
+        return self.mapped_columns if self.columns is None else self.columns
 
     @property
     def approval(self) -> str:
@@ -67,6 +78,8 @@ class SiteStatement:
             "approval": self.approval,
             "thresholds": self.thresholds,
             "study_rules": None if self.study_rules is None else self.study_rules.to_dict(),
+            "limits": None if self.limits is None else self.limits.to_dict(),
+            "mapped_columns": list(self.mapped_columns),
         }
 
     def visible_to(self, analyst: str) -> SiteStatement:
@@ -81,6 +94,8 @@ class SiteStatement:
             columns=self.columns or (),
             needs_approval=self.needs_approval,
             study_rules=None if self.study_rules is None else self.study_rules.to_proto(),
+            limits=None if self.limits is None else self.limits.to_proto(),
+            mapped_columns=self.mapped_columns,
             **self.thresholds,
         )
 
@@ -94,6 +109,8 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
             columns=tuple(message.columns) if message.columns_stated else None,
             needs_approval=message.needs_approval,
             study_rules=rules_from_proto(message.study_rules) if message.HasField("study_rules") else None,
+            limits=limits_from_proto(message.limits) if message.HasField("limits") else None,
+            mapped_columns=tuple(message.mapped_columns),
             **{name: getattr(message, name) for name in RULES},
         )
     except RequestError as problem:
@@ -137,8 +154,12 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 
 
 def _statement(data: Mapping[str, Any]) -> SiteStatement:
-    rules = data["study_rules"]
-    return SiteStatement(**{**data, "study_rules": None if rules is None else StatedRules(**rules)})
+    rules, limits = data["study_rules"], data["limits"]
+    stated = {
+        "study_rules": None if rules is None else StatedRules(**rules),
+        "limits": None if limits is None else limits_from_dict(limits),
+    }
+    return SiteStatement(**{**data, **stated})
 
 
 def check_study(study: Study, directory: Directory) -> None:
@@ -147,25 +168,6 @@ def check_study(study: Study, directory: Directory) -> None:
     checks = (_unknown_sites, _columns, _short_waits)
     problems = [problem for check in checks for problem in check(study, directory)]
     need(not problems, "; ".join(problems))
-
-
-def check_rules(plan: Plan, directory: Directory) -> list[str]:
-    """Check that enough sites allow a plan by their stated rules; return a warning that names the others.
-    Raises RequestError: code `site-policy`: a required site does not allow it, or the quorum is not
-    reached."""
-    stated = {site: one.study_rules for site, one in directory.sites.items() if one is not None}
-    found, federation = dict(sites_forbidding(plan, stated)), plan.study.federation
-    if not found:
-        return []
-    named = "; ".join(f"{site} ({', '.join(rules)})" for site, rules in found.items())
-    left = len(federation.sites) - len(found)
-    if left < federation.least or found.keys() & set(federation.required):
-        raise RequestError(
-            Code.POLICY,
-            f"the stated rules of sites do not allow this study: {named}; nothing was submitted. Change "
-            "the study, contact these sites, or leave them out",
-        )
-    return [f"these sites will decline by their stated rules: {named}"]
 
 
 def _unknown_sites(study: Study, directory: Directory) -> Iterator[str]:

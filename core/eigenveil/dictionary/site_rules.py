@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Result of one rule for one plan."""
+    """Result of one rule for one plan. `needed`, if it is stated, names the setting that the plan does not
+    fit, its value, and the value that would do."""
 
     rule: str
     passed: bool
     text: str
+    needed: str = ""
+
+    @property
+    def short(self) -> str:
+        """The setting in a few words, for a list of several sites."""
+        return self.needed or self.rule
 
 
 # The rules that a site may name when it declines. No record decides them: settings, confirmed cards and the
@@ -53,13 +59,16 @@ def upper_limit_verdict(rule: str, name: str, requested: float, most: float) -> 
     return Verdict(rule=rule, passed=requested <= most, text=text)
 
 
-def lower_limit_verdict(rule: str, name: str, stated: int, least: int, *, lowering: bool = False) -> Verdict:
+def lower_limit_verdict(
+    rule: str, name: str, stated: int, least: int, *, lowering: bool = False, needed: str = ""
+) -> Verdict:
     """Return the verdict on a value with a lower limit of the site, which may be `lowering` it."""
     passed = stated >= least
     remedy = "" if passed else ": raise it in the study"
     if remedy and lowering:
         remedy += f", or lower the site's {rule}"
-    return Verdict(rule=rule, passed=passed, text=f"the study's {name} {stated}; at least {least}{remedy}")
+    text = f"the study's {name} {stated}; at least {least}{remedy}"
+    return Verdict(rule=rule, passed=passed, text=text, needed=needed)
 
 
 def analysts_line(*analysts: str) -> str:
@@ -163,17 +172,6 @@ class StatedRules:
 def rules_from_proto(message: pb.SiteRules) -> StatedRules:
     """Return the rules in a message. Raises as `StatedRules`."""
     return StatedRules(**{name: getattr(message, name) for name in field_types(StatedRules)})
-
-
-def sites_forbidding(
-    plan: Plan, stated: Mapping[str, StatedRules | None]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the invited sites whose stated rules do not allow a plan, with these rules."""
-    for site in plan.study.federation.sites:
-        rules = stated.get(site)
-        failed = [] if rules is None else [one.rule for one in rules.verdicts(plan) if not one.passed]
-        if failed:
-            yield site, tuple(failed)
 
 
 MAX_TEXT_LENGTH = 300  # characters

@@ -188,12 +188,16 @@ class Plan:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
             return self.study.expected_records  # one record each
+        size, most = (6000, 60) if self.algorithm is Algorithm.DP_PCA_SINGLE_PASS else (256, 48)
+        allowed_cost = min(max(self.study.expected_records // size, self.fewest_batches), most)
+        return self.study.batches or max(1, min(allowed_cost, self._most_batches))
+
+    @property
+    def fewest_batches(self) -> int:
+        """Least number of batches that is planned for an algorithm with batches, if its records suffice."""
         # Measured: more steps add more noise than they improve the directions. A step of the single pass
         # takes three batches, each large enough for its histogram to release bins.
-        single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
-        size, least, most = (6000, 15, 60) if single else (256, 8, 48)
-        allowed_cost = min(max(self.study.expected_records // size, least), most)
-        return self.study.batches or max(1, min(allowed_cost, self._most_batches))
+        return 15 if self.algorithm is Algorithm.DP_PCA_SINGLE_PASS else 8
 
     @property
     def _most_batches(self) -> int:

@@ -2289,6 +2289,8 @@ class SiteStatement(_message.Message):
     MAX_UNREADABLE_FIELD_NUMBER: _builtins.int
     MAX_OUT_OF_BOUNDS_FIELD_NUMBER: _builtins.int
     STUDY_RULES_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    MAPPED_COLUMNS_FIELD_NUMBER: _builtins.int
     columns_stated: _builtins.bool
     """without it `columns` has no meaning"""
     needs_approval: _builtins.bool
@@ -2305,6 +2307,14 @@ class SiteStatement(_message.Message):
     def study_rules(self) -> Global___SiteRules:
         """absent: not stated"""
 
+    @_builtins.property
+    def limits(self) -> Global___SiteLimits:
+        """absent: not stated"""
+
+    @_builtins.property
+    def mapped_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names that its settings map, if `columns` is not stated"""
+
     def __init__(
         self,
         *,
@@ -2315,14 +2325,57 @@ class SiteStatement(_message.Message):
         max_unreadable: _builtins.float = ...,
         max_out_of_bounds: _builtins.float = ...,
         study_rules: Global___SiteRules | None = ...,
+        limits: Global___SiteLimits | None = ...,
+        mapped_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["study_rules", b"study_rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "study_rules", b"study_rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "columns_stated", b"columns_stated", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "needs_approval", b"needs_approval", "study_rules", b"study_rules"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "columns_stated", b"columns_stated", "limits", b"limits", "mapped_columns", b"mapped_columns", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "needs_approval", b"needs_approval", "study_rules", b"study_rules"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SiteStatement: _TypeAlias = SiteStatement  # noqa: Y015
+
+@_typing.final
+class SiteLimits(_message.Message):
+    """Further keys of site.toml that decide about a study; never numbers that were counted. [R23]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERSON_COLUMN_FIELD_NUMBER: _builtins.int
+    SITES_PER_PERSON_FIELD_NUMBER: _builtins.int
+    MINIMUM_RECORDS_FIELD_NUMBER: _builtins.int
+    MAXIMUM_RECORDS_FIELD_NUMBER: _builtins.int
+    MAX_COLUMNS_PER_RECORD_FIELD_NUMBER: _builtins.int
+    MINIMUM_RECORDS_PER_BATCH_FIELD_NUMBER: _builtins.int
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    person_column: _builtins.str
+    """empty: every row is another person"""
+    sites_per_person: _builtins.int
+    minimum_records: _builtins.int
+    maximum_records: _builtins.int
+    max_columns_per_record: _builtins.float
+    minimum_records_per_batch: _builtins.int
+    memory_mib: _builtins.int
+    """for records that a query needs all at once; 0: no limit"""
+    def __init__(
+        self,
+        *,
+        person_column: _builtins.str = ...,
+        sites_per_person: _builtins.int = ...,
+        minimum_records: _builtins.int = ...,
+        maximum_records: _builtins.int = ...,
+        max_columns_per_record: _builtins.float = ...,
+        minimum_records_per_batch: _builtins.int = ...,
+        memory_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_columns_per_record", b"max_columns_per_record", "maximum_records", b"maximum_records", "memory_mib", b"memory_mib", "minimum_records", b"minimum_records", "minimum_records_per_batch", b"minimum_records_per_batch", "person_column", b"person_column", "sites_per_person", b"sites_per_person"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteLimits: _TypeAlias = SiteLimits  # noqa: Y015
 
 @_typing.final
 class SiteRules(_message.Message):

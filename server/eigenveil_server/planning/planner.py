@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from eigenveil.dictionary.directory import check_rules, check_study, directory_from_dict
+from eigenveil.dictionary.directory import check_study, directory_from_dict
+from eigenveil.dictionary.readiness import check_readiness, readiness
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import (
     check_all_sizes,
@@ -45,14 +46,15 @@ Course = tuple[RoundQuery, ...]  # the queries of one possible course of a study
 
 
 def planned(**inputs: Any) -> dict[str, Any]:
-    """Return the plan of a study, its largest number of rounds, and warnings. Raises RequestError."""
+    """Return the plan of a study, its largest number of rounds, warnings, and the readiness of its sites.
+    Raises RequestError."""
     return _rehearsed(**inputs)[2]
 
 
 def explained(**inputs: Any) -> dict[str, Any]:
     """Return the result of `planned`, with the study's queries, disclosures and costs as JSON."""
     plan, courses, value = _rehearsed(**inputs)
-    explanation = explain(plan, courses) | {"warnings": value["warnings"]}
+    explanation = explain(plan, courses) | _told(value)
     return value | {"explanation": json.dumps(explanation, sort_keys=True)}
 
 
@@ -60,7 +62,7 @@ def predicted(**inputs: Any) -> dict[str, Any]:
     """Return `explained` as values, with the expected error as sines: low, median, high (None: no model)."""
     plan, courses, value = _rehearsed(**inputs)
     error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # custom algorithms have no error model
-    explanation = explain(plan, courses) | {"warnings": value["warnings"]}
+    explanation = explain(plan, courses) | _told(value)
     sines = None if error is None else [error.low, error.median, error.high]
     return value | {"explanation": explanation, "sines": sines}
 
@@ -81,6 +83,11 @@ def again(*, study_toml: str, plan: str) -> list[str] | None:
     """Return the warnings for the analyst of a plan; None if this study did not make it."""
     study = plan_from_json(plan.encode()).study
     return _warnings(study) if study == sent_study(study_toml) else None
+
+
+def _told(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an explanation states of the sites, and its warnings."""
+    return {name: value[name] for name in ("warnings", "readiness")}
 
 
 def _warnings(study: Study, spreads: Spreads = NO_SPREADS) -> list[str]:
@@ -109,21 +116,23 @@ def _rehearsed(
     plan = make_plan(
         study, federation=public.federation, submission=submission, analyst=analyst, sites=own + named
     )
-    warnings = [
-        *_warnings(plan.study, public.spreads),
-        *check_rules(plan, public),
-        *check_versions(plan, public.capabilities),
-    ]
     need(
         not plan.algorithm.properties.single_records,
         f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",
     )
     courses = possible_rehearsals(plan)
     round_queries = [one for course in courses for one in course]
+    sites = readiness(plan, public, round_queries)
+    warnings = [
+        *_warnings(plan.study, public.spreads),
+        *check_readiness(plan, sites),
+        *check_versions(plan, public.capabilities),
+    ]
     check_all_sizes(plan, round_queries)
     _check_message(plan, round_queries)
     rounds = max(map(len, courses))
-    return plan, courses, {"plan": plan.to_json().decode(), "rounds": rounds, "warnings": warnings}
+    value = {"plan": plan.to_json().decode(), "rounds": rounds, "warnings": warnings}
+    return plan, courses, value | {"readiness": [one.to_dict() for one in sites]}
 
 
 def _check_message(plan: Plan, round_queries: Sequence[RoundQuery]) -> None:

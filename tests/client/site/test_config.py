@@ -35,6 +35,7 @@ EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "site.example.toml"
 # as in study.example.toml; the comments say the defaults
 NOT_THE_DEFAULT = {
     "person_column": "patient",
+    "disclose_settings": True,
     "proxy": "http://proxy.hospital.example:3128",
     "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
     "dictionary": EXAMPLE.with_name("dictionary.toml"),

@@ -19,10 +19,11 @@ from eigenveil.dictionary.directory import (
     directory_from_dict,
     statement_from_proto,
 )
+from eigenveil.dictionary.site_limits import MAX_MEMORY_MIB, StatedLimits
 from eigenveil.dictionary.site_rules import StatedRules
 from eigenveil.errors import Code
 from eigenveil.study.checks import plain_fields
-from eigenveil.study.study import Federation
+from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
 
@@ -57,14 +58,31 @@ def site_rules(draw: st.DrawFn) -> StatedRules:
 
 
 @st.composite
+def site_limits(draw: st.DrawFn) -> StatedLimits:
+    least = draw(st.integers(1, MAX_RECORDS))
+    return StatedLimits(
+        person_column=draw(st.sampled_from(["", "patient", "PatNr [a]"])),
+        sites_per_person=draw(st.integers(1, MAX_MULTIPLICITY)),
+        minimum_records=least,
+        maximum_records=draw(st.integers(least, MAX_RECORDS)),
+        max_columns_per_record=draw(st.floats(0, exclude_min=True)),
+        minimum_records_per_batch=draw(st.integers(1, 2**63)),
+        memory_mib=draw(st.none() | st.integers(1, MAX_MEMORY_MIB)),
+    )
+
+
+@st.composite
 def statements(draw: st.DrawFn) -> SiteStatement:
     offered = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
-    rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
     return SiteStatement(
         columns=offered,
         needs_approval=draw(st.booleans()),
+        max_missing=draw(shares),
+        max_unreadable=draw(shares),
+        max_out_of_bounds=draw(shares),
         study_rules=draw(st.none() | site_rules()),
-        **rules,
+        limits=draw(st.none() | site_limits()),
+        mapped_columns=tuple(draw(st.lists(st.sampled_from(["c0", "c3"])))),
     )
 
 
@@ -74,6 +92,25 @@ def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[s
     assert statement_from_proto(message) == one
     public = directory(sites={"north": one, "south": None}, columns=columns)
     assert directory_from_dict(json.loads(json.dumps(public, default=plain_fields))) == public
+
+
+LIMITS: dict[str, Any] = {
+    "person_column": "patient", "sites_per_person": 1, "minimum_records": 20, "maximum_records": 100,
+    "max_columns_per_record": 2.0, "minimum_records_per_batch": 20, "memory_mib": 64,
+}  # fmt: skip
+NONSENSE: list[dict[str, Any]] = [
+    {"person_column": "a\x1b[2J"},
+    {"person_column": "x" * 201},
+    {"sites_per_person": 0},
+    {"sites_per_person": 2**32 - 1},
+    {"minimum_records": 0},
+    {"minimum_records": 101},
+    {"maximum_records": 2**64 - 1},
+    {"max_columns_per_record": float("nan")},
+    {"max_columns_per_record": -1.0},
+    {"minimum_records_per_batch": 0},
+    {"memory_mib": 2**64 - 1},
+]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +130,19 @@ def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[s
 def test_a_hostile_statement_is_refused(bad: pb.SiteStatement) -> None:
     with refused(Code.PROTOCOL):
         statement_from_proto(bad)
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_nonsense_about_limits_is_refused(nonsense: dict[str, Any]) -> None:
+    assert statement_from_proto(pb.SiteStatement(limits=pb.SiteLimits(**LIMITS))).limits is not None
+    with refused(Code.PROTOCOL):
+        statement_from_proto(pb.SiteStatement(limits=pb.SiteLimits(**(LIMITS | nonsense))))
+
+
+@pytest.mark.parametrize("names", [["a\x1b[2J"], ["x" * 100] * 1000])
+def test_hostile_names_of_mapped_columns_are_refused(names: list[str]) -> None:
+    with refused(Code.PROTOCOL):
+        statement_from_proto(pb.SiteStatement(mapped_columns=names))
 
 
 @given(

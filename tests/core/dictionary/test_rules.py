@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from eigenveil.dictionary.directory import (
-    Directory,
-    SiteStatement,
-    check_rules,
-)
-from eigenveil.dictionary.site_rules import ANY, StatedRules, sites_forbidding
+from eigenveil.dictionary.directory import Directory, SiteStatement
+from eigenveil.dictionary.readiness import check_readiness, readiness
+from eigenveil.dictionary.site_rules import ANY, StatedRules
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
@@ -44,17 +41,26 @@ def directory(**sites: StatedRules | None) -> Directory:
     return Directory(federation="fed", sites=result, columns=None, approval_seconds=0.0)
 
 
+def check_rules(plan: Plan, stated: Directory) -> list[str]:
+    return check_readiness(plan, readiness(plan, stated))
+
+
+def failed(plan: Plan, rules: StatedRules) -> list[str]:
+    (anna, *_) = readiness(plan, directory(anna=rules))
+    return [verdict.rule for verdict in anna.failed]
+
+
 def test_sites_that_will_decline_are_named_and_below_the_quorum_the_study_is_refused() -> None:
     assert check_rules(a_plan(), directory(anna=OPEN)) == []
     (sentence,) = check_rules(a_plan(), directory(anna=CLOSED, bert=OPEN))
-    assert "anna (analysts)" in sentence
+    assert "anna: analysts" in sentence
     assert "bert" not in sentence
-    with refused(Code.POLICY, "anna (analysts)", "carl (analysts)"):
+    with refused(Code.POLICY, "anna: analysts", "carl: analysts"):
         check_rules(a_plan(), directory(anna=CLOSED, carl=CLOSED))
 
 
 def test_a_required_site_that_forbids_it_refuses_the_study() -> None:
-    with refused(Code.POLICY, "anna (analysts)"):
+    with refused(Code.POLICY, "anna: analysts"):
         check_rules(a_plan(required=("anna",)), directory(anna=CLOSED))
     assert check_rules(a_plan(required=("bert",)), directory(anna=CLOSED))
 
@@ -71,7 +77,7 @@ def test_a_required_site_that_forbids_it_refuses_the_study() -> None:
 )
 def test_each_stated_rule_forbids(rule: str, changes: dict[str, object]) -> None:
     rules = replace(OPEN, **changes)  # type: ignore[arg-type]
-    assert dict(sites_forbidding(a_plan(), {"anna": rules})) == {"anna": (rule,)}
+    assert failed(a_plan(), rules) == [rule]
 
 
 def test_rules_visible_to_an_analyst_name_no_other_analyst() -> None:
@@ -81,8 +87,7 @@ def test_rules_visible_to_an_analyst_name_no_other_analyst() -> None:
     assert OPEN.visible_to("mallory").analysts == (ANY,)
     for analyst in ("ada", "eve", "mallory"):  # and foresees the same for itself
         plan = a_plan(analyst)
-        message = [list(sites_forbidding(plan, {"anna": one})) for one in (rules, rules.visible_to(analyst))]
-        assert message[0] == message[1]
+        assert failed(plan, rules) == failed(plan, rules.visible_to(analyst))
 
 
 def test_a_site_statement_shown_to_an_analyst_omits_other_analysts() -> None:

@@ -15,13 +15,19 @@ from eigenveil_common.files import check_new, read_text, write_durably
 
 
 @click.command()
+@click.option("--study", "file", type=FILE, help="Show which sites are ready for STUDY.toml, and why not.")
 @profile_and_json_options
-def sites(profile: Path | None, as_json: bool) -> None:
+def sites(file: Path | None, profile: Path | None, as_json: bool) -> None:
     """List the sites of your federation, with each site's own statement."""
-    from eigenveil_client.analyst.catalogue import sites_value
+    from eigenveil_client.analyst.catalogue import readiness_value, sites_value
     from eigenveil_client.analyst.coordinator import call_coordinator
-    from eigenveil_client.analyst.python.connect import site_table
+    from eigenveil_client.analyst.python.connect import readiness_table, site_table
+    from eigenveil_client.analyst.studies import site_readiness
 
+    if file is not None:
+        found = site_readiness(file, profile)
+        print_result_as(readiness_value(found), as_json, lambda _: console.print(readiness_table(found)))
+        return
     view = call_coordinator(profile, lambda analyst: analyst.federation())
     print_result_as(sites_value(view), as_json, lambda _: console.print(site_table(view)))
 

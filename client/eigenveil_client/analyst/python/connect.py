@@ -17,6 +17,7 @@ from rich.table import Table as Printed
 from rich.text import Text
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
+from eigenveil.dictionary.readiness import SiteReadiness
 from eigenveil.reporting.presentation import dataframe, printable_text, table_html
 from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
@@ -191,6 +192,11 @@ class ConnectedFederation(BlockingCoordinator, Summary):
             draft, folder = draft_from_toml(read_text(Path(source))), Path(source).parent
         return study_from(self, view, draft, folder, self.applicant)
 
+    def readiness(self, study: FederatedStudy) -> DisplayTable[SiteReadiness]:
+        """Return which sites of a study are ready for it, by what they state of their columns and settings,
+        with the settings that do not fit. Raises as `FederatedStudy.plan`."""
+        return readiness_table(study.plan().sites)
+
     def run(self, wanted: str) -> Run:
         """Return the study of this name, or whose digest starts with `wanted` (6 characters or more). Raises
         RequestError: code `not-found`."""
@@ -206,6 +212,21 @@ class ConnectedFederation(BlockingCoordinator, Summary):
         return [*you, ("coordinator", mine.coordinator), ("until", until)]
 
 
+def readiness_table(found: Sequence[SiteReadiness]) -> DisplayTable[SiteReadiness]:
+    return DisplayTable("Sites of this study, by what they state", found, _readiness)
+
+
+def _readiness(one: SiteReadiness) -> Mapping[str, Any]:
+    columns = "all" if not one.unstated else f"{len(one.unstated)} not stated"
+    settings = "fit" if one.states_settings else "not stated"
+    return {
+        "site": one.site,
+        "ready": one.ready,
+        "columns": f"lacks {', '.join(one.lacking)}" if one.lacking else columns,
+        "settings": "; ".join(verdict.short for verdict in one.failed) or settings,
+    }
+
+
 def site_table(view: FederationView) -> DisplayTable[ListedSite]:
     return DisplayTable("Sites", view.sites, _site)
 
@@ -215,6 +236,7 @@ def _site(site: ListedSite) -> Mapping[str, Any]:
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
+        "settings": _settings(site),
         "a person decides": site.statement and site.statement.needs_approval,
         "declines beyond": tuple(
             f"{100 * at:g} % {name.removeprefix('max_')}" for name, at in limits.items()
@@ -223,13 +245,22 @@ def _site(site: ListedSite) -> Mapping[str, Any]:
     }
 
 
+def _settings(site: ListedSite) -> str:
+    """Return the stated settings of a site that a study has to fit, as text."""
+    stated = None if site.statement is None else site.statement.limits
+    if stated is None:
+        return "not stated"
+    persons = f"person_column {stated.person_column!r}" if stated.person_column else "no person_column"
+    return f"{persons}, {stated.minimum_records} to {stated.maximum_records} records"
+
+
 def column_table(dictionary: Dictionary, view: FederationView | None) -> DisplayTable[DictionaryColumn]:
     """Return the columns of a dictionary, with the sites that offer them if one of `view` states any."""
-    sites = [one for one in (view.sites if view else ()) if one.offers is not None]
+    sites = [one for one in (view.sites if view else ()) if one.states_columns]
 
     def cells(column: DictionaryColumn) -> Mapping[str, Any]:
         names = {one.name for one in column.columns}
-        offered = tuple(one.name for one in sites if names & set(one.offers or ()))
+        offered = tuple(one.name for one in sites if names & set(one.has))
         return {
             "column": column.name if not column.levels else ", ".join(sorted(names)),
             "unit": column.unit,

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 from eigenveil.accounting.budget import Conversion, studies_left
 from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import MICRO, Cost
+from eigenveil.dictionary.directory import Directory
+from eigenveil.dictionary.readiness import SiteReadiness, readiness, refusal, warnings
 from eigenveil.errors import Code, PeerError
-from eigenveil.planning.choose import make_plan
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.presentation import printable_text, summary_html, summary_text
@@ -63,11 +65,13 @@ class StudyPlan(Summary):
     """Plan of a `study`, computed from public numbers without a call.
 
     `prediction`: its error and size. `explanation`: its queries, what they reveal, and its cost, as plain
-    values (see `eigenveil.explain`)."""
+    values (see `eigenveil.explain`). `sites`: which sites are ready for it, by what they state; empty without
+    a federation."""
 
     study: Study
     prediction: Prediction
     explanation: Mapping[str, Any]
+    sites: tuple[SiteReadiness, ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -102,6 +106,7 @@ class StudyPlan(Summary):
             ("trust", f"{study.trust.value}: {seen} sees a site's totals"),
             ("size", f"at most {found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
+            *(("not ready", one.summary) for one in self.sites if not one.ready),
         ]
 
 
@@ -137,11 +142,20 @@ def _error(found: Prediction) -> str:
     return f"{error.median:.2g} ({runs}) on a scale from 0, exact, to 1, noise"
 
 
-def plan_of(study: Study, spreads: Spreads = NO_SPREADS) -> StudyPlan:
-    """Return the plan of a study, from public numbers; `spreads`: as `explain`. Raises RequestError: its
-    algorithm cannot run it, or its epsilon is too small."""
-    explanation = explain(make_plan(study), spreads=spreads)
-    return StudyPlan(study=study, explanation=explanation, prediction=predict(study))
+def plan_of(
+    study: Study, spreads: Spreads = NO_SPREADS, directory: Directory | None = None, analyst: str = ""
+) -> StudyPlan:
+    """Return the plan of a study, from public numbers, and the readiness of its sites by their statements in
+    `directory` for `analyst`; `spreads`: as `explain`. Raises RequestError: its algorithm cannot run it, or
+    its epsilon is too small."""
+    plan = make_plan(study, analyst=analyst)
+    courses = possible_rehearsals(plan)
+    queries = [one for course in courses for one in course]
+    sites = () if directory is None else readiness(plan, directory, queries)
+    explanation = explain(plan, courses, spreads)
+    refused = refusal(plan, sites)
+    explanation["warnings"] += [refused] if refused else warnings(plan, sites)
+    return StudyPlan(study=study, explanation=explanation, prediction=predict(study), sites=sites)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

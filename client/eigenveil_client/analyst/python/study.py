@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.formatting import shown
-from eigenveil.dictionary.directory import check_study
+from eigenveil.dictionary.directory import Directory, check_study
 from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.applicant import Applicant
@@ -27,6 +27,7 @@ from eigenveil_client.analyst.federation import (
     check_dictionary,
     offering_sites,
     resolve_study,
+    with_fewer_batches,
 )
 from eigenveil_client.analyst.proposal import DAY_SECONDS, DEFAULT_DAYS, check_days
 from eigenveil_client.analyst.python.plan import (
@@ -78,7 +79,7 @@ class FederatedStudy(Summary):
     """A study for one federation.
 
     `toml`: the study file, which may name columns of the dictionary. `study`: its value, with every unit and
-    bound.
+    bound. `directory`: the sites' statements when it was made.
 
     `plan` makes no call, `explain` calls the coordinator; neither charges anything. `submit` starts the
     study."""
@@ -88,13 +89,15 @@ class FederatedStudy(Summary):
     resolved: StudyDraft  # the text that is sent, and its differences from the dictionary
     study: Study
     approval: Mapping[str, Any]  # the sites where a person decides, as they state, and the time limits
+    directory: Directory | None = None
 
-    _inner = ("coordinator", "resolved", "approval", "same", "submission_id")
+    _inner = ("coordinator", "resolved", "approval", "directory", "same", "submission_id")
 
     def plan(self) -> StudyPlan:
         """Return its plan, from public numbers and without a call. Raises RequestError: its algorithm cannot
         run it, or its epsilon is too small."""
-        return plan_of(self.study, self.resolved.spreads)
+        analyst = "" if self.directory is None else self.coordinator.identity.identity.name
+        return plan_of(self.study, self.resolved.spreads, self.directory, analyst)
 
     def explain(self) -> Explanation:
         """Return the coordinator's explanation of its queries and cost; nothing is charged. Raises
@@ -214,8 +217,11 @@ def study_from(
     lacks its sites or columns."""
     check_dictionary(draft, view)
     whole = with_applicant(resolve_study(draft, folder, coordinator.profile), applicant)
-    study = whole.study()
-    check_study(study, view.directory)
+    directory = view.directory
+    check_study(whole.study(), directory)
+    resolved = with_fewer_batches(whole, directory)
+    study = resolved.study()
     return FederatedStudy(
-        coordinator=coordinator, toml=draft.text, resolved=whole, study=study, approval=view.approval(study)
-    )
+        coordinator=coordinator, toml=draft.text, resolved=resolved, study=study,
+        approval=view.approval(study), directory=directory,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from eigenveil.errors import Code, EigenveilError
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import record_bytes
 from eigenveil_client.connection import doctor
@@ -21,6 +22,7 @@ from eigenveil_client.records.recoding.parsing import check_rules
 from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands.record_checks import memory_verdict
 from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
 from eigenveil_client.site.roster import peers
@@ -52,6 +54,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None, counted: Sequence[Chec
         verdicts = [*config.policy.verdicts(plan, now)]
         with suppress(EigenveilError):  # key cards have a check of their own
             verdicts += peers.verdicts(config.identity, config.name, plan, config.policy.secrecy)
+        verdicts.append(memory_verdict(config, plan, possible_rehearsals(plan)))
         for one in verdicts:
             passed, about = ok(f"policy {one.rule}", one.text), f"policy {one.rule}"
             checks.append(passed if one.passed else fail(about, one.text, code=Code.POLICY))

@@ -12,7 +12,7 @@ from eigenveil.accounting.zcdp import NO_COST, Cost, Neighbours
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.site_rules import DeclineReason, Verdict
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.choose import make_plan
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.presentation import sent_kind_label
@@ -21,6 +21,13 @@ from eigenveil.study.toml import NAME, NAMES, parse_study
 from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.connection.session_start import stored_dictionary
+from eigenveil_client.records.tables.source import Headers
+from eigenveil_client.site.commands.record_checks import (
+    check_memory,
+    columns_verdict,
+    memory_verdict,
+    read_headers,
+)
 from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
@@ -51,6 +58,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
     config.policy.require(plan, store.now())
     peers.require_trust(config.identity, plan, config.policy.secrecy)
     peers.require(config.identity, config.name, plan)
+    check_memory(config, plan, possible_rehearsals(plan))  # before a record is read
     found = record_reader(config)(plan.study)
     config.policy.require_record_count(found.persons)
     store.require_lines(config.policy.lines, found)
@@ -80,13 +88,18 @@ def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by
 
 
 def verdicts(
-    config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
+    config: SiteConfig,
+    store: SiteStore,
+    plan: Plan,
+    signed: SignedAuthorization | None,
+    headers: Headers | RequestError,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts of every rule on a plan, its analyst and the other sites. Raises as
-    `ConfirmedKinds.require`."""
+    """Return the verdicts of every rule on a plan, its columns, its analyst and the other sites. `headers`
+    are those of the records (`read_headers`). Raises as `ConfirmedKinds.require`."""
     store.confirmed.require(config.identity)
     return (
         *config.policy.verdicts(plan, store.now()),
+        columns_verdict(config, plan.study, headers),
         *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
         *peers.verdicts(config.identity, config.name, plan, config.policy.secrecy),
     )
@@ -101,14 +114,16 @@ def explain_plan(
 ) -> dict[str, Any]:
     """Return the facts that a person needs before a decision, as plain values. `signed`: by its analyst, if
     so; `received`: the plan as it came, if it did."""
-    ends, explained = config.policy.approval_ends, explain(plan)
+    ends, courses = config.policy.approval_ends, possible_rehearsals(plan)
+    explained = explain(plan, courses)
     following = received and next_steps(store, received, plan, len(explained["rounds"]))
+    found = (
+        *verdicts(config, store, plan, signed, read_headers(config)),
+        memory_verdict(config, plan, courses),
+    )
     return explained | {
         "decision": following and following.to_dict(),
-        "policy": [
-            {"rule": v.rule, "passed": v.passed, "text": v.text}
-            for v in verdicts(config, store, plan, signed)
-        ],
+        "policy": [{"rule": one.rule, "passed": one.passed, "text": one.text} for one in found],
         "analyst_signature": analyst_view(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
@@ -178,8 +193,10 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     before anything left.
     `proofs` are the declined plans stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
-    rows = []
-    for received in store.studies.all():
+    rows, every = [], store.studies.all()
+    pending = any(received.status is ConsentStatus.PENDING for received in every)
+    headers = read_headers(config) if pending else None
+    for received in every:
         plan = received.read_plan()
         rows.append({
             "study": received.plan,
@@ -194,7 +211,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "reason_code": received.reason_code,
             "text": received.text,
             "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
-            received, plan),
+            received, plan, headers),
             "at": received.at,
             "decide_by": decide_by_text(received, plan) if received.status is ConsentStatus.PENDING else "",
             "applicant": plan.study.applicant.stated,
@@ -231,10 +248,17 @@ def proof_row(proof: ReceivedPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan, plan: Plan) -> str:
-    if received.status is not ConsentStatus.PENDING:
+def _blocking_rules(
+    config: SiteConfig,
+    store: SiteStore,
+    received: ReceivedPlan,
+    plan: Plan,
+    headers: Headers | RequestError | None,
+) -> str:
+    if received.status is not ConsentStatus.PENDING or headers is None:
         return ""
-    rules = [verdict.rule for verdict in verdicts(config, store, plan, received.signed) if not verdict.passed]
+    found = verdicts(config, store, plan, received.signed, headers)
+    rules = [verdict.rule for verdict in found if not verdict.passed]
     return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
 
 

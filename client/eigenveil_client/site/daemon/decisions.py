@@ -204,7 +204,8 @@ class PlanDecisions:
         named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
         rule = problem.rule if isinstance(problem, ForbiddenByRule) else ""
         # Before an analyst's key was confirmed, plans in that name may be anybody's.
-        sent = rule if rule and analysts.ever_confirmed(folder, plan.analyst) else ""
+        known = analysts.ever_confirmed(folder, plan.analyst)
+        sent = rule if known or not rule else self._policy.stated_failure(plan, rule)
         self._store.decline_by_rule(
             plan, problem.code, rule or problem.code.value, sent=sent, proof=proof, named=named
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from eigenveil.dictionary.site_limits import MIB, memory_verdict
 from eigenveil.dictionary.site_rules import ForbiddenByRule
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import single_blas_thread
@@ -19,7 +20,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Frame, Query, needs_all_rows
 from eigenveil.site.record_view import StoredRows
 from eigenveil.site.site import Site
-from eigenveil.study.grid import record_bytes, stored_dtype, unit
+from eigenveil.study.grid import stored_dtype, unit
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import ColumnQuality
 from eigenveil_client.records.records import RecordsSummary, RowSink
@@ -74,7 +75,6 @@ class RecordEngine(Protocol):
 
 
 ReadRecords = Callable[[Study, RowSink], RecordsSummary]
-MIB = 2**20
 
 
 class LocalEngine:
@@ -86,6 +86,7 @@ class LocalEngine:
         self._read = read
         self._kind = settings.kind
         self._memory_bytes = MIB * settings.memory_mib
+        self._memory_limit_mib = settings.memory_limit_mib
         self._scratch = scratch
         self._max_records = max_records
         self._needs_all_rows: dict[str, bool] = {}  # by plan: True if it needs all rows at once
@@ -94,16 +95,12 @@ class LocalEngine:
         """See `RecordEngine.check`. Queries on all records at once are answered from memory only.
 
         The check uses the site's maximum number of records, not the actual one."""
-        size = self._max_records * record_bytes(plan.study)
-        self._needs_all_rows[plan.digest] = needed = _any_needs_all_rows(round_queries)
-        if self._kind is EngineKind.MEMORY or size <= self._memory_bytes or not needed:
-            return
-        raise ForbiddenByRule(
-            "memory_mib",
-            "the study divides or pairs the records, which needs all of them in memory: "
-            f"{self._max_records} records (maximum_records) of {plan.study.dimension} columns take "
-            f"{math.ceil(size / MIB)} MiB, but site.toml allows {self._memory_bytes // MIB} (memory_mib)",
+        self._needs_all_rows[plan.digest] = _any_needs_all_rows(round_queries)
+        verdict = memory_verdict(
+            plan, round_queries, maximum_records=self._max_records, memory_mib=self._memory_limit_mib
         )
+        if not verdict.passed:
+            raise ForbiddenByRule(verdict.rule, verdict.text)
 
     def load(self, plan: Plan) -> LocalRecords:
         """See `RecordEngine.load`."""

@@ -153,4 +153,12 @@ RULE_LABELS = {
         mark("It is not planned over parts of fewer than %(part)s patients"),
         mark("It is planned over parts of fewer than %(part)s patients"),
     ),
+    "memory_mib": (
+        mark("The records that it needs at once fit into the memory that your settings allow"),
+        mark("The records that it needs at once do not fit into the memory that your settings allow"),
+    ),
+    "records": (
+        mark("Your records have every measurement that it asks about"),
+        mark("Your records cannot be read for it, or lack a measurement"),
+    ),
 }

@@ -173,7 +173,7 @@ sites_per_person = 3
 OF_MASKED = {"colluding", "minimum_sites", "peers"}
 BROKEN = {
     "columns", "max_epsilon_per_study", "max_delta", "max_columns_per_record", "minimum_records",
-    "maximum_records", "person_column", "sites_per_person",
+    "maximum_records", "person_column", "sites_per_person", "records",
 }  # fmt: skip
 
 
@@ -265,7 +265,8 @@ def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -
 
 def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
     with open_site_store(rig.stage.config) as store:
-        rules = {verdict.rule for verdict in consent.verdicts(rig.stage.config, store, rig.plan, None)}
+        policy = consent.explain_plan(rig.stage.config, store, rig.plan, None)["policy"]
+        rules = {verdict["rule"] for verdict in policy}
     assert set(labels.ANSWER_LABELS) == {*NAMES.values(), DECLINE, READY}
     assert set(labels.RULE_LABELS) == rules | OF_MASKED
     assert set(labels.STATUS_LABELS) == set(ConsentStatus)

@@ -1,0 +1,50 @@
+"""Faults in what a site states, in who is told of it, and in the refusals that follow from it [R23] [R9]."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, each, of
+
+READINESS = "tests/core/dictionary/test_readiness.py"
+AT_SITE = "tests/client/site/test_stated_settings.py"
+SUBMITTED = "tests/server/planning/test_stated_settings.py"
+PLANNER = "server/eigenveil_server/planning/planner.py"
+CLIENT = "client/eigenveil_client"
+NAMED = "::test_a_decline_names_a_stated_setting_to_an_analyst_who_is_not_known"
+UNFIT = "::test_a_setting_that_does_not_fit_is_named_with_the_value_that_would"
+
+OF_STATED: tuple[Mutant, ...] = (
+    # ---- refusals at submission
+    of("R23", "dictionary/readiness.py", "any(one.site in federation.required for one in forbidding)",
+       "False",
+       "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
+    *each("R23", PLANNER,
+          f"{SUBMITTED}::test_records_that_do_not_fit_into_memory_are_told_before_they_are_loaded",
+          ("*check_readiness(plan, sites), ", ""), ("readiness(plan, public, round_queries)",
+          "readiness(plan, public)")),
+    of("R23", "dictionary/site_limits.py", "size <= memory_mib", "True", READINESS + UNFIT),
+    of("R23", "dictionary/site_limits.py", "any(needs_all_rows(one.query) for one in round_queries)", "True",
+       f"{READINESS}::test_memory_is_compared_only_if_a_query_needs_all_records_at_once"),
+    of("R23", "dictionary/site_limits.py", "records >= parts * least", "records >= parts", READINESS + UNFIT),
+    of("R23", "dictionary/readiness.py", "max(allowed, plan.fewest_batches)", "allowed",
+       f"{READINESS}::test_free_batches_are_as_many_as_the_stated_settings_allow"),
+    # ---- what a site states, and what a decline names
+    *each("R23", f"{CLIENT}/site/config.py", f"{AT_SITE}::test_a_site_toml_of_1_0_states_no_more_than_before",
+          ("config.limits if discloses else None", "config.limits"),
+          ("if discloses and offers is None", "if offers is None")),
+    of("R9", f"{CLIENT}/site/daemon/decisions.py",
+       "rule if known or not rule else self._policy.stated_failure(plan, rule)", "rule",
+       "tests/client/site/daemon/test_consent.py"
+       "::test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known"),
+    *each("R9", f"{CLIENT}/site/policy.py", AT_SITE + NAMED,
+          ("self.limits.verdicts(plan) if self.disclose_settings else ()", "self.limits.verdicts(plan)"),
+          ('rule if rule in failed else next(iter(failed), "")', "rule")),
+    of("R9", f"{CLIENT}/site/policy.py", "rule == MEMORY_RULE and self.disclose_settings",
+       "rule == MEMORY_RULE",
+       f"{AT_SITE}::test_memory_that_is_too_small_is_named_before_anything_is_loaded"),
+    # ---- before a person agrees
+    of("TM23", f"{CLIENT}/site/commands/consent.py",
+       "    check_memory(config, plan, possible_rehearsals(plan))  # before a record is read\n", "",
+       f"{AT_SITE}::test_memory_that_was_lowered_since_a_study_came_is_shown_and_not_approved"),
+    of("TM23", f"{CLIENT}/site/commands/record_checks.py", "passed=not problems", "passed=True",
+       f"{AT_SITE}::test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_leaves"),
+)  # fmt: skip
