@@ -110,7 +110,7 @@ class FirstDay:
         return (*look.certain, *mapping_questions.answered(look))
 
     def _file(self, look: FirstLook, accepted: tuple[ProposedMapping, ...], *, federation: bool) -> FirstFile:
-        policy = self.policy
+        policy = replace(self.policy, disclose_settings=True)
         if look.person is not None and not policy.person_column:
             policy = replace(policy, person_column=PERSON)
         stated: dict[str, Any] = {"name": self.name, "identity": "identity", "state": "state.db"}

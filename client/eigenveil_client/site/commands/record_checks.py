@@ -37,7 +37,7 @@ def columns_verdict(config: SiteConfig, study: Study, headers: Headers | Request
     if isinstance(headers, RequestError):
         return Verdict(rule=RULE, passed=False, text=str(headers))
     problems: list[str] = []
-    person = config.policy.person_column
+    person = config.person_header
     wanted = [(column.name, column.unit) for column in study.columns]
     for name, unit in (*wanted, *([(person, None)] if person else [])):
         try:

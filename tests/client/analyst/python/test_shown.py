@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from eigenveil.dictionary.formats import parse_dictionary
 from eigenveil.errors import Code
 from eigenveil.planning.choose import possible_rehearsals, rehearse
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.applicant import Applicant
 from eigenveil.study.study import Study
 from eigenveil.study.toml import draft_from_toml
 from eigenveil_client.analyst.display import Display, RunState, awaited_line, rounds_line
@@ -159,8 +161,10 @@ def view(dictionary: Any = DICTIONARY) -> FederationView:
 
 
 def federated(dictionary: Any = DICTIONARY, **fields: Any) -> FederatedStudy:
-    coordinator: Any = type("Offline", (), {"profile": None})()
-    return study_from(coordinator, view(dictionary), draft_of(fields, view(dictionary)), Path())
+    me = SimpleNamespace(identity=SimpleNamespace(name="ann"))
+    coordinator: Any = SimpleNamespace(profile=None, identity=me)
+    seen = view(dictionary)
+    return study_from(coordinator, seen, draft_of(fields, seen), Path(), Applicant())
 
 
 def test_a_federation_without_a_dictionary_takes_columns_and_says_so() -> None:
@@ -202,7 +206,14 @@ def _fields(study: Study) -> dict[str, Any]:
 def test_dir_lists_public_names_alone(clinical_study: FederatedStudy) -> None:
     assert set(dir(eigenveil.plot)) == set(eigenveil.plot.__all__)
     assert set(dir(clinical_study)) == {"toml", "study", "plan", "explain", "submit"}
-    assert set(dir(clinical_study.plan())) == {"study", "prediction", "explanation", "cost", "warnings"}
+    assert set(dir(clinical_study.plan())) == {
+        "study",
+        "prediction",
+        "explanation",
+        "cost",
+        "sites",
+        "warnings",
+    }
     for name in ("wait", "status", "result", "cancel", "events"):
         assert name in dir(a_run())
     for names in (dir(a_run()), dir(ConnectedFederation.__new__(ConnectedFederation))):
