@@ -42,7 +42,7 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
     of("P34", COUNTS_PY, "elif STUDY not in self._ledger.ledger.reserved:", "else:", CRASHED),
     of(
         "P34",
-        f"{SITE}/commands/first_day.py",
+        f"{SITE}/commands/first_day/first_day.py",
         "(not self.accept and not (self.asks and ",
         "(not self.accept and (self.asks and not ",
         WITHOUT_TERMINAL,

@@ -19,7 +19,7 @@ from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRang
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands import consent, study_list
 from eigenveil_client.site.config import plausible_ranges
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_client.site.state.received_plans import ConsentStatus
@@ -76,7 +76,7 @@ def test_broken_column_is_named_to_the_site_alone(name: str, stage: Stage, caplo
         assert reason_of(reply_to(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == 0
         assert (
-            consent.studies(stage.config, store)["studies"][0]["reason"]
+            study_list.studies(stage.config, store)["studies"][0]["reason"]
             == "this site declines: low-quality-column"
         )
     assert caplog.messages[-1].endswith(f"code=low-quality-column about='{name} ({BROKEN[name]})'")

@@ -23,7 +23,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import RecordsConfig
-from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands import consent, study_list
 from eigenveil_client.site.config import EngineConfig, EngineKind, SiteConfig, statement_of
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval, Policy
@@ -200,7 +200,7 @@ def test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_le
         failed = [one for one in policy if not one["passed"]]
         assert [one["rule"] for one in failed] == ["records"]
         assert text in failed[0]["text"]
-        assert "records" in consent.studies(asking.config, store)["studies"][0]["reason"]
+        assert "records" in study_list.studies(asking.config, store)["studies"][0]["reason"]
         with refused(Code.BAD_DATA, text):
             consent.approve(asking.config, store, store.studies.find(plan.digest), by="Dr. Grau")
         assert store.studies.status(plan.digest) is ConsentStatus.PENDING

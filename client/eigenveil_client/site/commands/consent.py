@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.budget import Conversion, epsilons, studies_left
-from eigenveil.accounting.formatting import percent_up, shown, shown_up
+from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.accounting.zcdp import NO_COST, Cost, Neighbours
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.site_rules import DeclineReason, Verdict
@@ -28,18 +28,17 @@ from eigenveil_client.site.commands.record_checks import (
     memory_verdict,
     read_headers,
 )
-from eigenveil_client.site.commands.terminal import moment, show_table
+from eigenveil_client.site.commands.terminal import show_table
 from eigenveil_client.site.config import SiteConfig, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
-from eigenveil_client.site.next_steps import decide_by_text, next_steps
+from eigenveil_client.site.next_steps import next_steps
 from eigenveil_client.site.policy_sections import YearlyLimit
 from eigenveil_client.site.roster import analysts as analysts
 from eigenveil_client.site.roster import peers
-from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SignatureStatus, analyst_text, analyst_view
-from eigenveil_client.site.state.egress import DECLINE
+from eigenveil_client.site.roster.analysts import analyst_text, analyst_view
 from eigenveil_client.site.state.received_plans import ConsentStatus, PersonDecision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import console, print_result, quote_block, shell_command
+from eigenveil_common.command import console, print_result, quote_block
 from eigenveil_common.files import read
 
 
@@ -182,132 +181,6 @@ def amount_text(amount: dict[str, Any], delta: float) -> str:
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
     text = view.spent(micro_rho) if whole is None else view.left(micro_rho, whole)
     return f"{text}, except with probability {amount['failure_probability']}"
-
-
-def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """Return every received study that the rules did not decline, as plain values, oldest first.
-
-    `reason` lists the rules that prevent an approval, or the reason of the last refusal. `by`, `word` and
-    `text` are of a person's decision, and confidential. `declined` counts the plans declined by rule, by day,
-    analyst (empty: all others) and rule, and `ended_unanswered` those that ended
-    before anything left.
-    `proofs` are the declined plans stored whole."""
-    refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
-    rows, every = [], store.studies.all()
-    pending = any(received.status is ConsentStatus.PENDING for received in every)
-    headers = read_headers(config) if pending else None
-    for received in every:
-        plan = received.read_plan()
-        rows.append({
-            "study": received.plan,
-            "name": plan.study.name,
-            "analyst": plan.analyst,
-            "signature": analyst_view(config.identity, plan, received.signed,
-            store.clock_time())["status"],
-            "status": received.status.value,
-            "person": received.person,
-            "by": received.decided_by,
-            "decided": received.decided_at,
-            "reason_code": received.reason_code,
-            "text": received.text,
-            "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
-            received, plan, headers),
-            "at": received.at,
-            "decide_by": decide_by_text(received, plan) if received.status is ConsentStatus.PENDING else "",
-            "applicant": plan.study.applicant.stated,
-            "epsilon": plan.study.epsilon,
-            "micro_rho": plan.cost.micro_rho,
-            "trust": plan.study.trust.value,
-        })  # fmt: skip
-    return {
-        "studies": rows,
-        "pending": sum(row["status"] == "pending" for row in rows),
-        "declined": [dict(row) for row in store.declined.counts()],
-        "ended_unanswered": [dict(row) for row in store.declined.unanswered_counts()],
-        "proofs": [proof_row(one) for one in store.proofs.all()],
-    }
-
-
-def proof_row(proof: ReceivedPlan) -> dict[str, Any]:
-    """Return a plan stored as proof as plain values, with the signed bytes."""
-    signed = proof.signed  # as received: nothing of an invalid signature is parsed
-    return {
-        "study": proof.plan,
-        "name": proof.name,
-        "analyst": proof.analyst,
-        "reason": proof.reason,
-        "at": proof.at,
-        "plan": proof.plan_json.decode(),
-        "signature": proof.signature.hex(),
-        "authorization": signed and {
-            "signed_json": signed.signed_json.hex(),
-            "signature": signed.signature.hex(),
-            "key_card_json": signed.card.signed_json.hex(),
-            "card_signature": signed.card.signature.hex(),
-        },
-    }  # fmt: skip
-
-
-def _blocking_rules(
-    config: SiteConfig,
-    store: SiteStore,
-    received: ReceivedPlan,
-    plan: Plan,
-    headers: Headers | RequestError | None,
-) -> str:
-    if received.status is not ConsentStatus.PENDING or headers is None:
-        return ""
-    found = verdicts(config, store, plan, received.signed, headers)
-    rules = [verdict.rule for verdict in found if not verdict.passed]
-    return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
-
-
-COUNTED = {
-    "declined": "Declined by the rules; only plans listed as proof are stored",
-    "ended_unanswered": "Ended before anything left this site, for example because another site declined",
-}
-
-
-def show_studies(view: dict[str, Any], config_file: Path) -> None:
-    """Print `studies`, and the commands to decide about pending ones."""
-    rows = []
-    for row in view["studies"]:
-        analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
-        why = ": ".join(filter(None, (row["reason_code"] or row["reason"], row["text"])))
-        about = (moment(row["at"]), row["study"][:12], row["name"], analyst)
-        rows.append((*about, shown(row["epsilon"]), row["trust"], _decided(row), row["decide_by"], why))
-    headings = ("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "status", "decide by", "why")
-    show_table(headings, rows)
-    for key, title in COUNTED.items():
-        if view[key]:
-            counts = [
-                (one["day"], one["analyst"] or "(others)", one["rule"], str(one["plans"]))
-                for one in view[key]
-            ]
-            show_table(("day (UTC)", "analyst", "rule", "studies"), counts, title)
-    if view["proofs"]:
-        proofs = [
-            (moment(one["at"]), one["study"][:12], one["name"], one["analyst"], one["reason"])
-            for one in view["proofs"]
-        ]
-        title = "Stored as proof: the coordinator signed these under a name whose key did not sign"
-        show_table(("came (UTC)", "study", "name", "analyst", "why"), proofs, title)
-        console.print(
-            "Telephone these analysts and ask if they submitted this. --json shows the signed bytes."
-        )
-    if view["pending"]:
-        console.print(f"{view['pending']} of them are pending; decide about each:")
-        for word in ("explain", "approve", "decline"):
-            command = shell_command("eigenveil-site", word, "STUDY", "--config", config_file)
-            console.print(f"  {command}", markup=False, soft_wrap=True)
-
-
-def _decided(row: dict[str, Any]) -> str:
-    """Return a study's status; a person's decision stays visible after the end."""
-    if not row["person"]:
-        return str(row["status"])
-    over = ", ended" if row["status"] == ConsentStatus.ENDED.value else ""
-    return f"{row['person']} by {row['by'] or 'a person'}{over}"
 
 
 def show_explanation(view: dict[str, Any]) -> None:

@@ -17,7 +17,8 @@ import click
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.dictionary.site_rules import analysts_line
-from eigenveil_client.site.commands import key_card_commands, map_command, state_commands
+from eigenveil_client.site.commands import key_card_commands, state_commands
+from eigenveil_client.site.commands.first_day import map_command
 from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.policy_sections import QualityRules
@@ -123,7 +124,8 @@ def init(
     Its columns are matched with the federation's dictionary. At a terminal you are asked about what is not
     certain; elsewhere it stays a comment in the file. Nothing of the records is sent."""
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.commands import first_day, setup
+    from eigenveil_client.site.commands import setup
+    from eigenveil_client.site.commands.first_day import first_day
 
     if source is not None and records is not None:
         raise click.UsageError("state either SOURCE or --records")

@@ -54,17 +54,17 @@ def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
     shows the bytes. --forget-proof shows only the plan that it deletes, which frees space for another one
     under this name."""
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.commands import study_list
 
     config = site_config.load(config_file)
     with opened_store(config) as store:
         if forgotten is not None:
             gone = store.proofs.forget(forgotten)
             text = f"study {gone.plan[:12]} is not stored as proof now"
-            print_result({"forgotten": consent.proof_row(gone)}, as_json, text)
+            print_result({"forgotten": study_list.proof_row(gone)}, as_json, text)
             return
-        view = consent.studies(config, store)
-    print_result_as(view, as_json, partial(consent.show_studies, config_file=config_file))
+        view = study_list.studies(config, store)
+    print_result_as(view, as_json, partial(study_list.show_studies, config_file=config_file))
 
 
 @click.command()

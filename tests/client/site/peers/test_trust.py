@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands import consent, study_list
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.answers import Ready
 from eigenveil_client.site.daemon.decisions import Refusal
@@ -101,13 +101,13 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     assert result["rule"] == "peers"
     assert MISSING in result["text"]
     assert "eigenveil-site peers confirm hospital-c" in result["text"]
-    (listed,) = consent.studies(config, store)["studies"]
+    (listed,) = study_list.studies(config, store)["studies"]
     assert listed["reason"] == "cannot be approved yet: peers; see explain"
     with pytest.raises(RequestError, match=MISSING):
         consent.approve(config, store, seen, by="ida")
     for name in OTHERS[1:]:
         confirm(peers.roster, peers.keys[name], peers.keys[SITE])
-    assert consent.studies(config, store)["studies"][0]["reason"] == ""
+    assert study_list.studies(config, store)["studies"][0]["reason"] == ""
     consent.approve(config, store, seen, by="ida")
     assert isinstance(worker.work(assignment(FIRST)), Ready)
     store.close()

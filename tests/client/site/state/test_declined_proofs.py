@@ -17,7 +17,7 @@ from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan, verify_plan
 from eigenveil.study_authorization import AUTHORIZATION_SIGNED, MOST_SENT, SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands import study_list
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
@@ -79,7 +79,7 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: C
         declined(stage, store, one, signing)
     with closing(stage.store()) as store:
         (proof,) = store.proofs.all()
-        result = consent.studies(stage.config, store)["proofs"]
+        result = study_list.studies(stage.config, store)["proofs"]
     key = load_identity(stage.config.identity).release_keys.known
     assert (verify_plan(proof.plan_json, proof.signature, key), proof.reason) == (one, reason.value)
     signed = signing(one)

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands.map_command import mapping_view
+from eigenveil_client.site.commands.first_day.map_command import mapping_view
 from eigenveil_client.site.mapping.changes import MappingSetting, apply_changes
 from eigenveil_client.site.mapping.table import dictionary_of
 from eigenveil_common.trusted_files import check_trusted

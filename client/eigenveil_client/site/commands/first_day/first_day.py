@@ -20,7 +20,8 @@ from eigenveil_client.connection.session_start import fetch_dictionary
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import mapping_questions, setup
+from eigenveil_client.site.commands import setup
+from eigenveil_client.site.commands.first_day import questions
 from eigenveil_client.site.config import SiteConfig, site_dictionary
 from eigenveil_client.site.mapping.first_look import FirstLook, SeveralTables, look_first, records_config
 from eigenveil_client.site.mapping.matching import ProposedMapping, propose
@@ -81,7 +82,7 @@ class FirstDay:
         except SeveralTables as several:
             if not self.asks:
                 raise
-            chosen = mapping_questions.ask_table(several.names)
+            chosen = questions.ask_table(several.names)
             return look_first(self.records, dictionary, chosen=chosen)
 
     def _in_federation(self, path: Path, look: FirstLook) -> tuple[FirstLook, bool]:
@@ -107,7 +108,7 @@ class FirstDay:
     def _accepted(self, look: FirstLook) -> tuple[ProposedMapping, ...]:
         if not self.asks or self.accept:
             return look.certain
-        return (*look.certain, *mapping_questions.answered(look))
+        return (*look.certain, *questions.answered(look))
 
     def _file(self, look: FirstLook, accepted: tuple[ProposedMapping, ...], *, federation: bool) -> FirstFile:
         policy = replace(self.policy, disclose_settings=True)
@@ -132,10 +133,10 @@ class FirstDay:
             for name in ("minimum_records", "maximum_records")
             if getattr(self.policy, name) != getattr(default, name)
         }
-        if len(own) > 1 or (not self.accept and not (self.asks and mapping_questions.may_count())):
+        if len(own) > 1 or (not self.accept and not (self.asks and questions.may_count())):
             return file
         promises = replace(noised_promises(site_config.load(path)), **own)
-        if not self.accept and not mapping_questions.confirm_promises(promises):
+        if not self.accept and not questions.confirm_promises(promises):
             return file
         promised = replace(file, promises=promises)
         _rewrite(path, promised.text())

@@ -1,0 +1,1 @@
+"""Commands of a hospital's first day: `init` that looks at the records, and `map`."""
