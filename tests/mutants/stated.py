@@ -19,7 +19,7 @@ OF_STATED: tuple[Mutant, ...] = (
        "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
     *each("R23", PLANNER,
           f"{SUBMITTED}::test_records_that_do_not_fit_into_memory_are_told_before_they_are_loaded",
-          ("*check_readiness(plan, sites), ", ""), ("readiness(plan, public, round_queries)",
+          ("        *check_readiness(plan, sites),\n", ""), ("readiness(plan, public, round_queries)",
           "readiness(plan, public)")),
     of("R23", "dictionary/site_limits.py", "size <= memory_mib", "True", READINESS + UNFIT),
     of("R23", "dictionary/site_limits.py", "any(needs_all_rows(one.query) for one in round_queries)", "True",

@@ -17,13 +17,14 @@ from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
 # Of tests/server/recovery/test_lost_draws.py, test_rollover.py and test_release_key.py of tests/integration,
-# tests of migrations, test_declined_plans.py and test_moving.py of tests/client/site/state, programs, and
+# tests of migrations, test_declined_plans.py, test_person_counts.py and test_moving.py of
+# tests/client/site/state, programs, and
 # tests/server/masked/test_masked_answers.py.
 ELSEWHERE = {
     "failure-charged", "authorities-listed", "plan-declining", "study-cancelling", "answer-late",
     "release-key-made", "release-key-listed", "release-key-signed-again", "release-key-replaced",
     "upgrade-backed-up", "upgrade-stepping", "upgrade-checked", "upgrade-committed",
-    "move-checked", "move-written", "move-marked",
+    "move-checked", "move-written", "move-marked", "person-count-sealing", "person-count-sealed",
 }  # fmt: skip
 PLACES = ("core", "common", "server", "client")
 STUDY = "a" * 64

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.study.applicant import Applicant
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands import consent
@@ -170,7 +171,8 @@ def test_what_happens_next_follows_the_status_of_the_study(rig: Rig) -> None:
     decide(rig.browser(), rig, "approve")
     assert told_next(rig).startswith("You have agreed. Nothing has left")
     rig.answer()
-    assert told_next(rig) == "This site has answered 1 rounds, of 7 at most."
+    most = max(len(course) for course in possible_rehearsals(rig.plan))
+    assert told_next(rig) == f"This site has answered 1 rounds, of {most} at most."
     decide(rig.browser(), rig, "withdraw")
     assert told_next(rig).startswith("Nothing more leaves this site")
     with open_site_store(rig.stage.config) as store:
