@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +17,7 @@ from eigenveil.identity import CALLERS, Role
 from eigenveil_common.command import SHORT_HELP, print_result, run, shell_command
 from eigenveil_common.config import load
 from eigenveil_common.examples import example
+from eigenveil_common.files import check_new
 from eigenveil_common.start import INTERRUPTED
 from eigenveil_server.admin import commands
 from eigenveil_server.admin.ca_commands import ca, release_key
@@ -89,35 +92,64 @@ def serve(config_path: Path, as_json: bool) -> None:
 @group.command()
 @config_option
 @click.option("--role", required=True, type=click.Choice([role.value for role in CALLERS]))
-@click.option("--name", required=True, help="The name in the certificate.")
+@click.option(
+    "--name",
+    "names",
+    required=True,
+    multiple=True,
+    help="Name in the certificate; repeat it for several.",
+)
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
-@click.option("--out", type=PATH, help="Write the join file here, mode 0600.")
+@click.option(
+    "--out",
+    type=PATH,
+    help="Write the join file here, mode 0600; several as NAME.join into this folder.",
+)
 @click.option("--lift-denial", is_flag=True, help="Admit a denied name again.")
 @click.option("--device", default="", help="For a further device of a person: the others stay admitted.")
 @json_option
 def token(
     config_path: Path,
     role: str,
-    name: str,
+    names: tuple[str, ...],
     valid_hours: float,
     out: Path | None,
     lift_denial: bool,
     device: str,
     as_json: bool,
 ) -> None:
-    """Create a one-time join file for a site, an analyst or an operator. Earlier unused ones become void."""
+    """Create a one-time join file for each site, analyst or operator. Earlier unused ones become void."""
     from eigenveil_server.admin.setup import join_file
 
     if math.isnan(valid_hours):  # nan passes every range check
         raise click.BadParameter("nan is not a number of hours", param_hint="--valid-hours")
-    valid_ms = int(valid_hours * 3_600_000)
-    join = join_file(
-        load(config_path, Config), Role(role), name, valid_ms, out, lift_denial=lift_denial, device=device
-    )
+    create = partial(
+        join_file, load(config_path, Config), Role(role), valid_ms=int(valid_hours * 3_600_000),
+        lift_denial=lift_denial, device=device,
+    )  # fmt: skip
+    if len(names) > 1:
+        _join_files(create, names, out, as_json=as_json)
+        return
+    join = create(names[0], out=out)
     if out is None:
         click.echo(json.dumps(join, sort_keys=True))
     else:
         print_result({"join": str(out)}, as_json, f"Wrote {out}. It works once; hand it over by a safe way.")
+
+
+def _join_files(
+    create: Callable[..., object], names: tuple[str, ...], folder: Path | None, *, as_json: bool
+) -> None:
+    """Create NAME.join in a folder for each of several names."""
+    if folder is None:
+        raise click.UsageError("several names need --out FOLDER")
+    files = {name: folder / f"{name}.join" for name in names}
+    for path in files.values():
+        check_new(path)  # all of them, before one is written
+    for name, path in files.items():
+        create(name, out=path)
+    text = f"Wrote {', '.join(map(str, files.values()))}. Each works once; hand it over by a safe way."
+    print_result({"joins": [str(path) for path in files.values()]}, as_json, text)
 
 
 @group.command()

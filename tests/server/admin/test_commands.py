@@ -102,6 +102,21 @@ def test_a_token_lives_for_a_while(tmp_path: Path) -> None:
         assert (code, "error [usage]" in err) == (2, True), hours
 
 
+def test_join_files_of_several_names_are_made_together_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "fed"
+    command("init", "--dir", str(folder), "--federation", "fed")
+    query = ("token", "--config", str(folder / "coordinator.toml"), "--role", "site")
+    both = ("--name", "anna", "--name", "bert")
+    assert command(*query, *both)[0] == 2
+    (tmp_path / "bert.join").touch()
+    assert command(*query, *both, "--out", str(tmp_path))[0] == 9
+    assert not (tmp_path / "anna.join").exists()
+    (tmp_path / "bert.join").unlink()
+    assert command(*query, *both, "--out", str(tmp_path))[0] == 0
+    for name in ("anna", "bert"):
+        assert json.loads((tmp_path / f"{name}.join").read_text())["name"] == name
+
+
 def test_the_example_configuration_shows_every_key() -> None:
     example = ROOT / "deploy" / "config" / "coordinator.example.toml"
     config = load(example, Config)
