@@ -25,6 +25,7 @@ from eigenveil_client.analyst.federation import (
     dictionary_of,
     find_dictionary,
     offering_sites,
+    stated_person_column,
 )
 from eigenveil_client.records.isolated.reader import variants
 from eigenveil_common.files import write_durably
@@ -83,6 +84,7 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
     ColumnIndex(dictionary).check(columns)  # so that a typo is not reported as a column that no site offers
     sites = sites or offering_sites(view, columns)
     fields = {key: options[key] for key in ("components", "epsilon", "delta", "purpose", "person_column")}
+    fields["person_column"] = fields["person_column"] or stated_person_column(view, sites)
     fields |= {"name": options["name"] or out.stem, "columns": columns, "sites": sites, "dictionary": named}
     draft = draft_from_fields(fields | {"deadline_seconds": approval_deadline(view, sites)})
     text = new_study_file(draft, dictionary)

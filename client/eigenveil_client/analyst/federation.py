@@ -129,6 +129,13 @@ def approval_deadline(view: FederationView | None, sites: tuple[str, ...]) -> fl
     return PERSON_SECONDS if view.deciding(sites) else None
 
 
+def stated_person_column(view: FederationView | None, sites: tuple[str, ...]) -> str | None:
+    """Return the name of the person column if all of these sites that state it state the same one."""
+    stated = [one.statement for one in (view.sites if view else ()) if one.name in sites]
+    names = {one.limits.person_column for one in stated if one is not None and one.limits is not None}
+    return (names.pop() or None) if len(names) == 1 else None
+
+
 FEDERATION = "federation"
 
 

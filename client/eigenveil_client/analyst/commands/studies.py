@@ -139,7 +139,7 @@ def submit(
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--epsilon", default=1.0, show_default=True)
 @click.option("--delta", default=1e-6, show_default=True)
-@click.option("--person-column", help="The column of persons, if one person may have several rows.")
+@click.option("--person-column", help="The column of persons [default: the one that all sites state].")
 @click.option("--name", help="The study's name [default: as its file].")
 @click.option("--purpose", default="", help="The purpose in a sentence, for those who must consent.")
 @dictionary_option

@@ -138,8 +138,8 @@ class Run(Summary):
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
-    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> None:
-        """Wait until it has released its result.
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> ReleasedResult:
+        """Wait until it has released its result, and return that.
 
         At a terminal and in a notebook it shows a bar, the sites that are awaited and until when; elsewhere
         nothing, or with `progress=True` a line for each round. `progress=False` shows nothing anywhere.
@@ -164,6 +164,7 @@ class Run(Summary):
             print(f"Stopped waiting. The study {self.short} continues.")
             raise
         self.check_released()
+        return self.result
 
     def check_released(self) -> None:
         """Raise an error if the last event is not a release. Raises RequestError: the study failed or was

@@ -27,6 +27,7 @@ from eigenveil_client.analyst.federation import (
     check_dictionary,
     offering_sites,
     resolve_study,
+    stated_person_column,
     with_fewer_batches,
 )
 from eigenveil_client.analyst.proposal import DAY_SECONDS, DEFAULT_DAYS, check_days
@@ -50,7 +51,8 @@ DEFAULTS = {"epsilon": 1.0, "delta": 1e-6, "components": 2}
 def draft_of(fields: Mapping[str, Any], view: FederationView) -> StudyDraft:
     """Return the draft of a study for a federation, with defaults for the fields that were not given.
 
-    The default sites are all but those that state that they lack a column.
+    The default sites are all but those that state that they lack a column; the default person column is the
+    one that all of these state.
 
     Raises RequestError: code `bad-study`, an argument is unknown, or no site has all columns."""
     columns = listed_columns(fields.get("columns", ()))
@@ -61,6 +63,7 @@ def draft_of(fields: Mapping[str, Any], view: FederationView) -> StudyDraft:
         "name": _name(names),
         "dictionary": FEDERATION,
         "deadline_seconds": approval_deadline(view, sites),
+        "person_column": stated_person_column(view, sites),
     }
     return draft_from_fields({**defaults, **fields, "columns": columns, "sites": sites})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from rich.console import Console
 
 import eigenveil
 from eigenveil import Column, RequestError
+from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.dictionary.formats import parse_dictionary
 from eigenveil.errors import Code
 from eigenveil.planning.choose import possible_rehearsals, rehearse
@@ -31,6 +33,7 @@ from eigenveil_client.analyst.python.run import Run, RunStatus, status_of
 from eigenveil_client.analyst.python.study import FederatedStudy, draft_of, study_from
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core.dictionary.test_readiness import LIMITS
 from tests.core.study.test_units import NAMES, clinical
 from tests.support import Capture, Patch, a_plan, a_study, refused
 
@@ -106,9 +109,12 @@ class Watched:
 
 def a_run(*events: pb.StudyEvent) -> Run:
     coordinator: Any = Watched(*events, ENDED)
-    return Run(coordinator, "ab" * 32, "pilot")
+    run = Run(coordinator, "ab" * 32, "pilot")
+    run._release = RELEASE
+    return run
 
 
+RELEASE: Any = object()
 MANY = tuple(event(i, round_state=state) for i in range(66) for state in ("planned", "open"))
 
 
@@ -116,7 +122,7 @@ MANY = tuple(event(i, round_state=state) for i in range(66) for state in ("plann
 def test_a_script_is_silent_unless_it_asks_and_then_has_a_line_a_round(
     progress: bool | None, lines: int, capfd: Capture
 ) -> None:
-    a_run(*MANY).wait(progress=progress)
+    assert a_run(*MANY).wait(progress=progress) is RELEASE
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (lines, "")
 
@@ -173,6 +179,32 @@ def test_a_federation_without_a_dictionary_takes_columns_and_says_so() -> None:
     assert refusal.value.code is Code.NOT_FOUND
     columns = [Column(name=name, unit=name, lower=0, upper=1) for name in ("age", "bmi")]
     assert federated(None, columns=columns).study.columns == tuple(columns)
+
+
+@pytest.mark.parametrize(
+    ("stated", "person"),
+    [(["patient", "patient"], "patient"), (["patient", "case"], None), (["", ""], None), ([], None)],
+)
+def test_the_person_column_that_all_sites_state_is_the_default(stated: list[str], person: str | None) -> None:
+    sites = [
+        ListedSite(
+            name=f"site-{i}",
+            seen=None,
+            statement=SiteStatement(
+                needs_approval=False,
+                max_missing=0.5,
+                max_unreadable=0.5,
+                max_out_of_bounds=0.5,
+                limits=replace(LIMITS, person_column=name),
+            ),
+        )
+        for i, name in enumerate(stated)
+    ]
+    silent = ListedSite(name="silent", statement=None, seen=None)
+    seen = replace(view(), sites=(*sites, silent))
+    assert draft_of({"columns": ["age"]}, seen).given["records"].get("person_column") == person
+    own = draft_of({"columns": ["age"], "person_column": "own"}, seen)
+    assert own.given["records"]["person_column"] == "own"
 
 
 @pytest.fixture
