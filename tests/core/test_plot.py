@@ -29,9 +29,10 @@ from eigenveil.reporting.figures.captions import (
     scree_caption,
 )
 from eigenveil.reporting.figures.components import predicted_errors
-from eigenveil.reporting.figures.figure import SCALES, ReleaseFigureData
+from eigenveil.reporting.figures.figure import ReleaseFigureData
 from eigenveil.reporting.figures.loadings import arrows_of, pair_matrix
 from eigenveil.reporting.release_file import read_archive
+from eigenveil.study.scaling import SCALING_TEXTS
 from tests.core.test_released import NAMES, released, sealed, simulation
 from tests.support import Patch
 
@@ -167,7 +168,7 @@ def test_an_impossible_plot_is_refused_with_the_reason(draw: Callable[[], Axes],
         draw()
 
 
-@pytest.mark.parametrize("scaling", list(SCALES.values()))
+@pytest.mark.parametrize("scaling", [one.axis for one in SCALING_TEXTS.values() if one.axis])
 def test_no_label_is_cut_off(scaling: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(ReleaseFigureData, "units", scaling)
     for axes in (plot.scree(released()), plot.loadings(released())):

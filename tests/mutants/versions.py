@@ -15,7 +15,7 @@ KEPT = f"{PLANS}::test_an_unknown_key_that_is_not_required_is_kept_in_the_digest
 GOLDEN = "tests/compat/test_golden.py"
 NAME = f"{GOLDEN}::test_every_name_of_an_earlier_version_is_still_there"
 SAME = f"{GOLDEN}::test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again[1.0]"
-SCALING = "tests/core/study/test_units.py"
+SCALING = "tests/core/study/test_scaling.py"
 SCALED = f"{SCALING}::test_python_toml_and_a_draft_have_one_default_and_a_text_on_the_wire_keeps_its_meaning"
 DEFAULT = f"{SCALING}::test_a_study_that_states_none_is_standard_exactly_where_units_differ_and_it_can_be"
 WARNED = f"{SCALING}::test_a_study_by_wide_bounds_in_several_units_warns_before_it_is_paid_for"
@@ -41,7 +41,7 @@ OF_VERSIONS: tuple[Mutant, ...] = (
     # ---- a text without a scaling: by bounds where it was sent, by units where it is drafted
     *each("R36", "study/toml.py", SCALED, ("{SCALING: Scaling.BOUNDS.value} | _table", "_table"),
           ("text=toml_text(given))\n\n\ndef is_whole", "text=self.text)\n\n\ndef is_whole")),
-    *each("R36", "study/units.py", DEFAULT, ("len(_units(columns)) > 1", "True"),
+    *each("R36", "study/scaling.py", DEFAULT, ("len(_units(columns)) > 1", "True"),
           ("return ONE[1] if unit in ONE else unit", "return unit")),
     of("R36", "study/study.py", "found += bounds_warnings(self.columns, spreads)", "pass", WARNED),
     # ---- what is frozen

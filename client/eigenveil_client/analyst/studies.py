@@ -24,8 +24,6 @@ from eigenveil_client.analyst.release_files import RELEASE, REPORT, describe_ana
 from eigenveil_common.command import console, errors, is_interactive, print_result
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-STRONGEST = 4
-
 
 def components_table(result: Result) -> Table:
     """Return a table of components with their strongest columns."""
@@ -35,9 +33,8 @@ def components_table(result: Result) -> Table:
     table.add_column("columns", overflow="fold")
     table.add_column("strongest loadings", overflow="fold")
     for one in component_loadings(result):
-        loadings = ", ".join(f"{loading.column} ({loading})" for loading in one.strongest[:STRONGEST])
         numbers = (str(one.number), f"{one.variance:.4g}", f"{100 * one.share:.1f} %")
-        table.add_row(*numbers, escape(one.sentence), escape(loadings))
+        table.add_row(*numbers, escape(one.sentence), escape(one.strongest_text))
     return table
 
 

@@ -22,8 +22,8 @@ from eigenveil.planning.error_models.perturbation import PredictedError
 from eigenveil.planning.predict import EpsilonPrediction, Prediction, epsilons_around, predict_all, sweep
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
+from eigenveil.study.scaling import NO_SPREADS, Spreads
 from eigenveil.study.study import Study, Trust
-from eigenveil.study.units import NO_SPREADS, Spreads
 from eigenveil_client.local.options import write_figure
 from eigenveil_client.local.tables import TRUST, plain_table, seconds_text, sine_text, size_text, trust_label
 from eigenveil_client.records.isolated.reader import load

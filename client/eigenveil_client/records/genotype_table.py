@@ -18,7 +18,7 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.batches import Kinds, batch_rows, whole_chunks
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect, LeaveOut
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect, OnLost
 
 Counts = NDArray[np.int8]
 MISSING = -1  # in place of a count
@@ -114,7 +114,7 @@ class GenotypeTable:
     def digest(self) -> bytes:
         return self._matrix.digest()
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         """Yield batches: see `Source.batches`. Every person has every cell."""
         counted = [header for header in headers if header not in self._matrix.names]
         for block in self.blocks(counted):

@@ -129,7 +129,7 @@ class ByteGridEncoder:
             yield from table.blocks(self._headers)
             return
         headers = list(dict.fromkeys((*self._headers, *([person] if person else []))))
-        for batch in table.batches(headers, self._reading.line_handler):
+        for batch in table.batches(headers, self._reading.on_lost):
             yield ArrowBytes(batch, self._headers)
 
     def _grid_block(self, block: ByteBlock, first: IntArray | None) -> GridBlock:

@@ -31,7 +31,7 @@ from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
 from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.tables.cells import Reading, Unreadable
+from eigenveil_client.records.tables.cells import OnUnreadable, Reading, ignore
 from eigenveil_client.records.tables.names import name_and_unit
 from eigenveil_client.records.tables.source import RecordsConfig
 
@@ -80,7 +80,7 @@ def stream(
     *,
     rules: Rules = (),
     plausible: PlausibleRanges = NO_RANGES,
-    unreadable: Callable[[Unreadable], None] | None = None,
+    unreadable: OnUnreadable | None = None,
     scratch: Scratch = SYSTEM,
     offered: OfferedColumns = EVERY_COLUMN,
 ) -> RecordsSummary:
@@ -121,7 +121,7 @@ def stream(
     )
 
 
-def open_reading(config: RecordsConfig, unreadable: Callable[[Unreadable], None] | None) -> Reading:
+def open_reading(config: RecordsConfig, unreadable: OnUnreadable | None) -> Reading:
     """Open the records of a site, for reading by its settings."""
     table = open_source(config)
     return Reading(table=table, unreadable=unreadable, missing=config.missing, person=config.person)
@@ -131,7 +131,7 @@ def line_counts(
     config: RecordsConfig, rules: Rules, offered: OfferedColumns, person: str | None
 ) -> LineCounts:
     """Return the counts of the lines of a site's records. Raises as `stream`."""
-    reading = open_reading(config, lambda cells: None)
+    reading = open_reading(config, ignore)
     version = lines_version(config, reading.table.digest(), rules, offered, person)
     return count_lines(reading, rules, offered, person, version, config.header_line - 1)
 

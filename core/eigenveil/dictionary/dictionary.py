@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from enum import Enum
 
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
+from eigenveil.study.scaling import PLAUSIBLE_SPREADS, PlausibleSpread, Spreads
 from eigenveil.study.study import MAX_NAME_LENGTH, Column, check_name, check_range
-from eigenveil.study.units import PLAUSIBLE_SPREADS, PlausibleSpread, Spreads
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
 MAX_LEVELS = 200

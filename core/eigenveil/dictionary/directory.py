@@ -14,8 +14,8 @@ from eigenveil.dictionary.site_rules import StatedRules, rules_from_proto
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.capabilities import Capabilities, capabilities_from_dict
 from eigenveil.study.checks import check_readable, coerce_fields, need, to_plain
+from eigenveil.study.scaling import NO_SPREADS, PlausibleSpread, Spreads
 from eigenveil.study.study import MAX_COLUMNS, MAX_NAME_LENGTH, Study
-from eigenveil.study.units import NO_SPREADS, PlausibleSpread, Spreads
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_BYTES = 64 * 1024

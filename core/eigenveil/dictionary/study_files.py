@@ -16,9 +16,9 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import Applicant
 from eigenveil.study.checks import field_types, need, plain_fields, study_error, to_plain, toml_text
 from eigenveil.study.radius import radius_value
+from eigenveil.study.scaling import default_scaling
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import DICTIONARY, SECTIONS, StudyDraft, is_whole_column, single_tables
-from eigenveil.study.units import default_scaling
 
 SCALING_HINT = "in which units columns are compared: standard, bounds or none"
 FEDERATION_KEYS = tuple(field_types(Federation))

@@ -19,8 +19,8 @@ from eigenveil.planning.error_models.assumed_records import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import largest_epsilon
+from eigenveil.study.scaling import NO_SPREADS, Spreads
 from eigenveil.study.study import Study
-from eigenveil.study.units import NO_SPREADS, Spreads
 
 FAR_BETTER = 0.5  # largest relative error at which an algorithm outside of `auto` is recommended
 

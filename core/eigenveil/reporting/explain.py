@@ -23,9 +23,9 @@ from eigenveil.reporting.trust import EXACT, MASKED, colluding, trust_text
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.composition import Composition, remaining_delta
 from eigenveil.study.radius import PublicNorm
+from eigenveil.study.scaling import NO_SPREADS, Spreads
 from eigenveil.study.study import FINEST_STEPS, Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
-from eigenveil.study.units import NO_SPREADS, Spreads
 
 STANDARD_SCALING_NOTE = (
     "every column is then divided by its standard deviation, which the noised answers to the first two "

@@ -13,12 +13,12 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
+from eigenveil.study.scaling import Scaling, differ, dominating, named
 from eigenveil.study.study import Study
-from eigenveil.study.units import Scaling, differ, dominating, named
 
 MOST = 2 / 3  # share of a component's squared loadings that the columns of its sentence have
 MOST_COLUMNS = 6  # in a sentence
-STRONGEST = 12  # columns in a printed table
+NAMED = 4  # loadings of a component that are named
 TINY = 1e-300
 
 
@@ -69,6 +69,16 @@ class ComponentLoadings:
     def strongest(self) -> tuple[Loading, ...]:
         """The loadings, largest first."""
         return tuple(sorted(self.loadings, key=lambda one: -abs(one.value)))
+
+    @property
+    def named(self) -> tuple[Loading, ...]:
+        """The strongest loadings, as tables and pages name them."""
+        return self.strongest[:NAMED]
+
+    @property
+    def strongest_text(self) -> str:
+        """The same with their errors, as text."""
+        return ", ".join(f"{one.column} ({one})" for one in self.named)
 
     @property
     def largest(self) -> tuple[Loading, ...]:

@@ -23,20 +23,13 @@ from eigenveil.reporting.figures.loadings import Projection
 from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.reporting.trust import colluding, visibility_table
-from eigenveil.study.study import Scaling
+from eigenveil.study.scaling import SCALING_TEXTS, Scaling
 from eigenveil.study.toml import single_tables
 from eigenveil.study_authorization import release_analyst
 
 __all__ = ["Projection", "render"]
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-SCALING_NOTES = {
-    Scaling.NONE: "Variances are in the squared unit of the columns.",
-    Scaling.BOUNDS: "Every column was scaled to [−1, 1] by its public bounds; variances are on that scale.",
-    Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that "
-    "scale, on which a column has a variance of about 1.",
-}
-STRONGEST = 3  # loadings of a component that are named
 SMALL_SINE = 0.15  # up to this sine the directions can be read as they are
 
 
@@ -67,7 +60,7 @@ def render(
         loadings=_loadings(document, result),
         error=_error(result.predicted_sin_angle, result.has_every_component),
         measured_sin_angle=measured_sin_angle,
-        scaling=SCALING_NOTES[Scaling(document["plan"]["study"]["records"]["scaling"])],
+        scaling=SCALING_TEXTS[Scaling(study.scaling)].note,
         kinds=_kinds(document),
         sites=_sites(document),
         stated=_stated_rules(document),
@@ -129,7 +122,7 @@ def _components(result: Result) -> list[dict[str, Any]]:
             "ratio": one.share,
             "together": together,
             "sentence": one.sentence,
-            "strongest": one.strongest[:STRONGEST],
+            "strongest": one.strongest_text,
         }
         for one, together in zip(component_loadings(result), cumulative.tolist(), strict=True)
     ]

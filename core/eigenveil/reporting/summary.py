@@ -8,12 +8,7 @@ from typing import Any
 
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
-from eigenveil.reporting.loadings import (
-    STRONGEST,
-    ComponentLoadings,
-    component_loadings,
-    result_warnings,
-)
+from eigenveil.reporting.loadings import NAMED, ComponentLoadings, component_loadings, result_warnings
 from eigenveil.reporting.presentation import dataframe, summary_html, summary_text, table_html, table_text
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import COORDINATOR_SEES_TOTALS, colluding
@@ -21,9 +16,8 @@ from eigenveil.study.study import Study
 from eigenveil.study_authorization import release_analyst
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
-
-
 MOST_COMPONENTS = 6  # in a card
+FEW_COLUMNS = 12  # up to this number all are in its table
 
 
 def release_summary_html(release: HasRelease) -> str:
@@ -62,15 +56,17 @@ def release_dataframe(release: HasRelease) -> Any:
 
 def _loadings_title(release: HasRelease) -> str:
     columns = len(release.result.columns)
-    few = f", the {STRONGEST} strongest of {columns} columns" if columns > STRONGEST else ""
+    few = f", the {NAMED} strongest of each component" if columns > FEW_COLUMNS else ""
     return f"Loadings{few}"
 
 
 def _loadings(shown: tuple[ComponentLoadings, ...]) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and rows of a table of the strongest columns, in the study's order."""
-    every = list(zip(*(one.loadings for one in shown), strict=True))
-    falling = sorted(range(len(every)), key=lambda i: -max(abs(one.value) for one in every[i]))
-    rows = [every[i] for i in sorted(falling[:STRONGEST])]
+    """Return the headings and rows of a table of the columns, or of those that the components name, in the
+    study's order."""
+    rows = list(zip(*(one.loadings for one in shown), strict=True))
+    if len(rows) > FEW_COLUMNS:
+        names = {loading.column for one in shown for loading in one.named}
+        rows = [row for row in rows if row[0].column in names]
     headings = ["column", *(f"component {one.number}" for one in shown)]
     return headings, [[row[0].column, *map(str, row)] for row in rows]
 

@@ -17,8 +17,8 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import NOT_STATED, Applicant
 from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
-from eigenveil.study.units import NO_SPREADS, Spreads, bounds_warnings, default_scaling
-from eigenveil.study.units import Scaling as Scaling
+from eigenveil.study.scaling import NO_SPREADS, Spreads, bounds_warnings, default_scaling
+from eigenveil.study.scaling import Scaling as Scaling
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 DAY_SECONDS = 86_400

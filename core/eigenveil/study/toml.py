@@ -22,8 +22,8 @@ from eigenveil.study.checks import (
     toml_text,
 )
 from eigenveil.study.radius import radius_from, radius_value
+from eigenveil.study.scaling import NO_SPREADS, Scaling, Spreads
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil.study.units import NO_SPREADS, Scaling, Spreads
 
 NAME, NAMES, DICTIONARY = "name", "names", "dictionary"
 RECORDS, SCALING = "records", "scaling"

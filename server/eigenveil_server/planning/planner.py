@@ -32,9 +32,9 @@ from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.checks import need
+from eigenveil.study.scaling import NO_SPREADS, Spreads
 from eigenveil.study.study import Study
 from eigenveil.study.toml import sent_study
-from eigenveil.study.units import NO_SPREADS, Spreads
 from eigenveil_common.process_limits import release_free_memory, resident_bytes
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_server.rounds.study_session import read, write

@@ -16,7 +16,7 @@ from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.reporting.loadings import ComponentLoadings, Loading, loading_errors
 from eigenveil.reporting.report import render
 from eigenveil.study.algorithm import Algorithm
-from tests.core.study.test_units import NAMES, clinical
+from tests.core.study.test_scaling import NAMES, clinical
 from tests.support import Patch, a_study
 
 CENTRES, SPREADS = (55.0, 130, 80, 27, 110, 200), (18.0, 18, 11, 5, 40, 40)
@@ -124,12 +124,21 @@ def test_a_released_study_by_bounds_warns_and_names_the_column_that_is_the_compo
         assert warning in plain, name
         assert "mostly age" in page, name
         assert str(run.loadings[0].strongest[0]) in page, name
+    assert run.loadings[0].strongest_text in pages["report"]
 
 
 def test_correlations_have_no_warning_and_show_all_columns() -> None:
     run = misleading("standard")
     assert not any("widths of the bounds" in one for one in run.warnings)
     assert len(run.loadings[0].largest) >= 4
+
+
+def test_a_card_of_many_columns_has_those_that_its_components_name() -> None:
+    records = np.random.default_rng(0).normal(size=(2000, 14)) * np.arange(14, 0, -1) / 14
+    run = simulate(a_study(14, sites=("a",), components=2, epsilon=8.0), {"a": records}, seed=0)
+    table = repr(run).split("Loadings")[1]
+    shown = {line.split()[0] for line in table.splitlines() if line.startswith("  c")} - {"column"}
+    assert shown == {loading.column for one in run.loadings for loading in one.named}
 
 
 def test_a_card_obeys_nothing_in_a_name_and_loads_nothing() -> None:

@@ -122,7 +122,7 @@ async def test_pages_say_what_a_result_s_card_says_and_warn_before_a_study_is_pa
     assert warning in unescape(page.text)
     assert warning in unescape(report_page.text)
     for one in component_loadings(release.result):
-        for text in (one.sentence, f"{one.strongest[0].column} ({one.strongest[0]})"):
+        for text in (one.sentence, one.strongest_text):
             assert text in unescape(page.text)
             assert text in unescape(report_page.text)
 

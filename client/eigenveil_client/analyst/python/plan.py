@@ -19,8 +19,8 @@ from eigenveil.reporting.explain import explain
 from eigenveil.reporting.presentation import printable_text, summary_html, summary_text
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import colluding
+from eigenveil.study.scaling import NO_SPREADS, SCALING_TEXTS, Scaling, Spreads
 from eigenveil.study.study import Study
-from eigenveil.study.units import NO_SPREADS, Scaling, Spreads
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -122,16 +122,10 @@ def promise_text(study: Study) -> str:
     return f"{epsilon} ({study.neighbours.value}), except with probability {delta}"
 
 
-SCALING_TEXTS = {
-    Scaling.BOUNDS: "bounds: a column counts in half the distance between its bounds",
-    Scaling.STANDARD: "standard: a column counts in its standard deviation, which is estimated first",
-    Scaling.NONE: "none: all columns count in one unit",
-}
-
-
 def scaling_text(study: Study) -> str:
     """Return the units in which a study compares its columns, as text."""
-    return SCALING_TEXTS[study.scaling or Scaling.BOUNDS]
+    scaling = Scaling(study.scaling)
+    return f"{scaling.value}: {SCALING_TEXTS[scaling].column}"
 
 
 def _error(found: Prediction) -> str:

@@ -11,7 +11,8 @@ from eigenveil_client.records.discovery.look import MOST_COLUMNS, SeenTable
 from eigenveil_client.records.discovery.tables import MOST_TABLES, PossibleTable
 from eigenveil_client.records.discovery.words import Marks
 from eigenveil_client.records.isolated import tasks
-from eigenveil_client.records.isolated.frames import ReaderFailure, add, count, number, strict, text, texts
+from eigenveil_client.records.isolated.checked import add, count, number, strict, text, texts
+from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
 from eigenveil_client.records.tables.source import Dialect, RecordsConfig
 

@@ -15,8 +15,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import COUNTS, Bounds, ColumnProfile, PlausibleRanges
 from eigenveil_client.records.genotype_files import VariantList
 from eigenveil_client.records.isolated import tasks
-from eigenveil_client.records.isolated.frames import (
-    ReaderFailure,
+from eigenveil_client.records.isolated.checked import (
     add,
     column_profile,
     count,
@@ -28,13 +27,14 @@ from eigenveil_client.records.isolated.frames import (
     texts,
     unreadable_cells,
 )
+from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
 from eigenveil_client.records.line_counts import LineCounts, UnreadableCells
 from eigenveil_client.records.offered import EVERY_COLUMN, OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.records import LINES, Records, RecordsSummary, RowSink, check_study, gathered
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
-from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.cells import OnUnreadable
 from eigenveil_client.records.tables.lost import LostLines, LostReason
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event
@@ -65,26 +65,24 @@ class Reader:
     def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
         """Read a study's records for a daemon, each passed to `sink`.
 
-        A cell that is not a number is a missing value, and a line with too many or too few cells is left out.
+        A cell that is not a number is a missing value, and a line with too many or too few cells is lost.
 
         Privacy: one such cell must not be visible to the coordinator as a refusal. The operator is warned of
         its column, once, and finds the line with `eigenveil-site check`.
 
         Raises as `stream`."""
         found: set[str] = set()
-        taken = self.stream(study, sink, lambda cells: found.add(cells.column or LINES))
+        taken = self.stream(study, sink, lambda column: found.add(column or LINES))
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found
         return taken
 
-    def read(self, study: Study, unreadable: Callable[[Unreadable], None] | None = None) -> Records:
+    def read(self, study: Study, unreadable: OnUnreadable | None = None) -> Records:
         """Return the records of `stream`, all in memory."""
         return gathered(study, lambda sink: self.stream(study, sink, unreadable))
 
-    def stream(
-        self, study: Study, sink: RowSink, unreadable: Callable[[Unreadable], None] | None = None
-    ) -> RecordsSummary:
+    def stream(self, study: Study, sink: RowSink, unreadable: OnUnreadable | None = None) -> RecordsSummary:
         """Run `records.stream` in an isolated process. Rows are within the grid. `sink` and `unreadable` are
         called in this process, the latter at the end, once for each column.
 
@@ -117,7 +115,7 @@ class _ReceivedRecords:
         self._most_bad = BAD_COLUMNS * (study.dimension + len(rules))
         self._records = 0
         self._counts: list[Any] = []
-        self.bad: list[Unreadable] = []
+        self.bad: list[str | None] = []
 
     def rows(self, rows: GridRows) -> None:
         self._records += len(rows)
@@ -133,12 +131,7 @@ class _ReceivedRecords:
         if isinstance(one, list) and len(one) == len(COUNTS):
             add(self._counts, [one], self._study.dimension)
             return
-        if not isinstance(one, list) or len(one) != 4:
-            raise ReaderFailure
-        column, cells, first, what = one
-        name = None if column is None else text(column)
-        bad = Unreadable(column=name, cells=count(cells), first=count(first), what=text(what))
-        add(self.bad, [bad], self._most_bad)
+        add(self.bad, [None if one is None else text(one)], self._most_bad)
 
     def end(self, done: Any) -> RecordsSummary:
         if not isinstance(done, dict) or len(self._counts) != self._study.dimension:

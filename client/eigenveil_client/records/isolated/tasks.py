@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from eigenveil_client.records import column_quality, genotype_files
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
 from eigenveil_client.records.discovery.look import look_at
 from eigenveil_client.records.discovery.tables import possible_tables
-from eigenveil_client.records.isolated.frames import MOST_NAMES
+from eigenveil_client.records.isolated.checked import MOST_NAMES
 from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.records import RowSink, line_counts, open_reading, stream
@@ -21,7 +20,7 @@ from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.sources.delimited import CsvTable
 from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.cells import ignore
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 AT_ONCE = 64  # names in one frame
@@ -44,22 +43,15 @@ def read_records(
     scratch: Scratch,
     offered: OfferedColumns,
 ) -> dict[str, Any]:
-    """Read the records of a study with `records.stream`. Items are columns with bad cells, which are reported
-    if `tolerant`, and otherwise an error."""
-    cells, first = Counter[str | None](), dict[str | None, Unreadable]()
-
-    def collect(bad: Unreadable) -> None:
-        cells[bad.column] += bad.cells
-        if bad.column not in first or bad.first < first[bad.column].first:
-            first[bad.column] = bad
-
-    unreadable = collect if tolerant else None
+    """Read the records of a study with `records.stream`. Items are the names of columns with unreadable
+    cells, and None if lines are lost; these are errors unless `tolerant`."""
+    bad = set[str | None]()
     found = stream(
-        config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable, scratch=scratch,
-        offered=offered,
+        config, study, sink, rules=rules, plausible=plausible,
+        unreadable=bad.add if tolerant else None, scratch=scratch, offered=offered,
     )  # fmt: skip
-    for column, one in first.items():
-        item([column, cells[column], one.first, one.what])
+    for column in bad:
+        item(column)
     for good in found.quality:
         item(list(good.counts.values()))
     counts = {"persons": found.persons, "lines": found.lines, "lost": found.lost}
@@ -119,7 +111,7 @@ def profile_columns(
     person: str | None,
 ) -> None:
     """Profile each column."""
-    reading = open_reading(config, lambda cells: None)
+    reading = open_reading(config, ignore)
     for one in column_quality.profile(reading, rules, columns, person):
         item(asdict(one))
 

@@ -240,7 +240,7 @@ def _parsed(reading: Reading, parsers: Sequence[ColumnParser], header: str | Non
     """Yield the source as numbers, batch by batch. Bad cells and rows without a person are reported."""
     headers = list(dict.fromkeys([h for one in parsers for h in one.headers] + ([header] if header else [])))
     start = 0
-    for batch in reading.table.batches(headers, reading.line_handler):
+    for batch in reading.table.batches(headers, reading.on_lost):
         columns = dict(zip(headers, batch.columns, strict=True))
         names = pa.nulls(batch.num_rows, pa.string())
         if header is not None:

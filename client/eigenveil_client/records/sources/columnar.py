@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest, reads, unreadable
+from eigenveil_client.records.tables.source import BadRecords, Dialect, OnLost, digest, reads, unreadable
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns
@@ -48,7 +48,7 @@ class ColumnarTable:
 class ParquetTable(ColumnarTable):
     """Parquet files."""
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         one_byte = all(self.columns.field(header).type == pa.int8() for header in headers)
         size = batch_rows(len(headers), one_byte=one_byte)
         # read-ahead would hold the whole file until the end; and without a buffer for each column, a whole
@@ -67,7 +67,7 @@ class ParquetTable(ColumnarTable):
 class ArrowTable(ColumnarTable):
     """Arrow file of record batches (Feather)."""
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         (path,), size = self.paths, batch_rows(len(headers))
         with reads(path), pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
             for number in range(reader.num_record_batches):

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from eigenveil_client.records.tables.batches import text_batches, text_schema
-from eigenveil_client.records.tables.source import BadRecords, LeaveOut
+from eigenveil_client.records.tables.source import BadRecords, OnLost
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PostgresQuery:
         with self._cursor() as cursor:
             return cursor.adbc_execute_schema(self._within("SELECT * FROM"))
 
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+    def rows(self, on_lost: OnLost) -> Iterator[pa.RecordBatch]:
         with self._cursor() as cursor:
             columns = cursor.adbc_execute_schema(self._within("SELECT * FROM"))
             order = ", ".join([*map(_ordered, columns), 'records::text COLLATE "C"'])
@@ -166,7 +166,7 @@ class SqliteQuery:
         with self._cursor(NONE) as cursor:
             return text_schema(_headers(cursor))
 
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+    def rows(self, on_lost: OnLost) -> Iterator[pa.RecordBatch]:
         order = ", ".join(f"{number} COLLATE BINARY" for number in range(1, len(self.schema()) + 1))
         with self._cursor(f" ORDER BY {order}") as cursor:
             yield from text_batches(_headers(cursor), cursor, self.decimal)

@@ -1,26 +1,22 @@
-"""Source of delimited text, in batches of named columns of text.
-
-Files are read as unpacked bytes of UTF-8, with a limit on their size."""
+"""Source of delimited text, in batches of named columns of text."""
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import io
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO, cast
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from eigenveil_client.records.sources.text_bytes import ByteStream, opened
 from eigenveil_client.records.tables.batches import BATCH_ROWS
 from eigenveil_client.records.tables.lost import LostLines, LostPlaces, LostReason
 from eigenveil_client.records.tables.row_hashes import RowHashes
@@ -28,108 +24,14 @@ from eigenveil_client.records.tables.source import (
     UNREADABLE,
     BadRecords,
     Dialect,
-    LeaveOut,
+    OnLost,
     digest,
     places_of,
     reads,
     unreadable,
 )
 
-CHUNK = 2**20
-MOST_LINE = 2**26  # bytes: a million cells of 60
 SEPARATORS = (";", "\t", "|", ",")
-INVALID = "eigenveil-invalid"  # an error handler
-FREE, MOST_TIMES = 2**28, 200  # bytes that any file may unpack to, and a factor of its size for larger ones
-
-
-def _mark_invalid(problem: UnicodeError) -> tuple[str, int]:
-    """Return a character that is no UTF-8, in place of invalid bytes, and where to go on."""
-    assert isinstance(problem, UnicodeDecodeError)
-    return "\udcff", problem.end
-
-
-codecs.register_error(INVALID, _mark_invalid)
-
-
-def opened(path: Path, encoding: str) -> BinaryIO:
-    """Open a text file as bytes of UTF-8; a .gz is unpacked. Bytes that are invalid in `encoding` become
-    bytes that are no UTF-8 either. Text in UTF-8 is passed on unchecked."""
-    if codecs.lookup(encoding).name == "utf-8":
-        return _unpacked(path)
-    return io.BufferedReader(ByteStream(_recoded(path, encoding)), CHUNK)
-
-
-def _unpacked(path: Path) -> BinaryIO:
-    packed = path.suffix.lower() == ".gz"
-    raw = cast(BinaryIO, gzip.GzipFile(path)) if packed else path.open("rb", buffering=0)
-    most = max(FREE, MOST_TIMES * path.stat().st_size) if packed else None
-    return io.BufferedReader(_Bounded(raw, path, most), CHUNK)
-
-
-class _Bounded(io.RawIOBase):
-    """The bytes of `raw`; BadRecords if there are more than `most`, or a line is too long."""
-
-    def __init__(self, raw: BinaryIO, path: Path, most: int | None) -> None:
-        super().__init__()
-        self._raw, self._path, self._most = raw, path, most
-        self._size = self._line = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into `buffer`; 0 at the end."""
-        count: int = self._raw.readinto(buffer)  # type: ignore[attr-defined]
-        data = bytes(memoryview(buffer)[:count])
-        last = data.rfind(b"\n")
-        self._size += count
-        longest = self._line + (data.find(b"\n") if last >= 0 else count)
-        self._line = self._line + count if last < 0 else count - last - 1
-        if self._most is not None and self._size > self._most:
-            why = f"unpacks to over {MOST_TIMES} times its size, so it may not hold records"
-            raise BadRecords(f"{self._path} {why}. Save it without compression")
-        if longest > MOST_LINE:
-            size = f"a line has over {MOST_LINE // 2**20} MiB"
-            raise BadRecords(f"{self._path}: {size}. Write every record on one line")
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-def _recoded(path: Path, encoding: str) -> Iterator[bytes]:
-    with _unpacked(path) as file:
-        chunks = iter(partial(file.read, CHUNK), b"")
-        yield from (
-            part.encode(errors="surrogatepass") for part in codecs.iterdecode(chunks, encoding, INVALID)
-        )
-
-
-class ByteStream(io.RawIOBase):
-    """File of chunks of bytes."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._chunks = filter(None, chunks)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as there are chunks; 0 at the end."""
-        pieces = [self._rest]
-        size = len(self._rest)
-        while size < len(buffer) and (chunk := next(self._chunks, b"")):
-            pieces.append(chunk)
-            size += len(chunk)
-        data = b"".join(pieces)
-        count = min(len(buffer), len(data))
-        buffer[:count], self._rest = data[:count], data[count:]
-        return count
-
-
 BLOCK_BYTES = 4 * 2**20
 
 
@@ -190,21 +92,21 @@ class CsvTable:
     def digest(self) -> bytes:
         return digest(self.path)
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         rows = 0
         try:
             found = self._scan()
             if found.quote:
                 raise self._spanning(f" (line {found.quote})")
-            if found.lost.total and leave_out is None:
+            if found.lost.total and on_lost is None:
                 raise self._lost_error(found)
             # Arrow refuses a header without a line break
             for batch in self._reader(headers, found) if found.filled > 1 else ():
                 rows += batch.num_rows
                 yield batch
             if rows == found.filled - found.lost.total - 1:
-                if leave_out is not None and found.lost.total:
-                    leave_out(found.lost.total)
+                if on_lost is not None and found.lost.total:
+                    on_lost(found.lost.total)
                 return
             problem = self._spanning("")
         except MemoryError:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eigenveil_client.records.tables.batches import text_batches, text_of, text_schema
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest, places_of
+from eigenveil_client.records.tables.source import BadRecords, Dialect, OnLost, digest, places_of
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ExcelTable:
     def digest(self) -> bytes:
         return digest(self.path)
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         indices = [self.headers.index(header) for header in headers]
         rows = ([row[index] for index in indices] for _, row in self._records())
         yield from text_batches(headers, rows, self.dialect.decimal)

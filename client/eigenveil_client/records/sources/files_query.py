@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.tables.batches import BATCH_ROWS
-from eigenveil_client.records.tables.source import BadRecords, LeaveOut, Source
+from eigenveil_client.records.tables.source import BadRecords, OnLost, Source
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ class FilesQuery:
         ):
             return none.schema
 
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+    def rows(self, on_lost: OnLost) -> Iterator[pa.RecordBatch]:
         streams = _SourceStream(source=self.source)
         with self._running(streams) as result, result.order("ALL").to_arrow_reader(BATCH_ROWS) as batches:
             yield from batches
-        if any(streams.left_out):
-            leave_out(streams.left_out[-1])
+        if any(streams.lost):
+            on_lost(streams.lost[-1])
 
     @contextmanager
     def _running(self, streams: _SourceStream) -> Iterator[DuckDBPyRelation]:
@@ -88,7 +88,7 @@ class _SourceStream:
     """Source as a table of DuckDB, which may read it several times, and its first error."""
 
     source: Source
-    left_out: list[int] = field(default_factory=list)  # by each time that it was read
+    lost: list[int] = field(default_factory=list)  # by each time that it was read
     problem: BadRecords | None = None
 
     def __arrow_c_schema__(self) -> object:
@@ -106,7 +106,7 @@ class _SourceStream:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self._schema
         try:
-            for batch in self.source.batches(schema.names, self.left_out.append):
+            for batch in self.source.batches(schema.names, self.lost.append):
                 yield pa.record_batch([_utf8(column) for column in batch.columns], schema=schema)
         except BadRecords as problem:
             self.problem = problem

@@ -36,7 +36,7 @@ from eigenveil_client.records.tables.source import (
     BadRecords,
     Dialect,
     Headers,
-    LeaveOut,
+    OnLost,
     RecordsConfig,
     Source,
     kind_of,
@@ -88,18 +88,18 @@ def _bytes(cells: pa.Array) -> memoryview:
 
 class SelectQuery(Protocol):
     """SELECT with the `schema` of its result, without computing a record, and its `rows`, sorted by value.
-    `leave_out` is called with the number of broken lines."""
+    `on_lost` is called with the number of lost lines."""
 
     def schema(self) -> pa.Schema: ...
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]: ...
+    def rows(self, on_lost: OnLost) -> Iterator[pa.RecordBatch]: ...
 
 
 class _StoredResult(NamedTuple):
-    """Result in a file, its digest, and the number of source lines that were left out."""
+    """Result in a file, its digest, and the number of lost lines below it."""
 
     file: BinaryIO
     digest: bytes
-    left_out: int
+    lost: int
 
 
 class View:
@@ -122,13 +122,13 @@ class View:
     def digest(self) -> bytes:
         return self._result.digest
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         result = self._result
-        if result.left_out:
-            if leave_out is None:
+        if result.lost:
+            if on_lost is None:
                 why = "lines have not the cells of the file's header, or invalid bytes. Correct them"
-                raise BadRecords(f"{result.left_out} {why}")
-            leave_out(result.left_out)
+                raise BadRecords(f"{result.lost} {why}")
+            on_lost(result.lost)
         yield from _read(result.file, headers)
 
     def lost_lines(self) -> tuple[LostLines, ...]:

@@ -14,23 +14,19 @@ from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_client.records.tables.codes import MISSING, number
-from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, Headers, LeaveOut, Source
+from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, Headers, OnLost, Source
 
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """Unreadable cells of one column in one batch, which count as missing. `cells`: their number. `first`:
-    the row of the first in the file, from 0. `what`: the fault. Without a column: lines of the file that are
-    left out."""
+# Called with the name of a column that has unreadable cells, which count as missing; None: lines are lost.
+OnUnreadable = Callable[[str | None], None]
 
-    column: str | None
-    cells: int
-    first: int
-    what: str
+
+def ignore(column: str | None) -> None:
+    """Handler that ignores columns with unreadable cells, and lost lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,19 +58,20 @@ class ColumnCells:
 
 @dataclass(slots=True)
 class LineTally:
-    """Numbers of rows read so far, of those without a person, and of lines left out before."""
+    """Numbers of rows read so far, of those without a person, and of lines that were lost below: in the file,
+    before they were rows."""
 
     rows: int = 0
     unnamed: int = 0
-    left_out: int = 0
+    lost_below: int = 0
 
     @property
     def lines(self) -> int:
-        return self.rows + self.left_out
+        return self.rows + self.lost_below
 
     @property
     def lost(self) -> int:
-        return self.unnamed + self.left_out
+        return self.unnamed + self.lost_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,7 @@ class Reading:
     `tally`: of the lines, while they are read once."""
 
     table: Source
-    unreadable: Callable[[Unreadable], None] | None
+    unreadable: OnUnreadable | None
     missing: tuple[str, ...] = ()
     person: str = ""
     tally: LineTally = field(default_factory=LineTally)
@@ -99,15 +96,14 @@ class Reading:
         return None if person is None else self.headers.find_person(self.person or person)
 
     @property
-    def line_handler(self) -> LeaveOut | None:
-        """The callback for the number of lines left out; None if such lines are an error."""
-        return None if self.unreadable is None else self._leave_out
+    def on_lost(self) -> OnLost | None:
+        """The handler of the number of lost lines of a file; None if such lines are an error."""
+        return None if self.unreadable is None else self._add_lost
 
-    def _leave_out(self, lines: int) -> None:
+    def _add_lost(self, lines: int) -> None:
         assert self.unreadable is not None
-        self.tally.left_out += lines
-        what = "not the cells of the header, or bytes that are not text"
-        self.unreadable(Unreadable(column=None, cells=lines, first=0, what=what))
+        self.tally.lost_below += lines
+        self.unreadable(None)
 
     def report(self, faults: Iterable[Fault], start: int) -> None:
         """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords. A cell
@@ -117,12 +113,10 @@ class Reading:
             about = fault.header, fault.what
             bad[about] = bad[about] | fault.cells if about in bad else fault.cells
         for (header, what), cells in bad.items():
-            first = start + int(np.argmax(cells))
             if self.unreadable is None:
-                raise BadRecords(
-                    f"column {header!r}, {self.table.locations([first])[0]}: {what}", about=header
-                )
-            self.unreadable(Unreadable(column=header, cells=int(cells.sum()), first=first, what=what))
+                place = self.table.locations([start + int(np.argmax(cells))])[0]
+                raise BadRecords(f"column {header!r}, {place}: {what}", about=header)
+            self.unreadable(header)
 
 
 def faults(header: str, cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...]:

@@ -153,7 +153,7 @@ def kind_of(path: Path) -> str:
 # Arrow's MemoryError is one of these as well: callers let it pass, and the reader process reports it.
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
 
-LeaveOut = Callable[[int], None]  # called with the number of lines of a file that are left out
+OnLost = Callable[[int], None]  # called with the number of lost lines of a file
 
 
 class BadRecords(RequestError):
@@ -183,12 +183,12 @@ class Source(Protocol):
     def digest(self) -> bytes:
         """Return the digest of the whole source, which changes with any record. Raises as `batches`."""
 
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], on_lost: OnLost | None) -> Iterator[pa.RecordBatch]:
         """Yield batches of these columns, in this order, with the rows in their order. A lost line is an
-        error, or left out if `leave_out` is given."""
+        error, unless `on_lost` is given."""
 
     def lost_lines(self) -> tuple[LostLines, ...]:
-        """Return the lines that `batches` leaves out."""
+        """Return the lost lines, which `batches` does not yield."""
 
     def locations(self, rows: Sequence[int]) -> list[str]:
         """Return the location of each of these rows (from 0), such as "line 7"."""

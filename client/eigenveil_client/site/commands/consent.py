@@ -60,7 +60,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
     check_memory(config, plan, possible_rehearsals(plan))  # before a record is read
     found = record_reader(config)(plan.study)
     config.policy.require_record_count(found.persons)
-    store.require_lines(config.policy.lines, found)
+    store.line_decisions.require(config.policy.lines, found)
     config.policy.quality.require(found.quality)
     store.accept(plan, received, config.policy.yearly, person=PersonDecision(by=by))
 

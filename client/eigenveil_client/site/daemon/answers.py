@@ -89,7 +89,7 @@ class RecordAnswers:
             return zeros(self._policy.minimum_records, plan.study), problem
         try:
             self._policy.require_record_count(records.persons)
-            self._store.require_lines(self._policy.lines, records)
+            self._store.line_decisions.require(self._policy.lines, records)
             self._policy.quality.require(records.quality)
             self._store.pin_records(plan, records.file)
         except RequestError as problem:

@@ -28,7 +28,6 @@ from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRang
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.records import LINES, RecordsSummary
-from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event, frame_locations
 
@@ -98,8 +97,7 @@ def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | Wor
 def load(source: RecordsConfig, study: Study, rules: Rules, plausible: PlausibleRanges) -> Partition:
     """Return the records of a file, by the same code and rules as on one machine [P30]."""
     found: set[str] = set()
-    note: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-    records = reader.Reader(source, rules, plausible).read(study, note)
+    records = reader.Reader(source, rules, plausible).read(study, lambda column: found.add(column or LINES))
     digest = hashlib.sha256(records.file)
     digest.update(np.ascontiguousarray(records.rows).data)
     described = PartitionSummary(

@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.formatting import percent_up
@@ -17,7 +16,7 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.policy_sections import LineRules, YearlyLimit
+from eigenveil_client.site.policy_sections import YearlyLimit
 from eigenveil_client.site.state import (
     confirmed_kinds,
     coordinator_statements,
@@ -80,17 +79,6 @@ UPGRADE_ADVICE = (
 )
 
 
-class CountedLines(Protocol):
-    """Records with the numbers of their lines and of the lost ones, and their version."""
-
-    @property
-    def lines(self) -> int: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def version(self) -> bytes: ...
-
-
 NOTE_SECONDS = 1.0
 TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables with the time of each row
 
@@ -135,7 +123,7 @@ class SiteStore:
         self.attempts = Attempts(self.database)
         self.confirmed = ConfirmedKinds(self.database)
         self.study_keys = StudyKeys(self.database)
-        self.line_decisions = LineDecisions(self.database)
+        self.line_decisions = LineDecisions(self.database, self.keyed_digests)
         self.person_counts = PersonCounts(self.database, self.ledger, self.now)
         self._log_is_due = True  # to be emptied: it may have a key that was deleted before a crash
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
@@ -335,21 +323,6 @@ class SiteStore:
                 about="changed",
             )
         self.studies.pin_records(plan.digest, digest)
-
-    def require_lines(self, rules: LineRules, found: CountedLines) -> None:
-        """Require that not too many lines of the records are lost; else raise BadRecords. The number is not
-        in the message.
-
-        Privacy: one bit of each version of the records, for every study alike, and without noise."""
-        limits = f"{rules.max_lost_lines}/{rules.max_lost_share!r}"
-        version = self.keyed_digests.of_lines(limits, found.version)
-        exceeded = rules.exceeded(lines=found.lines, lost=found.lost)
-        if self.line_decisions.decide(version, declined=exceeded):
-            raise BadRecords(
-                "more lines of the records are lost than max_lost_lines and max_lost_share allow. Run "
-                "eigenveil-site check, which names them",
-                about="lines",
-            )
 
     def check_whole(self) -> None:
         """Check all stored data against its digests; the database pages were checked before. Raises

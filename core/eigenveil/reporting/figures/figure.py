@@ -23,12 +23,9 @@ from eigenveil.numerics.linalg import eigenvalues
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
-from eigenveil.study.study import Scaling, Study
+from eigenveil.study.scaling import SCALING_TEXTS, Scaling
+from eigenveil.study.study import Study
 
-SCALES: dict[Scaling | None, str] = {
-    Scaling.BOUNDS: "columns scaled to [\N{MINUS SIGN}1, 1]",
-    Scaling.STANDARD: "columns divided by their standard deviation",
-}
 FEW = 6  # most directions shown with even shares of a variance of which only the sum is known
 
 
@@ -60,8 +57,8 @@ class ReleaseFigureData:
     @property
     def units(self) -> str:
         """Units of a variance, for a label."""
-        if self.study.scaling in SCALES:
-            return SCALES[self.study.scaling]
+        if axis := SCALING_TEXTS[Scaling(self.study.scaling)].axis:
+            return axis
         units = {column.unit for column in self.study.columns}
         return f"{units.pop()}²" if len(units) == 1 and units != {""} else "squared units of the columns"
 

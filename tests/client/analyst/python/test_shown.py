@@ -34,7 +34,7 @@ from eigenveil_client.analyst.python.study import FederatedStudy, draft_of, stud
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core.dictionary.test_readiness import LIMITS
-from tests.core.study.test_units import NAMES, clinical
+from tests.core.study.test_scaling import NAMES, clinical
 from tests.support import Capture, Patch, a_plan, a_study, refused
 
 NOON = int(datetime(2027, 1, 2, 12, tzinfo=UTC).timestamp() * 1000)

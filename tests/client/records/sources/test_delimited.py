@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil_client.records.sources import columnar
-from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers
+from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
+from eigenveil_client.records.sources.text_bytes import ByteStream
 from eigenveil_client.records.tables.lost import LostReason
 from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect
 from tests.client.records.support import open_table

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil_client.records.sources.view import RowsDigest, View
-from eigenveil_client.records.tables.source import COMMAS, BadRecords, LeaveOut, RecordsConfig
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, OnLost, RecordsConfig
 from tests.client.records.support import rows_of
 
 SECRET = "8.7654321"
@@ -118,17 +118,17 @@ class ScriptedQuery:
 
     batches: list[pa.RecordBatch]
     promised: pa.Schema = field(default_factory=lambda: SCHEMA)
-    left_out: int = 0
+    lost: int = 0
     runs: int = 0
 
     def schema(self) -> pa.Schema:
         return self.promised
 
-    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+    def rows(self, on_lost: OnLost) -> Iterator[pa.RecordBatch]:
         self.runs += 1
         yield from self.batches
-        if self.left_out:
-            leave_out(self.left_out)
+        if self.lost:
+            on_lost(self.lost)
 
 
 def test_a_select_runs_once_however_often_it_is_read_and_not_for_its_columns() -> None:
@@ -166,9 +166,9 @@ def test_one_row_per_person_is_enforced() -> None:
         View(ScriptedQuery(rows), COMMAS, one_row_per="patient").digest()
 
 
-def test_skipped_lines_are_reported_each_time_or_refused() -> None:
+def test_lost_lines_are_reported_each_time_or_refused() -> None:
     result: list[int] = []
-    view = View(ScriptedQuery([batch([(1, "a")])], left_out=3), COMMAS)
+    view = View(ScriptedQuery([batch([(1, "a")])], lost=3), COMMAS)
     for _ in range(2):
         assert len(list(view.batches(["x"], result.append))) == 1
     assert result == [3, 3]

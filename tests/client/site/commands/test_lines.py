@@ -242,7 +242,7 @@ def test_a_version_is_decided_once(stage: Stage) -> None:
 
     def declines(version: bytes, lost: int, rules: LineRules) -> bool:
         with suppress(BadRecords):
-            store.require_lines(rules, replace(counted, version=version, lost=lost))
+            store.line_decisions.require(rules, replace(counted, version=version, lost=lost))
             return False
         return True
 

@@ -29,6 +29,34 @@ class Scaling(Enum):
     STANDARD = "standard"
 
 
+class ScalingText(NamedTuple):
+    """Texts about a scaling. `column`: the unit in which a column counts. `note`: the unit of a result's
+    variances, in a sentence; `axis`: the same for an axis, empty if it is the columns' own."""
+
+    column: str
+    note: str
+    axis: str = ""
+
+
+SCALING_TEXTS = {
+    Scaling.BOUNDS: ScalingText(
+        column="a column counts in half the distance between its bounds",
+        note="Every column was scaled to [−1, 1] by its public bounds; variances are on that scale.",
+        axis="columns scaled to [−1, 1]",
+    ),
+    Scaling.STANDARD: ScalingText(
+        column="a column counts in its standard deviation, which is estimated first",
+        note="Every column was divided by its noised standard deviation; variances are on that scale, on "
+        "which a column has a variance of about 1.",
+        axis="columns divided by their standard deviation",
+    ),
+    Scaling.NONE: ScalingText(
+        column="all columns count in one unit",
+        note="Variances are in the squared unit of the columns.",
+    ),
+}
+
+
 class BoundedColumn(Protocol):
     """Column of a study, with a unit and public bounds."""
 

@@ -17,9 +17,9 @@ from eigenveil.planning.error_models.assumed_records import default_spectrum
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import plain_fields
+from eigenveil.study.scaling import DOMINATING, dominating
 from eigenveil.study.study import Column, Scaling, Study
 from eigenveil.study.toml import draft_from_toml, parse_study, sent_study, study_to_dict, study_to_toml
-from eigenveil.study.units import DOMINATING, dominating
 from eigenveil_common.examples import example
 from tests.support import a_column, a_study
 
