@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import queries as q
+from eigenveil.dictionary.site_limits import StatedLimits
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.noise import source
@@ -70,6 +71,15 @@ def a_study(d: int = 3, sites: tuple[str, ...] = ("north", "south"), **changes: 
 def a_plan(study: Study | None = None, **changes: Any) -> Plan:
     """The plan of `study`, or of `a_study(**changes)`."""
     return make_plan(study or a_study(**changes), federation="test", submission="first")
+
+
+def limits(**changes: Any) -> StatedLimits:
+    """Stated limits of a site that `a_study` fits, with `changes` made to them."""
+    values: dict[str, Any] = {
+        "person_column": "", "sites_per_person": 1, "minimum_records": 20, "maximum_records": 100_000,
+        "max_columns_per_record": 2.0, "minimum_records_per_batch": 20, "memory_mib": 64,
+    }  # fmt: skip
+    return StatedLimits(**(values | changes))
 
 
 def analyst_key(analyst: str) -> Ed25519PrivateKey:

@@ -25,7 +25,6 @@ from eigenveil.dictionary.formats import (
     parse_dictionary,
     sign_dictionary,
 )
-from eigenveil.dictionary.site_limits import StatedLimits
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.identity import JOIN_FORMAT
 from eigenveil.numerics.encoding import canonical
@@ -49,7 +48,7 @@ from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.site import mutate_json
 from tests.server.rig import study_toml
-from tests.support import a_column, a_study
+from tests.support import a_column, a_study, limits
 from tests.vectors.test_vectors import stored
 
 ROWS = 30
@@ -133,12 +132,8 @@ def _statements() -> tuple[bytes, ...]:
     offers = SiteStatement(
         columns=("age", "bmi"), needs_approval=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
     )
-    limits = StatedLimits(
-        person_column="patient", sites_per_person=2, minimum_records=20, maximum_records=10**6,
-        max_columns_per_record=2.0, minimum_records_per_batch=20, memory_mib=64,
-    )  # fmt: skip
-    maps = replace(offers, columns=None, mapped_columns=("age",), limits=limits)
-    return tuple(one.to_proto().SerializeToString() for one in (offers, maps))
+    limited = replace(offers, columns=None, limits=limits(person_column="patient", sites_per_person=2))
+    return tuple(one.to_proto().SerializeToString() for one in (offers, limited))
 
 
 async def _read_statement(data: bytes) -> None:

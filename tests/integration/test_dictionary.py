@@ -140,6 +140,11 @@ async def test_missing_sites_and_columns_are_reported_before_submission(
                         code, problem = await run("study", verb, file)
                         assert (code, message in problem["message"]) == (2, True), problem
             assert rig.daemon.runtime.repository.studies.all() == []
+            file.write_text(text.replace('"c1"', '"creatinine"'))
+            for words in (("sites", "--study", file), ("plan", file, "--sites")):
+                code, result = await run(*words)
+                assert (code, result["readiness"][0]["columns_text"]) == (0, "no column 'creatinine'")
+                assert not result["readiness"][0]["ready"]
             file.write_text(text)
             assert (await run("study", "submit", "--yes", file))[0] == 0
 

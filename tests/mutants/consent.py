@@ -10,14 +10,25 @@ REMINDERS = f"{AT_SITE}/daemon/test_reminders.py"
 CONSENT = f"{AT_SITE}/daemon/test_consent.py"
 DECISION = f"{AT_SITE}/commands/console/test_decision.py"
 APPLICANT = "tests/client/analyst/test_applicant.py"
+BLANKS = f"{APPLICANT}::test_a_text_that_could_mislead_is_refused_and_nothing_is_stored"
+STATED = "tests/core/study/test_applicant.py"
+IMITATES = f"{DECISION}::test_what_an_analyst_states_comes_below_what_this_site_knows_and_cannot_pass_for_it"
 
 OF_CONSENT: tuple[Mutant, ...] = (
     of("TM23", f"{SITE}/policy.py", "            self._applicant_verdict(plan.study.applicant),\n", "",
        f"{CONSENT}::test_a_decline_for_what_is_not_stated_about_who_asks_names_its_rule"),
     of("TM23", f"{SITE}/policy.py", "passed=not missing", "passed=len(missing) < 2",
        f"{AT_SITE}/test_config.py::test_rule_refuses"),
-    of("TM23", "study/applicant.py", "if not getattr(self, name).strip()", "if not getattr(self, name)",
-       f"{AT_SITE}/test_config.py::test_rule_refuses"),
+    of("TM23", "study/applicant.py", " and one not in FILLERS", "",
+       f"{STATED}::test_a_text_without_a_letter_or_a_digit_states_nothing"),
+    of("TM23", "study/applicant.py", "BLANKS.search(text) is None", "True",
+       f"{STATED}::test_a_run_of_blanks_is_refused_in_a_new_text_and_read_in_a_stored_one"),
+    of("TM23", "client/eigenveil_client/analyst/applicant.py", "    applicant.check_blanks()\n", "", BLANKS),
+    of("TM23", "client/eigenveil_client/analyst/python/connect.py",
+       "        self.applicant.check_blanks()\n", "", BLANKS),
+    of("TM23", "server/eigenveil_server/planning/planner.py", "    study.applicant.check_blanks()\n", "",
+       "tests/server/rpc/test_directory.py::test_the_coordinator_refuses_what_the_federation_does_not_have"),
+    of("TM23", f"{SITE}/commands/consent.py", "\\n{quote_block(text)}", " {text}", IMITATES),
     of("R31", "client/eigenveil_client/analyst/applicant.py",
        ' and not str(stated.get(name, "")).strip()', "",
        f"{APPLICANT}::test_what_a_study_states_itself_wins_text_by_text"),

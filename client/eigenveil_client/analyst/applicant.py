@@ -24,6 +24,7 @@ def store_applicant(folder: Path, changes: Mapping[str, str]) -> Applicant:
     [applicant], which is the last of the file, stays as it is. Raises RequestError: code `bad-study`, a text
     is too long or not printable; `bad-config`, profile.toml is invalid; InternalError, code `storage`."""
     applicant = replace(stored_applicant(folder), **changes)
+    applicant.check_blanks()
     path = folder / PROFILE
     before = read_text(path) if path_exists(path) else ""
     rest = HEADER.split(before)[0].rstrip()

@@ -24,6 +24,7 @@ from eigenveil_client.analyst.federation import (
     approval_deadline,
     dictionary_of,
     find_dictionary,
+    offered_columns,
     offering_sites,
     stated_person_column,
 )
@@ -52,7 +53,7 @@ def readiness_value(found: Sequence[SiteReadiness]) -> dict[str, Any]:
 def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[str, Any]:
     """Return the columns of a dictionary as plain values, with the sites that offer them if `view` is
     given."""
-    offers = {} if view is None else {one.name: one.has for one in view.sites if one.states_columns}
+    offers = {} if view is None else offered_columns(view)
     known = dictionary.usable()
     beside = sorted({name for names in offers.values() for name in names if name not in known})
     return {

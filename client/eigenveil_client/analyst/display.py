@@ -226,11 +226,7 @@ def approval_text(approval: Mapping[str, Any], state: str) -> str:
 
 def _readiness_line(one: Mapping[str, Any]) -> str:
     """Return the readiness of a site (`SiteReadiness.to_dict`) as one line."""
-    needed = "; ".join(failed["needed"] for failed in one["failed"])
-    unstated = one["columns_not_stated"]
-    columns = f", {unstated} columns not stated" if unstated else ""
-    state = needed or ("settings fit" if one["settings"] == "stated" else "settings not stated")
-    return one_line(f"  {one['site']}: {state}{columns}")
+    return one_line(f"  {one['site']}: columns: {one['columns_text']}; settings: {one['settings_text']}")
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:

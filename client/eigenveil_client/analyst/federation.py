@@ -42,15 +42,6 @@ class ListedSite:
     def offers(self) -> tuple[str, ...] | None:
         return None if self.statement is None else self.statement.columns
 
-    @property
-    def has(self) -> tuple[str, ...]:
-        """The columns that it states to have: all that it offers, or else those that its settings map."""
-        return () if self.statement is None else self.statement.present_columns
-
-    @property
-    def states_columns(self) -> bool:
-        return self.offers is not None or bool(self.has)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationView:
@@ -111,6 +102,11 @@ def dictionary_of(view: FederationView) -> Dictionary:
         todo = f"Name another dictionary, such as clinical, or {OWN_COLUMNS}"
         raise RequestError(Code.NOT_FOUND, f"{view.name} has published no dictionary. {todo}")
     return view.dictionary
+
+
+def offered_columns(view: FederationView) -> dict[str, tuple[str, ...]]:
+    """Return the columns that each site offers, of the sites that state it."""
+    return {one.name: one.offers for one in view.sites if one.offers is not None}
 
 
 def offering_sites(view: FederationView | None, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from eigenveil.dictionary.readiness import SiteReadiness
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.loadings import component_loadings, result_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
+from eigenveil.study.toml import StudyDraft
 from eigenveil_client.analyst.display import Display, event_value
 from eigenveil_client.analyst.federation import print_overrides
 from eigenveil_client.analyst.profile import next_command
@@ -55,10 +56,11 @@ def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
     return study
 
 
-def site_readiness(file: Path, profile: Path | None) -> tuple[SiteReadiness, ...]:
-    """Return the readiness of the sites of the study in a file, by what they state. It is not sent."""
+def site_readiness(file: Path, profile: Path | None) -> tuple[StudyDraft, tuple[SiteReadiness, ...]]:
+    """Return the study in a file as it would be sent, and the readiness of its sites, by what they state."""
     with ConnectedFederation(profile) as federation:
-        return load_study(federation, file).plan().sites
+        study = load_study(federation, file)
+        return study.resolved, study.plan().sites
 
 
 def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:

@@ -34,7 +34,7 @@ from eigenveil_common.start import INTERRUPTED
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
 @epsilon_option
 @plot_option
-@click.option("--sites", "ask", is_flag=True, help="Ask the coordinator which sites are ready for the study.")
+@click.option("--sites", "with_sites", is_flag=True, help="Ask the coordinator which sites are ready for it.")
 @profile_option
 @json_option
 def plan(
@@ -43,7 +43,7 @@ def plan(
     spectrum: str | None,
     epsilons: tuple[float, ...] | None,
     plot: Path | None,
-    ask: bool,
+    with_sites: bool,
     profile: Path | None,
     as_json: bool,
 ) -> None:
@@ -57,21 +57,24 @@ def plan(
     from eigenveil_client.local.plan import plan_values, predict_sweep, print_plan, read_assumed_spectrum
 
     check_picture(plot, study, *([] if sample is None else [sample]))
-    resolved = read_study(study, profile)
+    if with_sites:
+        from eigenveil_client.analyst.studies import site_readiness
+
+        resolved, sites = site_readiness(study, profile)
+    else:
+        resolved, sites = read_study(study, profile), None
+        print_overrides(resolved)
     parsed_study = parse_study(resolved.text)
-    print_overrides(resolved)
     assumed_spectrum = read_assumed_spectrum(parsed_study, sample, spectrum)
     result = plan_values(parsed_study, assumed_spectrum, resolved.spreads)
     result |= {"overrides": list(resolved.overrides)}
     result |= predict_sweep(parsed_study, assumed_spectrum, epsilons, plot)
-    if not ask:
+    if sites is None:
         print_result_as(result, as_json, print_plan)
         return
     from eigenveil_client.analyst.catalogue import readiness_value
     from eigenveil_client.analyst.python.connect import readiness_table
-    from eigenveil_client.analyst.studies import site_readiness
 
-    sites = site_readiness(study, profile)
     print_result_as(result | readiness_value(sites), as_json, print_plan)
     if not as_json:
         console.print(readiness_table(sites))

@@ -92,8 +92,8 @@ def stream(
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing. A cell that is not a finite number or
     not UTF-8 is an error, and so is a line with too many or too few cells. If `unreadable` is given, it is
-    called with them instead: such cells are missing, and such a line is left out, like a row without a
-    person. Either way the outcome for a record depends on that record alone.
+    called instead: such cells are missing, and such a line is left out, like a row without a person. Either
+    way the outcome for a record depends on that record alone.
 
     Raises:
         RequestError: code `site-policy`, a column has another unit than the site's, or its name bypasses its
@@ -159,7 +159,7 @@ def records_digest(config: RecordsConfig, source: bytes, rules: Rules) -> bytes:
     return source
 
 
-def check_study(study: Study, rules: Rules, plausible: PlausibleRanges, person: str = "") -> None:
+def check_study(study: Study, rules: Rules, plausible: PlausibleRanges, person: str) -> None:
     """Raise an error if a study defines columns otherwise than the site. No record is compared.
 
     Another unit does so, and a name that bypasses a rule or a plausible range: the header that a rule reads,

@@ -168,13 +168,6 @@ class SiteConfig:
         return replace(self.policy.limits, memory_mib=self.engine.memory_limit_mib)
 
     @property
-    def mapped_columns(self) -> tuple[str, ...]:
-        """The columns of the tables [column.NAME], as far as studies may use them."""
-        names = [name for rule in self.column for name in rule.columns]
-        allowed = names if ANY in self.policy.columns else self.policy.columns
-        return tuple(name for name in names if name in set(allowed))
-
-    @property
     def scratch(self) -> Scratch:
         """Folder for records that do not fit into memory: beside the state."""
         return Scratch(folder=self.state.with_name("grids"), encrypt=self.engine.encrypt)
@@ -254,14 +247,12 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     trust, offers = allowed_trust(config.identity, config.policy.secrecy), config.offers or None
     if ANY in config.offers:  # every column, if a key lists them: the records are not read
         offers = None if ANY in config.policy.columns else config.policy.columns
-    discloses = config.policy.disclose_settings
     try:
         return SiteStatement(
             columns=offers,
             needs_approval=needs_approval,
             study_rules=replace(config.policy.stated, trust=trust),
-            limits=config.limits if discloses else None,
-            mapped_columns=config.mapped_columns if discloses and offers is None else (),
+            limits=config.limits if config.policy.disclose_settings else None,
             **rules,
         )
     except RequestError as problem:

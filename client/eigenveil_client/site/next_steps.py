@@ -1,5 +1,5 @@
-"""Time left to decide about a study, and what happens next, as far as this site knows it: the same sentences
-on every page and command. A site is not told which other sites have agreed."""
+"""Deadline of a decision about a study, and what happens next, as far as this site knows it: the same
+sentences on every page and command. A site is not told which other sites have agreed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ENDED = mark("The study has ended. Nothing more leaves this site for it.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextSteps:
-    """`sentences` about what happens next. `until`: the Unix time before which a person decides, None if
+    """`sentences` about what happens next. `deadline`: the Unix time before which a person decides, None if
     neither plan nor coordinator states one; `day`: the last day (UTC), if it is the plan's; `over`: it is
     past."""
 
-    until: int | None
+    deadline: int | None
     day: str
     over: bool
     sentences: tuple[Sentence, ...]
@@ -51,19 +51,19 @@ class NextSteps:
     @property
     def last_second(self) -> int:
         """Unix time of the last second to decide in, which is of the last day; 0 if no time is stated."""
-        return 0 if self.until is None else self.until - 1
+        return 0 if self.deadline is None else self.deadline - 1
 
     @property
     def machine_time(self) -> str:
         """The time as HTML's <time> takes it; empty if none is stated."""
-        if self.until is None:
+        if self.deadline is None:
             return ""
-        return self.day or f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%dT%H:%MZ}"
+        return self.day or f"{datetime.fromtimestamp(self.deadline, UTC):%Y-%m-%dT%H:%MZ}"
 
     @property
     def text(self) -> str:
         """The time to decide by, as text."""
-        return _text(self.until, self.day)
+        return _text(self.deadline, self.day)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, and the sentences in English."""
@@ -76,27 +76,27 @@ class NextSteps:
 
 def decide_by_text(received: ReceivedPlan, plan: Plan) -> str:
     """Return the time to decide about a received plan, as text."""
-    return _text(*_until(received, plan))
+    return _text(*_deadline(received, plan))
 
 
-def _text(until: int | None, day: str) -> str:
-    if until is None:
+def _text(deadline: int | None, day: str) -> str:
+    if deadline is None:
         return "not stated by the coordinator"
-    return f"{day or f'{datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M}'} (UTC)"
+    return f"{day or f'{datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M}'} (UTC)"
 
 
-def _until(received: ReceivedPlan, plan: Plan) -> tuple[int | None, str]:
+def _deadline(received: ReceivedPlan, plan: Plan) -> tuple[int | None, str]:
     """Return the Unix time before which a person decides, and the last day if the plan states it."""
-    until, federation = received.decision_deadline(plan), plan.study.federation
-    return until, federation.decide_by if until == federation.decision_deadline else ""
+    deadline, federation = received.decision_deadline(plan), plan.study.federation
+    return deadline, federation.decide_by if deadline == federation.decision_deadline else ""
 
 
 def next_steps(store: SiteStore, received: ReceivedPlan, plan: Plan, rounds: int) -> NextSteps:
     """Return the next steps of a study of at most `rounds` rounds."""
-    until, day = _until(received, plan)
-    over = until is not None and store.now() >= until
+    deadline, day = _deadline(received, plan)
+    over = deadline is not None and store.now() >= deadline
     return NextSteps(
-        until=until,
+        deadline=deadline,
         day=day,
         over=over,
         sentences=tuple(_sentences(store, received, plan, rounds, over=over)),

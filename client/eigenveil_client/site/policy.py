@@ -60,7 +60,7 @@ class Policy:
     `columns` and `analysts` are the allowed names, or ("*",) for all, of columns but those that number
     records (`is_record_number`); without analysts every study is declined. `disclose_reasons`: the analyst
     gets the reason that a person writes on declining.
-    `disclose_settings`: the federation gets `limits`, and the columns that settings map.
+    `disclose_settings`: the federation gets `limits`.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
     (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
@@ -17,6 +17,7 @@ MAX_LEVELS = 200
 MAX_VERSION = 2**31
 MAX_TEXT_LENGTH = 500
 MOST_NAMED = 20  # in a message
+SIMILAR = 0.6  # of difflib: `Krea` and `Kreatinin`
 LOINC = re.compile(r"[0-9]{1,7}-[0-9]")
 LEVEL_SEPARATOR = "="  # separates a category and its level in the name of an indicator column
 
@@ -133,11 +134,21 @@ class Dictionary:
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """Return the similar known names as the end of a sentence; empty if there are none."""
-    folded: dict[str, str] = {}
-    for one in known:
-        folded.setdefault(one.casefold(), one)
-    found = [folded[one] for one in get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)]
+    found = similar_names(name, known)
     return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that are spelled like `name`, three at most, the most similar first."""
+    spelled: dict[str, str] = {}
+    for one in known:
+        spelled.setdefault(folded(one), one)
+    return [spelled[one] for one in get_close_matches(folded(name), spelled, n=3, cutoff=SIMILAR)]
+
+
+def folded(name: str) -> str:
+    """Return a name without case, blanks and the marks between words, in which spellings differ."""
+    return re.sub(r"[\s_.\-]+", "", name).casefold()
 
 
 def listed(names: Collection[str]) -> str:

@@ -4,7 +4,7 @@ The analyst's command runs the checks before it sends a study, and the coordinat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,11 +24,10 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteStatement:
-    """Statement of a site: its `columns`, `study_rules` and `limits` (None: not stated). A site that does not
-    state all of its columns may state `mapped_columns`, which its settings map. `needs_approval`: a person
-    decides about every study. The site does not answer about a column if a larger share of persons has
-    missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or `max_out_of_bounds`.
-    Raises: RequestError, code `bad-study`."""
+    """Statement of a site: the `columns` that it offers, its `study_rules` and `limits` (None: not stated).
+    `needs_approval`: a person decides about every study. The site does not answer about a column if a larger
+    share of persons has missing, unreadable or out-of-bounds values than `max_missing`, `max_unreadable` or
+    `max_out_of_bounds`. Raises: RequestError, code `bad-study`."""
 
     columns: tuple[str, ...] | None = None
     needs_approval: bool
@@ -37,17 +36,15 @@ class SiteStatement:
     max_out_of_bounds: float
     study_rules: StatedRules | None = None
     limits: StatedLimits | None = None
-    mapped_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         coerce_fields(self)
         for name in RULES:
             share = getattr(self, name)
             need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
-        for name in (*(self.columns or ()), *self.mapped_columns):
+        for name in self.columns or ():
             check_readable("the name of a column that a site offers", name, MAX_NAME_LENGTH)
-        for names in (self.columns or (), self.mapped_columns):
-            need(len(names) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        need(len(self.columns or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
         if self.limits is not None:
             check_readable("person_column", self.limits.person_column, MAX_NAME_LENGTH)
         size = self.to_proto().ByteSize()
@@ -55,11 +52,6 @@ class SiteStatement:
             size <= MOST_BYTES,
             f"the site's statement has {size} bytes, over the limit of {MOST_BYTES}; offer fewer columns",
         )
-
-    @property
-    def present_columns(self) -> tuple[str, ...]:
-        """The columns that the site states to have: all that it offers, or else those that it maps."""
-        return self.mapped_columns if self.columns is None else self.columns
 
     @property
     def approval(self) -> str:
@@ -79,7 +71,6 @@ class SiteStatement:
             "thresholds": self.thresholds,
             "study_rules": None if self.study_rules is None else self.study_rules.to_dict(),
             "limits": None if self.limits is None else self.limits.to_dict(),
-            "mapped_columns": list(self.mapped_columns),
         }
 
     def visible_to(self, analyst: str) -> SiteStatement:
@@ -95,7 +86,6 @@ class SiteStatement:
             needs_approval=self.needs_approval,
             study_rules=None if self.study_rules is None else self.study_rules.to_proto(),
             limits=None if self.limits is None else self.limits.to_proto(),
-            mapped_columns=self.mapped_columns,
             **self.thresholds,
         )
 
@@ -110,7 +100,6 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
             needs_approval=message.needs_approval,
             study_rules=rules_from_proto(message.study_rules) if message.HasField("study_rules") else None,
             limits=limits_from_proto(message.limits) if message.HasField("limits") else None,
-            mapped_columns=tuple(message.mapped_columns),
             **{name: getattr(message, name) for name in RULES},
         )
     except RequestError as problem:
@@ -163,9 +152,19 @@ def _statement(data: Mapping[str, Any]) -> SiteStatement:
 
 
 def check_study(study: Study, directory: Directory) -> None:
-    """Check that the federation has the study's sites and columns, and that people have time to decide.
-    Raises: RequestError, code `bad-study`, with all problems."""
-    checks = (_unknown_sites, _columns, _short_waits)
+    """Check that the federation has the study's sites, that each site offers its columns, and that people
+    have time to decide. Raises: RequestError, code `bad-study`, with all problems."""
+    _need_none(_unknown_sites, _unknown_columns, _not_offered, _short_waits, study=study, directory=directory)
+
+
+def check_federation(study: Study, directory: Directory) -> None:
+    """Check the same but for what each site offers, which `readiness` shows. Raises as `check_study`."""
+    _need_none(_unknown_sites, _unknown_columns, _short_waits, study=study, directory=directory)
+
+
+def _need_none(
+    *checks: Callable[[Study, Directory], Iterator[str]], study: Study, directory: Directory
+) -> None:
     problems = [problem for check in checks for problem in check(study, directory)]
     need(not problems, "; ".join(problems))
 
@@ -178,17 +177,25 @@ def _unknown_sites(study: Study, directory: Directory) -> Iterator[str]:
         yield f"not enrolled in {directory.federation}: {named} (enrolled sites: {enrolled})"
 
 
-def _columns(study: Study, directory: Directory) -> Iterator[str]:
-    named, known = [column.name for column in study.columns], directory.known_columns
-    unknown = [] if directory.columns is None else [name for name in named if name not in set(known)]
+def _unknown_columns(study: Study, directory: Directory) -> Iterator[str]:
+    unknown = _unknown(study, directory)
     if unknown:
-        names = listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
+        names = listed([f"{name!r}{suggestion(name, directory.known_columns)}" for name in unknown])
         yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names}"
+
+
+def _unknown(study: Study, directory: Directory) -> list[str]:
+    known = set(directory.known_columns)
+    return [] if directory.columns is None else [one.name for one in study.columns if one.name not in known]
+
+
+def _not_offered(study: Study, directory: Directory) -> Iterator[str]:
+    known, gone = set(directory.known_columns), set(_unknown(study, directory))
     for site, stated in _stated(study, directory):
-        if stated.columns is None:
+        offers = stated.columns
+        if offers is None:
             continue
-        offers, gone = set(stated.columns), set(unknown)
-        missing = [name for name in named if name not in offers and name not in gone]
+        missing = [one.name for one in study.columns if one.name not in gone.union(offers)]
         if missing:
             hinted = [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
             yield f"{site} does not offer {listed(hinted)}"

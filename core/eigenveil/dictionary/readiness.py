@@ -1,6 +1,6 @@
-"""Readiness of a study's sites, by their statements alone: which columns each one states, and which of its
-stated settings do not fit the study. The coordinator refuses a study by it before a person is asked, and the
-analyst's programs show it. Nothing here is about records [R23]."""
+"""Readiness of a study's sites, by their statements alone: which of its columns each one offers, and which of
+its stated settings do not fit the study. The coordinator refuses a study by it before a person is asked, and
+the analyst's programs show it. Nothing here is about records [R23]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eigenveil.dictionary.dictionary import listed
+from eigenveil.dictionary.dictionary import MOST_NAMED, listed
 from eigenveil.dictionary.directory import Directory, SiteStatement
 from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import Code, RequestError
@@ -17,20 +17,17 @@ if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
     from eigenveil.protocol.query import RoundQuery
 
-MOST_LISTED = 20  # sites in a message, and columns of one: a study may have 1,000 and 20,000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReadiness:
-    """Readiness of one site. `lacking` are columns that it states not to have, `unstated` those of which it
-    states nothing. `failed` are the verdicts of its settings that forbid the study. Without `states_columns`
-    or `states_settings` it states none at all, so nothing of that kind can fail here."""
+    """Readiness of one site. `lacking` are the columns that it does not offer, `unstated` all columns if it
+    does not state what it offers. `failed` are the verdicts of its settings that forbid the study. Without
+    `states_settings` it states none, so none can fail."""
 
     site: str
     lacking: tuple[str, ...]
     unstated: tuple[str, ...]
     failed: tuple[Verdict, ...] = ()
-    states_columns: bool = False
     states_settings: bool = False
 
     @property
@@ -41,16 +38,31 @@ class SiteReadiness:
     @property
     def summary(self) -> str:
         """The site with the settings and columns that do not fit, as "alpha: person_column (...)"."""
-        lacking = [f"no column {listed([repr(name) for name in self.lacking])}"] if self.lacking else []
+        lacking = [self.columns_text] if self.lacking else []
         return f"{self.site}: {', '.join([*(one.short for one in self.failed), *lacking])}"
+
+    @property
+    def columns_text(self) -> str:
+        """The columns of the study that the site offers, in a few words."""
+        if self.lacking:
+            return f"no column {listed([repr(name) for name in self.lacking])}"
+        return "not stated" if self.unstated else "all"
+
+    @property
+    def settings_text(self) -> str:
+        """The settings of the site that do not fit, in a few words."""
+        stated = "fit" if self.states_settings else "not stated"
+        return "; ".join(one.short for one in self.failed) or stated
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output or a document."""
         return {
             "site": self.site,
             "ready": self.ready,
-            "columns_lacking": list(self.lacking[:MOST_LISTED]),
+            "columns_lacking": list(self.lacking[:MOST_NAMED]),
             "columns_not_stated": len(self.unstated),
+            "columns_text": self.columns_text,
+            "settings_text": self.settings_text,
             "settings": "stated" if self.states_settings else "not stated",
             "failed": [{"rule": one.rule, "needed": one.short} for one in self.failed],
         }
@@ -74,18 +86,16 @@ def _readiness(
     if stated is None:
         return SiteReadiness(site=site, lacking=(), unstated=names)
     rules, limits = stated.study_rules, stated.limits
-    offers, has = stated.columns is not None, set(stated.present_columns)
-    others = tuple(name for name in names if name not in has) if has else names
+    offers = None if stated.columns is None else set(stated.columns)
     verdicts = [
         *(() if rules is None else rules.verdicts(plan)),
         *(() if limits is None else limits.verdicts(plan, round_queries)),
     ]
     return SiteReadiness(
         site=site,
-        lacking=others if offers else (),
-        unstated=() if offers else others,
+        lacking=() if offers is None else tuple(name for name in names if name not in offers),
+        unstated=names if offers is None else (),
         failed=tuple(verdict for verdict in verdicts if not verdict.passed),
-        states_columns=offers or bool(has),
         states_settings=rules is not None or limits is not None,
     )
 
@@ -107,51 +117,32 @@ def check_readiness(plan: Plan, found: Sequence[SiteReadiness]) -> list[str]:
     code `site-policy`, with `refusal`."""
     refused = refusal(plan, found)
     if refused:
-        raise RequestError(Code.POLICY, refused)
-    return warnings(plan, found)
+        raise RequestError(Code.POLICY, f"not submitted: {refused}")
+    return warnings(found)
 
 
 def refusal(plan: Plan, found: Sequence[SiteReadiness]) -> str:
-    """Return why a study is refused before it is submitted: the stated settings of a required site, or of too
-    many sites for the quorum, forbid it. Empty if it is not."""
+    """Return why a study is refused: a site does not offer a column, or the stated settings of a required
+    site, or of too many sites for the quorum, forbid it. Empty if it is not."""
     federation = plan.study.federation
-    forbidding = [one for one in found if one.failed]
-    required = any(one.site in federation.required for one in forbidding)
-    if not found or not (required or len(found) - len(forbidding) < federation.least):
+    unready = [one for one in found if not one.ready]
+    required = any(one.lacking or one.site in federation.required for one in unready)
+    if not found or not (required or len(found) - len(unready) < federation.least):
         return ""
     return (
-        f"the stated settings of sites do not allow this study: {_summaries(forbidding)}. Nothing was "
-        "submitted: change the study, contact these sites, or leave them out"
+        f"sites state that this study does not fit: {_summaries(unready)}. Change the study, contact these "
+        "sites, or leave them out"
     )
 
 
-def warnings(plan: Plan, found: Sequence[SiteReadiness]) -> list[str]:
-    """Return warnings that name the sites that will decline a plan, and columns that no site states to
-    have."""
-    forbidding = [one for one in found if one.failed]
-    named = f"these sites will decline by their stated settings: {_summaries(forbidding)}"
-    return [*([named] if forbidding else []), *_columns_of_no_site(plan, found)]
+def warnings(found: Sequence[SiteReadiness]) -> list[str]:
+    """Return a warning that names the sites that will decline a plan, if there are any."""
+    declining = [one for one in found if one.failed]
+    text = f"these sites will decline by their stated settings: {_summaries(declining)}"
+    return [text] if declining else []
 
 
 def _summaries(found: Sequence[SiteReadiness]) -> str:
     """Return the summaries of the first sites, as an error message has a limited length."""
-    more = [f"and {len(found) - MOST_LISTED} more"] if len(found) > MOST_LISTED else []
-    return "; ".join([*(one.summary for one in found[:MOST_LISTED]), *more])
-
-
-def _columns_of_no_site(plan: Plan, found: Sequence[SiteReadiness]) -> list[str]:
-    """Return a warning about columns that no site states to have, if any site states columns at all."""
-    if not any(one.states_columns for one in found):
-        return []
-    absent = {column.name for column in plan.study.columns}
-    for one in found:
-        absent.intersection_update(one.lacking or one.unstated)
-    none = [column.name for column in plan.study.columns if column.name in absent]
-    if not none:
-        return []
-    unstated = ", ".join(one.site for one in found if not set(none).isdisjoint(one.unstated))
-    text = (
-        f"no site states that it has {listed([repr(name) for name in none])}; a site without it declines, "
-        f"even after a person has agreed. Ask {unstated}, or leave the column out"
-    )
-    return [text]
+    more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    return "; ".join([*(one.summary for one in found[:MOST_NAMED]), *more])

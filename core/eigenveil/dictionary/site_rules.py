@@ -35,6 +35,11 @@ class Verdict:
         """The setting in a few words, for a list of several sites."""
         return self.needed or self.rule
 
+    def require(self) -> None:
+        """Raise ForbiddenByRule if the plan did not pass."""
+        if not self.passed:
+            raise ForbiddenByRule(self.rule, self.text)
+
 
 # The rules that a site may name when it declines. No record decides them: settings, confirmed cards and the
 # calendar do, compared with the plan.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eigenveil.study.checks import check_readable, coerce_fields
+from eigenveil.study.checks import check_readable, coerce_fields, need
 
 LABELS = {
     "full_name": "name",
@@ -15,6 +16,8 @@ LABELS = {
     "legal_basis": "legal basis",
 }
 MOST_CHARACTERS = 400  # of each
+FILLERS = "\u115f\u1160\u3164\uffa0"  # printable letters of Hangul that show as blanks
+BLANKS = re.compile(f"[ \u2800{FILLERS}]{{3}}")  # no other blank is printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +49,24 @@ class Applicant:
         return {label: text for name, label in LABELS.items() if (text := getattr(self, name))}
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the fields `names` that are not stated."""
-        return tuple(name for name in names if not getattr(self, name).strip())
+        """Return those of the fields `names` that are not stated, or without a letter and a digit."""
+        return tuple(name for name in names if not _says_something(getattr(self, name)))
+
+    def check_blanks(self) -> None:
+        """Check a text that is new: a run of blanks could move what follows it to a line of its own, where it
+        could pass for a program's. Raises RequestError: code `bad-study`."""
+        for label, text in self.stated.items():
+            need(BLANKS.search(text) is None, f"the {label} must not have more than two blanks in a row")
 
     @property
     def text(self) -> str:
         """All that is stated, in one line; empty if nothing is."""
         return "; ".join(f"{label}: {text}" for label, text in self.stated.items())
+
+
+def _says_something(text: str) -> bool:
+    """Return True if a text has a letter or a digit; a filler is a letter that shows as a blank."""
+    return any(one.isalnum() and one not in FILLERS for one in text)
 
 
 NOT_STATED = Applicant()

@@ -2290,7 +2290,6 @@ class SiteStatement(_message.Message):
     MAX_OUT_OF_BOUNDS_FIELD_NUMBER: _builtins.int
     STUDY_RULES_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
-    MAPPED_COLUMNS_FIELD_NUMBER: _builtins.int
     columns_stated: _builtins.bool
     """without it `columns` has no meaning"""
     needs_approval: _builtins.bool
@@ -2311,10 +2310,6 @@ class SiteStatement(_message.Message):
     def limits(self) -> Global___SiteLimits:
         """absent: not stated"""
 
-    @_builtins.property
-    def mapped_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """names that its settings map, if `columns` is not stated"""
-
     def __init__(
         self,
         *,
@@ -2326,11 +2321,10 @@ class SiteStatement(_message.Message):
         max_out_of_bounds: _builtins.float = ...,
         study_rules: Global___SiteRules | None = ...,
         limits: Global___SiteLimits | None = ...,
-        mapped_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "study_rules", b"study_rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "columns_stated", b"columns_stated", "limits", b"limits", "mapped_columns", b"mapped_columns", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "needs_approval", b"needs_approval", "study_rules", b"study_rules"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "columns_stated", b"columns_stated", "limits", b"limits", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "needs_approval", b"needs_approval", "study_rules", b"study_rules"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

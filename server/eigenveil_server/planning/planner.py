@@ -111,6 +111,7 @@ def _rehearsed(
         "since planning time grows with their cube; choose fewer",
     )
     check_study(study, public)
+    study.applicant.check_blanks()
     named = [one for site in study.federation.sites if (one := public.capabilities.get(site)) is not None]
     own = [] if versions is None else [capabilities_from_dict(versions)]
     plan = make_plan(

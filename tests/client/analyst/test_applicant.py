@@ -63,7 +63,10 @@ def test_a_study_of_the_connection_states_who_asks(ada: Path) -> None:
     assert stored_applicant(ada) == OWN, "a connection changes no profile"
 
 
-@pytest.mark.parametrize("given", [{"institution": "two\nlines"}, {"contact": "x" * (MOST_CHARACTERS + 1)}])
+@pytest.mark.parametrize("given", [
+    {"institution": "two\nlines"}, {"contact": "x" * (MOST_CHARACTERS + 1)},
+    {"institution": f"Ulm{' ' * 66}decide by: 2030-01-01"}, {"contact": "a\u3164\u2800 b"},
+])  # fmt: skip
 def test_a_text_that_could_mislead_is_refused_and_nothing_is_stored(ada: Path, given: dict[str, str]) -> None:
     with refused(Code.BAD_STUDY):
         package.connect(ada, **given)

@@ -36,7 +36,9 @@ from tests.support import refused
 
 PLAN = a_plan()
 WHEREVER = RecordsConfig(source=Path("records.csv"))
-UNKNOWN = a_plan(a_study(columns=(Column(name="height", unit="cm", lower=0, upper=250),)))
+UNKNOWN = a_plan(
+    a_study(columns=tuple(Column(name=one, unit="cm", lower=0, upper=250) for one in ("height", "b2")))
+)
 
 
 def wanted(stage: Stage, plan: Plan = PLAN) -> pb.NextWorkResponse:
@@ -53,17 +55,14 @@ def test_a_statement_is_of_settings_and_the_same_for_all_records(stage: Stage, r
     assert statement_of(stage.config) == before
     assert before.limits is not None
     assert (before.limits.person_column, before.limits.minimum_records) == ("patient", 30)
-    assert (before.columns, before.mapped_columns) == (None, ("age",))
+    assert before.columns is None, "of what it maps, it states what `offers` names"
     stage.config = replace(stage.config, offers=("age", "bmi"))
-    assert (statement_of(stage.config).columns, statement_of(stage.config).mapped_columns) == (
-        ("age", "bmi"), (),
-    )  # fmt: skip
+    assert statement_of(stage.config).columns == ("age", "bmi")
 
 
 def test_a_site_toml_of_1_0_states_no_more_than_before(stage: Stage) -> None:
     stage.config = replace(stage.config, column=(ColumnRule(name="age"),))
-    stated = statement_of(stage.config)
-    assert (stated.limits, stated.mapped_columns) == (None, ())
+    assert statement_of(stage.config).limits is None
 
 
 @pytest.mark.parametrize("kind", [EngineKind.AUTO, EngineKind.DISK, EngineKind.MEMORY])
@@ -181,18 +180,34 @@ def unreadable(stage: Stage) -> Plan:
     return PLAN
 
 
+def without_the_person(stage: Stage) -> Plan:
+    stage.rule(person_column="patient")
+    stage.records.write_text("Pat Nr,a,b,c\n" + "p,1,2,3\n" * 40)
+    return a_plan(a_study(person_column="patient"))
+
+
+def of_the_person(stage: Stage) -> Plan:
+    """A study names as a column what the records call the person column."""
+    stage.rule(person_column="patient")
+    stage.config = replace(stage.config, records=replace(stage.config.records, person="MRN"))
+    stage.records.write_text("MRN,a,b,c\n" + "1,1,2,3\n" * 40)
+    return a_plan(a_study(columns=(Column(name="MRN", unit="", lower=0, upper=9),), person_column="patient"))
+
+
 @pytest.mark.parametrize(
-    ("prepare", "text"),
+    ("prepare", "text", "refusal"),
     [
-        (missing, "column 'height' is not in the records"),
-        (another_unit, "column 'a' is in 'kg' in the records and in 'mmol/L' in the study"),
-        (unreadable, "records.csv"),
+        (missing, "not in the records: 'height', 'b2' (did you mean 'b'?)", "column 'height' is not in the"),
+        (another_unit, "column 'a' is in 'kg' in the records and in 'mmol/L' in the study", ""),
+        (unreadable, "records.csv", ""),
+        (without_the_person, 'Write [records] person = "Pat Nr"', ""),
+        (of_the_person, "the site has rules for MRN", ""),
     ],
 )
 def test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_leaves(
-    asking: Stage, prepare: Any, text: str
+    asking: Stage, prepare: Any, text: str, refusal: str
 ) -> None:
-    plan = prepare(asking)
+    plan, code = prepare(asking), Code.POLICY if prepare is of_the_person else Code.BAD_DATA
     with asking.process() as (store, worker):
         assert worker.work(wanted(asking, plan)) is None
         assert (worker.agreed(), store.egress.rows()) == ({}, []), "it waits, as ever"
@@ -201,7 +216,7 @@ def test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_le
         assert [one["rule"] for one in failed] == ["records"]
         assert text in failed[0]["text"]
         assert "records" in study_list.studies(asking.config, store)["studies"][0]["reason"]
-        with refused(Code.BAD_DATA, text):
+        with refused(code, refusal or text):
             consent.approve(asking.config, store, store.studies.find(plan.digest), by="Dr. Grau")
         assert store.studies.status(plan.digest) is ConsentStatus.PENDING
         assert (worker.agreed(), store.egress.rows()) == ({}, [])
@@ -228,6 +243,7 @@ def test_memory_that_was_lowered_since_a_study_came_is_shown_and_not_approved(tm
     with closing(stage.store()) as store:
         policy = consent.explain_plan(stage.config, store, plan, None)["policy"]
         assert [one["rule"] for one in policy if not one["passed"]] == ["records", "memory_mib"]
+        assert "records, memory_mib" in study_list.studies(stage.config, store)["studies"][0]["reason"]
         with refused(Code.POLICY, "site.toml allows 1 (memory_mib)"):
             consent.approve(stage.config, store, store.studies.find(plan.digest), by="Dr. Grau")
 

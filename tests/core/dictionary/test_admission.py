@@ -25,7 +25,7 @@ from eigenveil.errors import Code
 from eigenveil.study.checks import plain_fields
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import a_study, refused
+from tests.support import a_study, limits, refused
 
 SITES = ("north", "south")
 STUDY = a_study(3, SITES)  # columns c0, c1, c2
@@ -82,7 +82,6 @@ def statements(draw: st.DrawFn) -> SiteStatement:
         max_out_of_bounds=draw(shares),
         study_rules=draw(st.none() | site_rules()),
         limits=draw(st.none() | site_limits()),
-        mapped_columns=tuple(draw(st.lists(st.sampled_from(["c0", "c3"])))),
     )
 
 
@@ -94,10 +93,7 @@ def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[s
     assert directory_from_dict(json.loads(json.dumps(public, default=plain_fields))) == public
 
 
-LIMITS: dict[str, Any] = {
-    "person_column": "patient", "sites_per_person": 1, "minimum_records": 20, "maximum_records": 100,
-    "max_columns_per_record": 2.0, "minimum_records_per_batch": 20, "memory_mib": 64,
-}  # fmt: skip
+LIMITS = limits(person_column="patient", maximum_records=100).to_dict()
 NONSENSE: list[dict[str, Any]] = [
     {"person_column": "a\x1b[2J"},
     {"person_column": "x" * 201},
@@ -137,12 +133,6 @@ def test_nonsense_about_limits_is_refused(nonsense: dict[str, Any]) -> None:
     assert statement_from_proto(pb.SiteStatement(limits=pb.SiteLimits(**LIMITS))).limits is not None
     with refused(Code.PROTOCOL):
         statement_from_proto(pb.SiteStatement(limits=pb.SiteLimits(**(LIMITS | nonsense))))
-
-
-@pytest.mark.parametrize("names", [["a\x1b[2J"], ["x" * 100] * 1000])
-def test_hostile_names_of_mapped_columns_are_refused(names: list[str]) -> None:
-    with refused(Code.PROTOCOL):
-        statement_from_proto(pb.SiteStatement(mapped_columns=names))
 
 
 @given(

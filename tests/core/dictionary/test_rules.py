@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eigenveil.dictionary.directory import Directory, SiteStatement
-from eigenveil.dictionary.readiness import check_readiness, readiness
+from eigenveil.dictionary.readiness import readiness
 from eigenveil.dictionary.site_rules import ANY, StatedRules
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import RequestError
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Federation, Trust
-from tests.support import a_study, refused
+from tests.support import a_study
 
 SITES = ("anna", "bert", "carl")
 OPEN = StatedRules(
@@ -41,28 +41,9 @@ def directory(**sites: StatedRules | None) -> Directory:
     return Directory(federation="fed", sites=result, columns=None, approval_seconds=0.0)
 
 
-def check_rules(plan: Plan, stated: Directory) -> list[str]:
-    return check_readiness(plan, readiness(plan, stated))
-
-
 def failed(plan: Plan, rules: StatedRules) -> list[str]:
     (anna, *_) = readiness(plan, directory(anna=rules))
     return [verdict.rule for verdict in anna.failed]
-
-
-def test_sites_that_will_decline_are_named_and_below_the_quorum_the_study_is_refused() -> None:
-    assert check_rules(a_plan(), directory(anna=OPEN)) == []
-    (sentence,) = check_rules(a_plan(), directory(anna=CLOSED, bert=OPEN))
-    assert "anna: analysts" in sentence
-    assert "bert" not in sentence
-    with refused(Code.POLICY, "anna: analysts", "carl: analysts"):
-        check_rules(a_plan(), directory(anna=CLOSED, carl=CLOSED))
-
-
-def test_a_required_site_that_forbids_it_refuses_the_study() -> None:
-    with refused(Code.POLICY, "anna: analysts"):
-        check_rules(a_plan(required=("anna",)), directory(anna=CLOSED))
-    assert check_rules(a_plan(required=("bert",)), directory(anna=CLOSED))
 
 
 @pytest.mark.parametrize(

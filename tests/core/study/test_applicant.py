@@ -40,6 +40,21 @@ def test_a_text_that_could_mislead_is_refused(name: str, text: object) -> None:
         Applicant(**{name: text})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("text", "says"), [
+    ("\u3164", False), ("\u2800", False), ("\u115f\uffa0 -", False), ("", False), ("7", True), ("Жук", True),
+])  # fmt: skip
+def test_a_text_without_a_letter_or_a_digit_states_nothing(text: str, says: bool) -> None:
+    assert Applicant(contact=text).missing(["contact"]) == (() if says else ("contact",))
+
+
+def test_a_run_of_blanks_is_refused_in_a_new_text_and_read_in_a_stored_one() -> None:
+    stored = replace(a_study(), applicant=Applicant(institution="Ulm   x", contact="Dr.  Ada"))
+    assert parse_study(study_to_toml(stored)) == stored
+    with refused(Code.BAD_STUDY, "institution", "blanks"):
+        stored.applicant.check_blanks()
+    replace(stored.applicant, institution="").check_blanks()
+
+
 def test_an_unknown_key_of_the_table_is_refused_in_a_study_file() -> None:
     text = study_to_toml(a_study()).replace("[applicant]", '[applicant]\ninstitute = "x"')
     with refused(Code.BAD_STUDY, "institute"):

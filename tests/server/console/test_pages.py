@@ -19,7 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
 from tests.server.console.test_live import status, until, watching
 from tests.server.console.visits import Answer, Browser, Visits, a_dictionary, visited
-from tests.server.planning.test_stated_settings import limits
+from tests.server.planning.test_stated_settings import own
 from tests.server.rig import SITES, Client, answering, study_toml
 from tests.server.rpc.test_directory import state
 from tests.support import a_hello
@@ -186,12 +186,12 @@ async def test_a_form_shows_what_is_wrong_and_loses_nothing_typed(visits: Visits
 
 async def test_the_form_shows_which_sites_are_ready_by_what_they_state(visits: Visits) -> None:
     sites, analyst = await visits.rig.sites(), await visits.visitor(Role.ANALYST, "ada")
-    shown = await state(sites["anna"], limits())
+    shown = await state(sites["anna"], own())
     page = await typed(analyst, "predict")
     rows = [row.partition("</tr>")[0] for row in page.text.split('<tr><th scope="row">')[1:]]
     fits = {row.partition("<")[0]: "<td>fit</td>" in row for row in rows}
     assert fits == {"anna": True, "bert": False, "carl": False}, "the others state nothing"
-    await state(sites["anna"], limits(person_column="patient"), shown)
+    await state(sites["anna"], own(person_column="patient"), shown)
     answer = await typed(analyst, "predict")
     assert (answer.status, "anna: person_column" in answer.text) == (400, True)
 

@@ -8,23 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.dictionary.directory import SiteStatement
-from eigenveil.dictionary.site_limits import StatedLimits
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core.dictionary.test_admission import stated
 from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
 from tests.server.rpc.test_directory import state
-from tests.support import submitted
-
-LIMITS = StatedLimits(
-    person_column="", sites_per_person=1, minimum_records=20, maximum_records=100_000,
-    max_columns_per_record=2.0, minimum_records_per_batch=20, memory_mib=64,
-)  # fmt: skip
+from tests.support import limits, submitted
 
 
-def limits(**changes: Any) -> SiteStatement:
-    return replace(stated(), limits=replace(LIMITS, **changes))
+def own(**changes: Any) -> SiteStatement:
+    return replace(stated(), limits=limits(**changes))
 
 
 async def explained(ada: Client, toml: str, submission: str = "") -> dict[str, Any]:
@@ -41,8 +35,8 @@ async def test_a_study_that_a_setting_forbids_is_refused_or_warned_about_and_nev
 ) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        await state(sites["anna"], limits(person_column="patient"))
-        await state(sites["bert"], limits())
+        await state(sites["anna"], own(person_column="patient"))
+        await state(sites["bert"], own())
         why = "anna: person_column ('patient' at the site, none in the study)"
         for toml in (study_toml(), study_toml(quorum=2, required=["anna"])):
             for call in (
@@ -65,36 +59,20 @@ async def test_a_study_that_a_setting_forbids_is_refused_or_warned_about_and_nev
 async def test_records_that_do_not_fit_into_memory_are_told_before_they_are_loaded(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        shown = await state(sites["anna"], limits(minimum_records=1000, memory_mib=1))
+        shown = await state(sites["anna"], own(minimum_records=1000, memory_mib=1))
         oja = study_toml(columns=8, algorithm="private-oja", components=1)
         refused = await refusal(ada.submit(oja))
         assert "anna: memory_mib 1 (this study needs 2, by maximum_records)" in str(refused)
-        await state(sites["anna"], limits(minimum_records=1000), shown)
+        await state(sites["anna"], own(minimum_records=1000), shown)
         await ada.submit(oja)
 
 
 async def test_a_setting_that_changes_after_the_plan_counts_as_it_is_now(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        shown = await state(sites["anna"], limits())
+        shown = await state(sites["anna"], own())
         assert (await explained(ada, study_toml(), "one"))["readiness"][0]["ready"]
-        shown = await state(sites["anna"], limits(sites_per_person=2), shown)
+        shown = await state(sites["anna"], own(sites_per_person=2), shown)
         assert "anna: sites_per_person 2" in str(await refusal(ada.submit(study_toml(), "one")))
         await state(sites["anna"], stated(), shown)  # as a site of 1.0 does
         await ada.submit(study_toml(), "one")
-
-
-async def test_studies_with_other_limits_find_the_stated_settings_and_nothing_else(tmp_path: Path) -> None:
-    """The outcome is a function of statement and plan: a site that has other records states the same."""
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        await state(sites["anna"], limits(maximum_records=5000))
-
-        def with_room(most: int) -> str:
-            return study_toml().replace("max_records = 100000", f"max_records = {most}")
-
-        for most in (1000, 4999):
-            refused = await refusal(ada.submit(with_room(most)))
-            assert f"anna: maximum_records 5000 (this study allows {most}, its max_records)" in str(refused)
-        for most in (5000, 50_000):
-            assert (await explained(ada, with_room(most)))["readiness"][0]["ready"]

@@ -25,7 +25,7 @@ def sites(file: Path | None, profile: Path | None, as_json: bool) -> None:
     from eigenveil_client.analyst.studies import site_readiness
 
     if file is not None:
-        found = site_readiness(file, profile)
+        _, found = site_readiness(file, profile)
         print_result_as(readiness_value(found), as_json, lambda _: console.print(readiness_table(found)))
         return
     view = call_coordinator(profile, lambda analyst: analyst.federation())

@@ -23,7 +23,7 @@ from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
 from eigenveil.study.toml import draft_from_toml, study_to_toml
 from eigenveil_client.analyst.coordinator import BlockingCoordinator
-from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
+from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of, offered_columns
 from eigenveil_client.analyst.profile import default_profile, stored_applicant
 from eigenveil_client.analyst.python.plan import FederationBudget, Summary, budget_from
 from eigenveil_client.analyst.python.run import Run, run_of, status_of
@@ -135,6 +135,7 @@ class ConnectedFederation(BlockingCoordinator, Summary):
 
     def __init__(self, profile: Path | None = None, **applicant: str) -> None:
         self.applicant = replace(stored_applicant(profile or default_profile()), **applicant)
+        self.applicant.check_blanks()
         super().__init__(profile)
 
     @property
@@ -217,14 +218,9 @@ def readiness_table(found: Sequence[SiteReadiness]) -> DisplayTable[SiteReadines
 
 
 def _readiness(one: SiteReadiness) -> Mapping[str, Any]:
-    columns = "all" if not one.unstated else f"{len(one.unstated)} not stated"
-    settings = "fit" if one.states_settings else "not stated"
     return {
-        "site": one.site,
-        "ready": one.ready,
-        "columns": f"lacks {', '.join(one.lacking)}" if one.lacking else columns,
-        "settings": "; ".join(verdict.short for verdict in one.failed) or settings,
-    }
+        "site": one.site, "ready": one.ready, "columns": one.columns_text, "settings": one.settings_text,
+    }  # fmt: skip
 
 
 def site_table(view: FederationView) -> DisplayTable[ListedSite]:
@@ -256,11 +252,11 @@ def _settings(site: ListedSite) -> str:
 
 def column_table(dictionary: Dictionary, view: FederationView | None) -> DisplayTable[DictionaryColumn]:
     """Return the columns of a dictionary, with the sites that offer them if one of `view` states any."""
-    sites = [one for one in (view.sites if view else ()) if one.states_columns]
+    offers = {} if view is None else offered_columns(view)
 
     def cells(column: DictionaryColumn) -> Mapping[str, Any]:
         names = {one.name for one in column.columns}
-        offered = tuple(one.name for one in sites if names & set(one.has))
+        offered = tuple(site for site, columns in offers.items() if names & set(columns))
         return {
             "column": column.name if not column.levels else ", ".join(sorted(names)),
             "unit": column.unit,
@@ -268,7 +264,7 @@ def column_table(dictionary: Dictionary, view: FederationView | None) -> Display
             "upper": column.upper,
             "LOINC": column.loinc,
             "meaning": column.meaning,
-        } | ({"offered by": offered} if sites else {})
+        } | ({"offered by": offered} if offers else {})
 
     title = f"Columns of {dictionary.name}, version {dictionary.version}"
     return DisplayTable(title, dictionary.columns, cells)

@@ -148,7 +148,7 @@ def plan_of(
     sites = () if directory is None else readiness(plan, directory, queries)
     explanation = explain(plan, courses, spreads)
     refused = refusal(plan, sites)
-    explanation["warnings"] += [refused] if refused else warnings(plan, sites)
+    explanation["warnings"] += [refused] if refused else warnings(sites)
     return StudyPlan(study=study, explanation=explanation, prediction=predict(study), sites=sites)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.formatting import shown
-from eigenveil.dictionary.directory import Directory, check_study
+from eigenveil.dictionary.directory import Directory, check_federation, check_study
 from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.applicant import Applicant
@@ -105,6 +105,7 @@ class FederatedStudy(Summary):
     def explain(self) -> Explanation:
         """Return the coordinator's explanation of its queries and cost; nothing is charged. Raises
         EigenveilError: the study is refused, or the coordinator cannot be reached."""
+        self._check_offers()
         value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.resolved.text)))
         value |= {"overrides": list(self.resolved.overrides)}
         budget = budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
@@ -148,6 +149,7 @@ class FederatedStudy(Summary):
                 `expires_days` is out of range; or the study is refused.
             PeerError: the coordinator's plan is not of this study; nothing was signed.
             EigenveilError: the coordinator's own error, or it cannot be reached."""
+        self._check_offers()
         chosen = submission or self.submission_id(again=again)
         check_days(expires_days)
         same = None if again else self.same(chosen)
@@ -164,6 +166,12 @@ class FederatedStudy(Summary):
         plan, warnings = self.coordinator.call(lambda analyst: analyst.sign(proposal))
         every = (*warnings, *self._late(expires_days))
         return Run(self.coordinator, plan.digest, plan.study.name, submission=chosen, warnings=every)
+
+    def _check_offers(self) -> None:
+        """Check that each site offers the columns, which `plan` shows. Raises RequestError: code
+        `bad-study`."""
+        if self.directory is not None:
+            check_study(self.study, self.directory)
 
     def _late(self, days: int) -> list[str]:
         """Return a warning if a person may decide after the signature has expired."""
@@ -217,13 +225,14 @@ def study_from(
 ) -> FederatedStudy:
     """Return the study of a draft, checked against the federation; `folder` may hold its dictionary, and
     `applicant` has the texts that it does not state. Raises RequestError: it is refused, or the federation
-    lacks its sites or columns."""
+    lacks its sites or columns; but for columns that a site does not offer, which `plan` shows."""
     check_dictionary(draft, view)
     whole = with_applicant(resolve_study(draft, folder, coordinator.profile), applicant)
     directory = view.directory
-    check_study(whole.study(), directory)
+    check_federation(whole.study(), directory)
     resolved = with_fewer_batches(whole, directory)
     study = resolved.study()
+    study.applicant.check_blanks()
     return FederatedStudy(
         coordinator=coordinator, toml=draft.text, resolved=resolved, study=study,
         approval=view.approval(study), directory=directory,

@@ -1,12 +1,11 @@
-"""Names of columns: their units, and how alike they are spelled."""
+"""Names of columns: their units, and those that number records."""
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable
 
-SIMILAR = 0.8  # of difflib: one letter of five differs
+from eigenveil.dictionary.dictionary import folded
+
 NUMBERING = ("identifier", "number", "nummer", "code", "uuid", "num", "key", "id", "nr", "no")
 
 
@@ -16,18 +15,6 @@ def name_and_unit(header: str) -> tuple[str, str | None]:
     if not bracket or not unit.endswith("]") or not name.strip():
         return header.strip(), None
     return name.strip(), unit[:-1].strip()
-
-
-def folded(name: str) -> str:
-    """Return a name without case, blanks and the marks between words, in which spellings differ."""
-    return re.sub(r"[\s_.\-]+", "", name).casefold()
-
-
-def similar_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is spelled most like `name`; None if none is similar."""
-    spelled = {folded(one): one for one in known}
-    found = difflib.get_close_matches(folded(name), spelled, n=1, cutoff=SIMILAR)
-    return spelled[found[0]] if found else None
 
 
 def is_record_number(name: str, persons: Iterable[str]) -> bool:

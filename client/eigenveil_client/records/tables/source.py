@@ -19,10 +19,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from eigenveil.dictionary.dictionary import similar_names, suggestion
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.tables.codes import check_codes
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.names import name_and_unit, similar_name
+from eigenveil_client.records.tables.names import name_and_unit
 from eigenveil_common.config import ABOVE_ZERO, between, check_rules, ensure, key
 
 DECIMALS = (".", ",")
@@ -166,6 +167,14 @@ class BadRecords(RequestError):
         self.kind = kind
 
 
+class MissingColumn(BadRecords):
+    """A column `about` that the records lack. `hint`: the similar names, as the end of a sentence."""
+
+    def __init__(self, message: str, *, about: str, hint: str) -> None:
+        super().__init__(message, about=about)
+        self.hint = hint
+
+
 class Source(Protocol):
     """Source of records that can be read repeatedly, as batches of named columns."""
 
@@ -222,9 +231,10 @@ class Headers:
         fits = self._named.get(name, [])
         if not fits:
             hint = " (is the file separated by commas?)" if self._number == 1 else ""
-            near = similar_name(name, self._named)
-            todo = "Add it" if near is None else f"Did you mean {near!r}?"
-            raise BadRecords(f"column {name!r} is not in the records{hint}. {todo}", about=name)
+            near = similar_names(name, self._named)
+            todo = f"Did you mean {' or '.join(map(repr, near))}?" if near else "Add it"
+            text = f"column {name!r} is not in the records{hint}. {todo}"
+            raise MissingColumn(text, about=name, hint=suggestion(name, self._named))
         if len(fits) > 1:
             raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
         stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
@@ -236,7 +246,8 @@ class Headers:
     def find_person(self, name: str) -> str:
         """Return the header of the person column `name`."""
         if name not in self._named:
-            there = json.dumps(similar_name(name, self._named) or "ITS NAME THERE", ensure_ascii=False)
+            near = [*similar_names(name, self._named), "ITS NAME THERE"]
+            there = json.dumps(near[0], ensure_ascii=False)
             todo = f"Write [records] person = {there}"
             raise BadRecords(f"the person column {name!r} is not in the records. {todo}", about=name)
         return self.find(name)

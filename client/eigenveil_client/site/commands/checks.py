@@ -23,7 +23,7 @@ from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.cells import ignore
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands.record_checks import memory_verdict
+from eigenveil_client.site.commands.record_checks import engine_verdict
 from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
 from eigenveil_client.site.roster import peers
@@ -55,7 +55,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None, counted: Sequence[Chec
         verdicts = [*config.policy.verdicts(plan, now)]
         with suppress(EigenveilError):  # key cards have a check of their own
             verdicts += peers.verdicts(config.identity, config.name, plan, config.policy.secrecy)
-        verdicts.append(memory_verdict(config, plan, possible_rehearsals(plan)))
+        verdicts.append(engine_verdict(config, plan, possible_rehearsals(plan)))
         for one in verdicts:
             passed, about = ok(f"policy {one.rule}", one.text), f"policy {one.rule}"
             checks.append(passed if one.passed else fail(about, one.text, code=Code.POLICY))

@@ -23,9 +23,9 @@ from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site.commands.record_checks import (
-    check_memory,
+    Courses,
     columns_verdict,
-    memory_verdict,
+    engine_verdict,
     read_headers,
 )
 from eigenveil_client.site.commands.terminal import show_table
@@ -57,7 +57,7 @@ def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by:
     config.policy.require(plan, store.now())
     peers.require_trust(config.identity, plan, config.policy.secrecy)
     peers.require(config.identity, config.name, plan)
-    check_memory(config, plan, possible_rehearsals(plan))  # before a record is read
+    engine_verdict(config, plan, possible_rehearsals(plan)).require()  # before a record is read
     found = record_reader(config)(plan.study)
     config.policy.require_record_count(found.persons)
     store.line_decisions.require(config.policy.lines, found)
@@ -92,15 +92,18 @@ def verdicts(
     plan: Plan,
     signed: SignedAuthorization | None,
     headers: Headers | RequestError,
+    courses: Courses,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts of every rule on a plan, its columns, its analyst and the other sites. `headers`
-    are those of the records (`read_headers`). Raises as `ConfirmedKinds.require`."""
+    """Return the verdicts of every rule on a plan, its columns, its analyst, the other sites and the memory.
+    `headers` are those of the records (`read_headers`), `courses` the plan's `possible_rehearsals`. Raises as
+    `ConfirmedKinds.require`."""
     store.confirmed.require(config.identity)
     return (
         *config.policy.verdicts(plan, store.now()),
         columns_verdict(config, plan.study, headers),
         *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
         *peers.verdicts(config.identity, config.name, plan, config.policy.secrecy),
+        engine_verdict(config, plan, courses),
     )
 
 
@@ -116,10 +119,7 @@ def explain_plan(
     ends, courses = config.policy.approval_ends, possible_rehearsals(plan)
     explained = explain(plan, courses)
     following = received and next_steps(store, received, plan, len(explained["rounds"]))
-    found = (
-        *verdicts(config, store, plan, signed, read_headers(config)),
-        memory_verdict(config, plan, courses),
-    )
+    found = verdicts(config, store, plan, signed, read_headers(config), courses)
     return explained | {
         "decision": following and following.to_dict(),
         "policy": [{"rule": one.rule, "passed": one.passed, "text": one.text} for one in found],
@@ -188,8 +188,10 @@ def show_explanation(view: dict[str, Any]) -> None:
     console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
     console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
     console.print(f"who asks: account {analyst_text(view['analyst_signature'])}", markup=False)
-    stated = [f"  {label}, as stated and not checked: {text}" for label, text in view["applicant"].items()]
-    console.print("\n".join(stated) or "  nothing else is stated about who asks", markup=False)
+    for label, text in view["applicant"].items():
+        console.print(f"{label}, as stated and not checked:\n{quote_block(text)}", markup=False)
+    if not view["applicant"]:
+        console.print("nothing else is stated about who asks")
     if view["decision"] is not None:
         console.print(f"decide by: {view['decision']['decide_by']}", markup=False)
         console.print(f"what happens next: {view['decision']['next']}", markup=False)

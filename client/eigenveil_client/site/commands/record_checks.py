@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eigenveil.dictionary.dictionary import listed
-from eigenveil.dictionary.site_limits import MEMORY_RULE
 from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import RequestError
 from eigenveil.protocol.plan import Plan
@@ -16,7 +15,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.records import check_study
-from eigenveil_client.records.tables.source import Headers
+from eigenveil_client.records.tables.source import Headers, MissingColumn
 from eigenveil_client.site.config import SiteConfig, plausible_ranges
 from eigenveil_client.site.engine.engine import make_engine
 
@@ -36,35 +35,26 @@ def columns_verdict(config: SiteConfig, study: Study, headers: Headers | Request
     decide it."""
     if isinstance(headers, RequestError):
         return Verdict(rule=RULE, passed=False, text=str(headers))
-    problems: list[str] = []
-    person = config.person_header
-    wanted = [(column.name, column.unit) for column in study.columns]
-    for name, unit in (*wanted, *([(person, None)] if person else [])):
-        try:
-            column_parser(headers, config.column, name, unit)
-        except RequestError as problem:
-            problems.append(str(problem))
+    missing: list[str] = []
     try:
-        check_study(study, config.column, plausible_ranges(config))
+        if config.person_header:
+            headers.find_person(config.person_header)
+        check_study(study, config.column, plausible_ranges(config), config.records.person)
+        for column in study.columns:
+            try:
+                column_parser(headers, config.column, column.name, column.unit)
+            except MissingColumn as problem:
+                missing.append(f"{problem.about!r}{problem.hint}")
     except RequestError as problem:
-        problems.append(str(problem))
-    text = listed(problems) if problems else "the records have every column of the study"
-    return Verdict(rule=RULE, passed=not problems, text=text)
+        return Verdict(rule=RULE, passed=False, text=str(problem))
+    text = f"not in the records: {listed(missing)}"
+    every = "the records have every column of the study"
+    return Verdict(rule=RULE, passed=not missing, text=text if missing else every)
 
 
 Courses = Sequence[Sequence[RoundQuery]]  # the queries of each possible course of a plan
 
 
-def check_memory(config: SiteConfig, plan: Plan, courses: Courses) -> None:
-    """Check that the site's engine can answer every query of a plan, as the daemon does before a person
-    decides. Raises RequestError: code `site-policy`."""
-    make_engine(config).check(plan, [query for course in courses for query in course])
-
-
-def memory_verdict(config: SiteConfig, plan: Plan, courses: Courses) -> Verdict:
-    """Return the verdict of `check_memory`."""
-    try:
-        check_memory(config, plan, courses)
-    except RequestError as problem:
-        return Verdict(rule=MEMORY_RULE, passed=False, text=str(problem))
-    return Verdict(rule=MEMORY_RULE, passed=True, text="every query can be answered from memory or a file")
+def engine_verdict(config: SiteConfig, plan: Plan, courses: Courses) -> Verdict:
+    """Return the verdict of the site's engine on a plan, as the daemon finds it before a person decides."""
+    return make_engine(config).check(plan, [one for course in courses for one in course])

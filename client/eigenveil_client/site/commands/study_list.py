@@ -7,6 +7,7 @@ from typing import Any
 
 from eigenveil.accounting.formatting import shown
 from eigenveil.errors import RequestError
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site.commands.consent import verdicts
@@ -98,7 +99,7 @@ def _blocking_rules(
 ) -> str:
     if received.status is not ConsentStatus.PENDING or headers is None:
         return ""
-    found = verdicts(config, store, plan, received.signed, headers)
+    found = verdicts(config, store, plan, received.signed, headers, possible_rehearsals(plan))
     rules = [verdict.rule for verdict in found if not verdict.passed]
     return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.dictionary.site_rules import DeclineReason, ForbiddenByRule
+from eigenveil.dictionary.site_rules import RULES, DeclineReason, ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan, verify_plan
@@ -145,9 +145,9 @@ class PlanDecisions:
         while len(self._declined) > MOST_OPEN:  # sent again, it is declined again
             del self._declined[next(iter(self._declined))]
 
-    def admit(self, signed: pb.SignedPlan, decide_until_ms: int = 0) -> str:
+    def admit(self, signed: pb.SignedPlan, deadline_ms: int = 0) -> str:
         """Decide about a plan once, and return its digest. The coordinator waits for a person until
-        `decide_until_ms` (Unix milliseconds; 0: not stated). Raises a refusal's reason, or PlanPostponed."""
+        `deadline_ms` (Unix milliseconds; 0: not stated). Raises a refusal's reason, or PlanPostponed."""
         plan = verify_plan(signed.plan_json, signed.signature, self._member.release_keys.accepted)
         if self._store.studies.status(plan.digest) is not None:
             return plan.digest
@@ -161,7 +161,7 @@ class PlanDecisions:
             status=ConsentStatus.PENDING,
             at=self._store.now(),
             authorization=_authorization_bytes(signed),
-            decide_until=decide_until_ms // 1000,
+            decide_until=deadline_ms // 1000,
         )
         proof: ReceivedPlan | None = None  # evidence while the analyst's signature is unverified
         try:
@@ -176,7 +176,7 @@ class PlanDecisions:
             ):  # a person may confirm key cards before accepting
                 self._require_peers(plan)
             possible_queries = possible_rehearsals(plan)  # a plan without predictable queries is not accepted
-            self._engine.check(plan, [one for course in possible_queries for one in course])
+            self._engine.check(plan, [one for course in possible_queries for one in course]).require()
             if self._policy.approval is Approval.MANUAL:
                 self._store.store_pending(received)
             else:
@@ -202,7 +202,7 @@ class PlanDecisions:
         if proof is not None and problem.code in ALARMED:  # before it is stored: a crash repeats both
             log_error("unsigned-study", study=plan.digest, analyst=plan.analyst, code=problem.code.value)
         named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
-        rule = problem.rule if isinstance(problem, ForbiddenByRule) else ""
+        rule = problem.rule if isinstance(problem, ForbiddenByRule) and problem.rule in RULES else ""
         # Before an analyst's key was confirmed, plans in that name may be anybody's.
         known = analysts.ever_confirmed(folder, plan.analyst)
         sent = rule if known or not rule else self._policy.stated_failure(plan, rule)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import Code, EigenveilError, RequestError, error
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.numerics.linalg import single_blas_thread
@@ -149,9 +150,11 @@ class DaskEngine:
     _connected: Cluster | None = field(default=None, init=False)
     _warned: frozenset[str] = field(default=frozenset(), init=False)
 
-    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
+    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> Verdict:
         """See `RecordEngine.check`: each answer must be a sum over partitions."""
-        _check_sums(one.query for one in round_queries)
+        problem = _not_sums(one.query for one in round_queries)
+        text = problem or "every answer is a sum over the machines"
+        return Verdict(rule="engine", passed=not problem, text=text)
 
     def load(self, plan: Plan) -> DaskRecords:
         """See `RecordEngine.load`; errors are raised after all partitions were loaded. Raises PeerError: code
@@ -206,7 +209,8 @@ class DaskRecords:
         Raises:
             RequestError: code `site-policy`: the answer is no sum; another engine accepted the study.
             PeerError: code `unreachable_error`: the scheduler is lost or stuck."""
-        _check_sums([query])
+        if problem := _not_sums([query]):
+            raise RequestError(Code.POLICY, problem)
         framed_query = self._cluster.submit(forward, (query, frame))
         answers = [
             self._cluster.submit(answer, one, digest, framed_query)
@@ -230,15 +234,16 @@ class DaskRecords:
         return self._cluster.results(wanted, among, report)
 
 
-def _check_sums(queries: Iterable[Query]) -> None:
-    """Require that each answer is a sum over partitions: a secret order needs all records in one place."""
+def _not_sums(queries: Iterable[Query]) -> str:
+    """Return why an answer is no sum over partitions, as a secret order needs all records in one place; empty
+    if each is one."""
     unsupported = sorted({NAMES[type(query)] for query in queries if needs_all_rows(query)})
-    if unsupported:
-        raise RequestError(
-            Code.POLICY,
-            f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, "
-            "but the site's engine (dask) stores them on several machines",
-        )
+    if not unsupported:
+        return ""
+    return (
+        f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, "
+        "but the site's engine (dask) stores them on several machines"
+    )
 
 
 def _raise_worker_error(found: Any) -> Any:

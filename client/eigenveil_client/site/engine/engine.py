@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from eigenveil.dictionary.site_limits import MIB, memory_verdict
-from eigenveil.dictionary.site_rules import ForbiddenByRule
+from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.planning.choose import possible_rehearsals
@@ -66,9 +66,9 @@ class LoadedRecords(Protocol):
 class RecordEngine(Protocol):
     """Loader and storage of records; one for each daemon, during its whole run."""
 
-    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
-        """Check from the plan and the settings alone that every query of the plan can be answered; else raise
-        code `site-policy`."""
+    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> Verdict:
+        """Return the verdict, from the plan and the settings alone, that every query of the plan can be
+        answered."""
 
     def load(self, plan: Plan) -> LoadedRecords:
         """Return the records of a study. Raises as the reader of records."""
@@ -91,16 +91,14 @@ class LocalEngine:
         self._max_records = max_records
         self._needs_all_rows: dict[str, bool] = {}  # by plan: True if it needs all rows at once
 
-    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
+    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> Verdict:
         """See `RecordEngine.check`. Queries on all records at once are answered from memory only.
 
         The check uses the site's maximum number of records, not the actual one."""
         self._needs_all_rows[plan.digest] = _any_needs_all_rows(round_queries)
-        verdict = memory_verdict(
+        return memory_verdict(
             plan, round_queries, maximum_records=self._max_records, memory_mib=self._memory_limit_mib
         )
-        if not verdict.passed:
-            raise ForbiddenByRule(verdict.rule, verdict.text)
 
     def load(self, plan: Plan) -> LocalRecords:
         """See `RecordEngine.load`."""

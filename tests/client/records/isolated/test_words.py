@@ -138,7 +138,7 @@ def done(**changes: Any) -> tuple[FrameKind, Any]:
     [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [done(lines=-1, lost=-1)],
     [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, [])],
     [(FrameKind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(FrameKind.ITEM, GOOD_COUNTS)] * 3, DONE],
-    [(FrameKind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
+    [(FrameKind.ITEM, "a")] * 20 + [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [DONE],
     [(FrameKind.ITEM, ["a"])],
     [(FrameKind.ERROR, ["bug", 3, ""])],
     [(FrameKind.ERROR, "no")],

@@ -98,7 +98,7 @@ def test_a_semicolon_file_that_is_read_with_commas_fails_the_check(stage: Stage)
 
 def test_the_person_column_may_have_another_name_in_the_records(stage: Stage) -> None:
     write(stage, *lines(60), header=HEADER.replace("patient", "PatNr"))
-    absent = "the person column 'patient' is not in the records. Write [records] person = \"ITS NAME THERE\""
+    absent = "the person column 'patient' is not in the records. Write [records] person = \"PatNr\""
     assert absent in failures(config(stage))
     told = config(stage, '[column.patient]\nfrom = "PatNr"\n')
     with refused(Code.BAD_CONFIG, 'write [records] person = "PatNr" instead'):

@@ -113,7 +113,7 @@ class ConsentSummary:
 
 def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
     plan = seen.read_plan()
-    explanation = consent.explain_plan(config, store, plan, seen.signed, seen)
+    explanation = consent.explain_plan(config, store, plan, seen.signed)
     # The federation's dictionary, or else this site's.
     known = (site_dictionary(config.dictionary), consent.federation_dictionary(config))
     entries = [entry for one in known if one is not None for entry in one.columns]

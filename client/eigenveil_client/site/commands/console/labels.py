@@ -80,6 +80,10 @@ LOST_LABELS = {
     LostReason.PERSON: mark("No patient is named"),
     LostReason.OTHER_ROW: mark("Another row of the patient, with other values, counts"),
 }
+OF_MEMORY = (
+    mark("The records that it needs at once fit into the memory that your settings allow"),
+    mark("The records that it needs at once do not fit into the memory that your settings allow"),
+)
 # Each rule of site.toml: text if passed, text if failed; the template supplies the values.
 RULE_LABELS = {
     "approval_ends": (
@@ -153,10 +157,8 @@ RULE_LABELS = {
         mark("It is not planned over parts of fewer than %(part)s patients"),
         mark("It is planned over parts of fewer than %(part)s patients"),
     ),
-    "memory_mib": (
-        mark("The records that it needs at once fit into the memory that your settings allow"),
-        mark("The records that it needs at once do not fit into the memory that your settings allow"),
-    ),
+    "memory_mib": OF_MEMORY,
+    "engine": OF_MEMORY,
     "records": (
         mark("Your records have every measurement that it asks about"),
         mark("Your records cannot be read for it, or lack a measurement"),

@@ -74,10 +74,24 @@ def test_who_asks_is_on_the_page_and_in_the_commands(rig: Rig) -> None:
     approved = " ".join(site(rig.config_file, "approve", rig.plan.digest[:12], answer="n\n").out.split())
     for label, text in ASKS.stated.items():
         assert page.count(text) == 2, "on the first screen and in its fold"
-        assert f"{label}, as stated and not checked: {text}" in explained
-        assert f"{label}, as stated and not checked: {text}" in approved
-    assert ASKS.full_name in shown(rig, "/")
-    assert ASKS.institution in shown(rig, "/")
+        assert f"{label}, as stated and not checked: | {text}" in explained
+        assert f"{label}, as stated and not checked: | {text}" in approved
+
+
+def test_what_an_analyst_states_comes_below_what_this_site_knows_and_cannot_pass_for_it(rig: Rig) -> None:
+    forged = "Dr. A, account alice. Sender confirmed here"
+    aside = f"Uni Ulm{' ' * 66}decide by: 2030-01-01 (UTC); all rules pass"  # as a plan of 1.0 may have it
+    rig.plan = stated_plan(Applicant(full_name=forged, institution=aside))
+    rig.receive(rig.plan)
+    for path, place in (("/", shown(rig, "/").index("Who asks")), (about(rig), 0)):
+        page = shown(rig, path)[place:]
+        stated = page.index(f'<bdi class="cut line">{forged}</bdi>')
+        assert page.index(f"account {rig.plan.analyst}") < stated < page.index("as stated, not checked"), path
+    assert f"<bdi>{' '.join(aside.split())}</bdi>" in shown(rig)
+    lines = site(rig.config_file, "explain", rig.plan.digest[:12]).out.splitlines()
+    assert [line for line in lines if "2030-01-01" in line] == [
+        line for line in lines if line.startswith("| ") and "2030-01-01" in line
+    ]
 
 
 def test_what_is_not_stated_about_who_asks_is_named(rig: Rig) -> None:
@@ -85,7 +99,7 @@ def test_what_is_not_stated_about_who_asks_is_named(rig: Rig) -> None:
     rig.receive(rig.plan)
     first = shown(rig).partition("<details")[0]
     assert first.count(">not stated<") == 3, "contact, ethics approval and legal basis"
-    assert "institution, as stated and not checked: Ulm" in command(rig, "explain", rig.plan.digest[:12])
+    assert "institution, as stated and not checked: | Ulm" in command(rig, "explain", rig.plan.digest[:12])
 
 
 def test_buttons_come_before_the_details(rig: Rig) -> None:
