@@ -136,8 +136,8 @@ async def test_missing_sites_and_columns_are_reported_before_submission(
             with mock.patch.multiple(Analyst, submit=None, explain=None):  # nothing is sent
                 for old, (new, message) in changes.items():
                     file.write_text(text.replace(old, new))
-                    for verb in ("explain", "submit"):
-                        code, problem = await run("study", verb, file)
+                    for verb in (("explain",), ("submit", "--yes")):
+                        code, problem = await run("study", *verb, file)
                         assert (code, message in problem["message"]) == (2, True), problem
             assert rig.daemon.runtime.repository.studies.all() == []
             file.write_text(text.replace('"c1"', '"creatinine"'))

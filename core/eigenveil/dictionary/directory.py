@@ -195,7 +195,8 @@ def _not_offered(study: Study, directory: Directory) -> Iterator[str]:
         offers = stated.columns
         if offers is None:
             continue
-        missing = [one.name for one in study.columns if one.name not in gone.union(offers)]
+        fine = gone.union(offers)
+        missing = [one.name for one in study.columns if one.name not in fine]
         if missing:
             hinted = [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
             yield f"{site} does not offer {listed(hinted)}"

@@ -50,7 +50,7 @@ class Applicant:
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the fields `names` that are not stated, or without a letter and a digit."""
-        return tuple(name for name in names if not _says_something(getattr(self, name)))
+        return tuple(name for name in names if not _has_content(getattr(self, name)))
 
     def check_blanks(self) -> None:
         """Check a text that is new: a run of blanks could move what follows it to a line of its own, where it
@@ -64,7 +64,7 @@ class Applicant:
         return "; ".join(f"{label}: {text}" for label, text in self.stated.items())
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     """Return True if a text has a letter or a digit; a filler is a letter that shows as a blank."""
     return any(one.isalnum() and one not in FILLERS for one in text)
 

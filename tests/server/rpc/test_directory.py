@@ -115,7 +115,7 @@ async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_pat
             refused = await refusal(call)
             result = (Code.BAD_STUDY, "anna does not offer 'c3'")
             assert (refused.code, str(refused)) == result
-        aside = study_toml(columns=3) + f'[applicant]\ncontact = "ada{" " * 66}decide by: 2030-01-01"\n'
+        aside = study_toml(columns=3) + f'\n[applicant]\ncontact = "ada{" " * 66}decide by: 2030-01-01"\n'
         assert "blanks in a row" in str(await refusal(ada.submit(aside, "aside")))
         await ada.submit(study_toml(columns=3), "three")
         await state(sites["bert"], stated(manual=True))

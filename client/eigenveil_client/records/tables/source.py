@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from eigenveil.dictionary.dictionary import similar_names, suggestion
+from eigenveil.dictionary.dictionary import similar_names
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.tables.codes import check_codes
 from eigenveil_client.records.tables.lost import LostLines
@@ -168,11 +168,11 @@ class BadRecords(RequestError):
 
 
 class MissingColumn(BadRecords):
-    """A column `about` that the records lack. `hint`: the similar names, as the end of a sentence."""
+    """A column `about` that the records lack. `near`: the similar names that they have."""
 
-    def __init__(self, message: str, *, about: str, hint: str) -> None:
+    def __init__(self, message: str, *, about: str, near: list[str]) -> None:
         super().__init__(message, about=about)
-        self.hint = hint
+        self.near = near
 
 
 class Source(Protocol):
@@ -234,7 +234,7 @@ class Headers:
             near = similar_names(name, self._named)
             todo = f"Did you mean {' or '.join(map(repr, near))}?" if near else "Add it"
             text = f"column {name!r} is not in the records{hint}. {todo}"
-            raise MissingColumn(text, about=name, hint=suggestion(name, self._named))
+            raise MissingColumn(text, about=name, near=near)
         if len(fits) > 1:
             raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
         stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eigenveil.dictionary.dictionary import listed
+from eigenveil.dictionary.dictionary import listed, suggestion
 from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import RequestError
 from eigenveil.protocol.plan import Plan
@@ -44,7 +44,7 @@ def columns_verdict(config: SiteConfig, study: Study, headers: Headers | Request
             try:
                 column_parser(headers, config.column, column.name, column.unit)
             except MissingColumn as problem:
-                missing.append(f"{problem.about!r}{problem.hint}")
+                missing.append(f"{problem.about!r}{suggestion(problem.about, problem.near)}")
     except RequestError as problem:
         return Verdict(rule=RULE, passed=False, text=str(problem))
     text = f"not in the records: {listed(missing)}"

@@ -118,6 +118,7 @@ def test_an_absent_sql_file_does_not_exist(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("header", "near"), [
     ("Sys BP", "Sys BP"), ("sys_bp [mmHg]", "sys_bp"), ("SystBP", "SystBP"), ("age", None),
+    ("bp_sys", "bp_sys"),
 ])  # fmt: skip
 def test_a_column_that_is_not_there_has_a_similar_name_beside_it(
     tmp_path: Path, header: str, near: str | None

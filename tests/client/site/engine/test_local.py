@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
@@ -34,7 +33,6 @@ from tests.client.site.support import (
     work,
     write_records,
 )
-from tests.support import refused
 
 MEMORY, DISK, SEALED = (
     EngineConfig(kind=EngineKind.MEMORY),
@@ -138,12 +136,9 @@ def test_query_of_all_rows_is_declined_by_stated_limits_only(stage: Stage, rows:
         (EngineConfig(kind=EngineKind.MEMORY, memory_mib=1), 10**7, True),
     ]:
         local = LocalEngine(lambda study, retain: None, message, Scratch(), most)  # type: ignore[arg-type, return-value]
-        if answered:
-            local.check(dealt, rehearse(dealt))
-        else:
-            with refused(Code.POLICY, "memory_mib"):
-                local.check(dealt, rehearse(dealt))
-        local.check(summed, rehearse(summed))
+        verdict = local.check(dealt, rehearse(dealt))
+        assert (verdict.passed, verdict.needed.startswith("memory_mib 1 ")) == (answered, not answered)
+        assert local.check(summed, rehearse(summed)).passed
     stage.rule(maximum_records=10**6)
     stage.config = replace(stage.config, engine=EngineConfig(memory_mib=1))
     with stage.process() as (store, worker):
