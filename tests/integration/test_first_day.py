@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.config import SiteConfig, site_dictionary
+from eigenveil_client.site.config import SiteConfig, dictionary_in_force, site_dictionary, statement_of
 from tests.client.site.command_line import site
 from tests.client.site.mapping.hospitals import OF_FILES, ExportingHospital, omop
 from tests.common.storage.cluster import Cluster
@@ -57,7 +58,8 @@ async def test_two_commands_lead_from_a_join_file_to_a_green_check(
     assert set(levels) <= {"analysts", "analysts' keys"}, json.dumps(levels, indent=1)
     config = site_config.load(folder / "site.toml")
     assert config.records.person == hospital.person
-    assert parse_dictionary((folder / "dictionary.toml").read_text()) == site_dictionary(None)
+    assert (dictionary_in_force(config), config.dictionary) == (site_dictionary(None), None)
+    assert statement_of(config).columns is None
     found = {header: mapped(config, header) for header in {rule.header for rule in config.column}}
     wrong = {
         header: meant for header, meant in found.items()
@@ -71,6 +73,43 @@ async def test_two_commands_lead_from_a_join_file_to_a_green_check(
     ]  # fmt: skip
     assert len(missed) <= (1 - PROPOSED) * len(hospital.truth), missed
     assert config.policy.minimum_records < 300 <= config.policy.maximum_records
+
+
+async def enrolled(
+    tmp_path: Path, monkeypatch: Patch, published: Dictionary | None
+) -> tuple[int, SiteConfig]:
+    """The code of `init` for a file with a column of its own, and what it left."""
+    rows = "".join(f"P{i};{60 + i % 60};{i % 7}\n" for i in range(300))
+    (tmp_path / "records.csv").write_text(f"Pid;Glukose (mg/dl);Mueller_Hans\n{rows}")
+    monkeypatch.chdir(tmp_path)
+    async with serving(made(tmp_path / "c")) as rig:
+        if published is not None:
+            await publish(rig, tmp_path, published)
+        join = invited(rig, tmp_path / "anna.join", "anna")
+        ran = await asyncio.to_thread(site, None, "init", "records.csv", "--join", join)
+    return ran.code, site_config.load(tmp_path / "site.toml")
+
+
+async def test_own_columns_are_allowed_and_not_stated_where_no_dictionary_is_published(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    code, config = await enrolled(tmp_path, monkeypatch, None)
+    assert (code, config.policy.columns) == (0, ("glucose", "Mueller_Hans"))
+    assert statement_of(config).columns is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "columns"), [("patient", 4, ("glucose",)), ("sugar", 0, ("sugar",)), ("zeta", 0, ())]
+)
+async def test_a_published_dictionary_allows_and_states_no_other_column(
+    name: str, code: int, columns: tuple[str, ...], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """One that makes an invalid file leaves the first one, one that fits nothing allows nothing."""
+    (glucose,) = (one for one in site_dictionary(None).columns if one.name == "glucose")
+    found = replace(glucose, name=name, loinc=None if name == "zeta" else glucose.loinc)
+    dictionary = Dictionary(name="own", version=1, columns=(found,))
+    left, config = await enrolled(tmp_path, monkeypatch, dictionary)
+    assert (left, config.policy.columns, config.offers) == (code, columns, ())
 
 
 def _is_true(hospital: ExportingHospital, header: str, column: str, factor: float) -> bool:

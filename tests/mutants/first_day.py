@@ -18,6 +18,15 @@ TWICE = f"{COUNTS}::test_a_second_call_draws_counts_and_charges_nothing"
 CRASHED = f"{COUNTS}::test_after_a_crash_the_charge_and_the_number_are_both_there_or_neither"
 WITHOUT_TERMINAL = f"{FILE}::test_without_a_terminal_the_uncertain_is_a_comment_and_nothing_is_charged"
 
+HOSTILE_RANGES = f"{MATCHING}::test_ranges_of_a_federation_do_not_tell_where_values_lie"
+HOSTILE_LEVELS = f"{MATCHING}::test_levels_of_a_federation_do_not_tell_which_words_are_there"
+HOSTILE_CODES = f"{MATCHING}::test_a_code_that_is_not_the_names_is_a_question"
+BY_CODE = f"{MATCHING}::test_columns_that_omop_selects_by_code_name_the_code"
+OWN_COLUMNS = f"{FILE}::test_own_columns_are_allowed_only_without_a_federations_dictionary"
+SEEN_FIRST = f"{FILE}::test_columns_are_stated_once_a_person_has_seen_them"
+ENROLLED = "tests/integration/test_first_day.py"
+FIRST_DAY = f"{SITE}/commands/first_day/first_day.py"
+
 OF_FIRST_DAY: tuple[Mutant, ...] = (
     *each(
         "P34",
@@ -42,7 +51,7 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
     of("P34", COUNTS_PY, "elif STUDY not in self._ledger.ledger.reserved:", "else:", CRASHED),
     of(
         "P34",
-        f"{SITE}/commands/first_day/first_day.py",
+        FIRST_DAY,
         "(not self.accept and not (self.asks and ",
         "(not self.accept and (self.asks and not ",
         WITHOUT_TERMINAL,
@@ -84,6 +93,73 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
             'if False:\n        return f"Is {header} the',
         ),
         ("low - slack <= min(ends) and max(ends) <= high + slack", "True"),
+    ),
+    of("P30", f"{MAPPING}/matching.py", "names = same if len(", "names = certain if len(", HOSTILE_RANGES),
+    of(
+        "P30",
+        f"{MAPPING}/targets.py",
+        "if way is None else _converted((one.plausible_lower, one.plausible_upper), way)",
+        "if way is None else (self.column.lower, self.column.upper)",
+        HOSTILE_RANGES,
+    ),
+    of("P30", f"{MAPPING}/targets.py", "set(one.levels) == set(self.column.levels)", "True", HOSTILE_LEVELS),
+    of(
+        "P30",
+        f"{MAPPING}/targets.py",
+        "if self.by_code is None or self.by_name",
+        "if self.by_name",
+        HOSTILE_CODES,
+    ),
+    *each(
+        "P30",
+        f"{MAPPING}/matching.py",
+        HOSTILE_CODES,
+        ("    if target.doubt:", "    if False:"),
+        ("if named.by_code and target.unknown_code:", "if False:"),
+    ),
+    of("P30", f"{MAPPING}/matching.py", "exact if selected is None else list(known)", "exact", BY_CODE),
+    of(
+        "P30",
+        f"{MAPPING}/targets.py",
+        "            return (self.unknown_code,)\n",
+        "            pass\n",
+        BY_CODE,
+    ),
+    *each(
+        "P30",
+        f"{MAPPING}/site_file.py",
+        OWN_COLUMNS,
+        ("        if not self.others:\n            return\n", ""),
+        ("| {ANY}", ""),
+        ("return many if many > MOST_OTHERS else 0", "return 0"),
+    ),
+    *each(
+        "R23",
+        FIRST_DAY,
+        SEEN_FIRST,
+        ("not file.mapped or not questions.may_state(file.mapped)", "not file.mapped"),
+    ),
+    of(
+        "R23",
+        FIRST_DAY,
+        "if not self.asks or not file.mapped or not questions.may_state(file.mapped):",
+        "if False:",
+        f"{FILE}::test_a_statement_is_equal_for_neighbouring_files_and_other_headers",
+    ),
+    of("R23", f"{MAPPING}/changes.py", "if name in known and (ANY", "if (ANY", SEEN_FIRST),
+    of("R23", f"{MAPPING}/changes.py", "if dropped & set(config.offers):", "if False:", SEEN_FIRST),
+    of(
+        "P30",
+        FIRST_DAY,
+        "proposals=proposals), False",
+        "proposals=proposals), True",
+        f"{ENROLLED}::test_a_published_dictionary_allows_and_states_no_other_column",
+    ),
+    *each(
+        "P30",
+        "study/study.py",
+        "tests/core/study/test_study.py::test_a_bad_value_is_refused_by_name",
+        ('not in ("", "*")', "!= ''"),
     ),
     of(
         "P30",

@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.directory import SiteStatement
@@ -18,7 +19,9 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import to_plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.cluster import ClusterAddress
+from eigenveil_client.connection.identity import folder_identity, load_identity
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
+from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.records.column_quality import PlausibleRange, PlausibleRanges
 from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
@@ -181,10 +184,16 @@ def load(path: Path) -> SiteConfig:
 def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
     """Write folder/site.toml, with every key of the policy and `disclose_settings`, and return its path.
     Raises RequestError: the file exists already or a value is invalid; InternalError, code `storage`."""
-    stated = {"name": name, "records": str(records.resolve()), "identity": "identity", "state": "state.db"}
-    for name, value in config.values(replace(policy, disclose_settings=True)).items():
-        stated[name] = "" if value is None else to_plain(value)
-    return write(folder, toml_text(stated))
+    stated = {"name": name, "records": str(records.resolve())}
+    return write(folder, toml_text(stated | first_keys(name, policy)))
+
+
+def first_keys(name: str, policy: Policy) -> dict[str, Any]:
+    """Return the keys of a first site.toml: the site's name, the usual places, and the policy, whose settings
+    are stated."""
+    keys = config.values(replace(policy, disclose_settings=True))
+    stated = {key: "" if value is None else to_plain(value) for key, value in keys.items()}
+    return {"name": name, "identity": "identity", "state": "state.db"} | stated
 
 
 def write(folder: Path, text: str) -> Path:
@@ -225,6 +234,18 @@ def site_dictionary(path: Path | None) -> Dictionary:
     """Return the dictionary in `path`; without a path, the packaged one. Raises RequestError if it cannot be
     read."""
     return parse_dictionary(example("dictionary") if path is None else read_text(path))
+
+
+def federation_dictionary(config: SiteConfig) -> Dictionary | None:
+    """Return the dictionary last received from the federation; None if there is none."""
+    enrolled = folder_identity(config.identity) is not None
+    return stored_dictionary(load_identity(config.identity)) if enrolled else None
+
+
+def dictionary_in_force(config: SiteConfig) -> Dictionary:
+    """Return the dictionary whose names and units studies use: the federation's as last received, or else the
+    site's. Raises RequestError: it cannot be read."""
+    return federation_dictionary(config) or site_dictionary(config.dictionary)
 
 
 def plausible_ranges(config: SiteConfig) -> PlausibleRanges:

@@ -58,7 +58,7 @@ class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
     `columns` and `analysts` are the allowed names, or ("*",) for all, of columns but those that number
-    records (`is_record_number`); without analysts every study is declined. `disclose_reasons`: the analyst
+    records (`is_record_number`); without one every study is declined. `disclose_reasons`: the analyst
     gets the reason that a person writes on declining.
     `disclose_settings`: the federation gets `limits`.
     `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
@@ -74,9 +74,7 @@ class Policy:
     approval_ends: date | None = None
     analysts: tuple[str, ...] = ()
     required_applicant: tuple[str, ...] = key((), OF_APPLICANT)
-    columns: tuple[str, ...] = key(
-        (ANY,), KeyRule(holds=bool, message='{key}: name the allowed columns, or write ["*"] for all')
-    )
+    columns: tuple[str, ...] = (ANY,)
     max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF)
     algorithms: tuple[str, ...] = key(ALGORITHMS, KeyRule(holds=bool, message="{key}: name at least one"))
     noise: NoiseRule = NoiseRule.GAUSSIAN

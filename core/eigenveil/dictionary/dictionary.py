@@ -53,7 +53,7 @@ class DictionaryColumn:
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(bool(self.name.strip()), "a column needs a name")
+        need(self.name.strip() not in ("", "*"), f"a column needs a name, and {self.name!r} is none")
         where = f"column {self.name!r}"
         check_readable("a column's name", self.name, MAX_NAME_LENGTH)
         check_readable("a unit", self.unit, MAX_NAME_LENGTH)
@@ -151,10 +151,10 @@ def folded(name: str) -> str:
     return re.sub(r"[\s_.\-]+", "", name).casefold()
 
 
-def listed(names: Collection[str]) -> str:
+def listed(names: Collection[str], between: str = ", ") -> str:
     """Return a list of names for a message, limited in length."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join([*names][:MOST_NAMED]) + more
+    return between.join([*names][:MOST_NAMED]) + more
 
 
 def check_digit(code: str) -> bool:

@@ -102,8 +102,8 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        coerce_fields(self)
-        need(bool(self.name.strip()), "a column needs a name")
+        coerce_fields(self)  # and * would allow every column of a site
+        need(self.name.strip() not in ("", "*"), f"a column needs a name, and {self.name!r} is none")
         check_readable("a column's name", self.name, MAX_NAME_LENGTH)
         check_readable("a unit", self.unit, MAX_NAME_LENGTH)
         where = f"column {self.name!r}"

@@ -102,7 +102,8 @@ BAD_FORM: list[dict[str, Any]] = [
 BAD_MEANING: list[dict[str, Any]] = [
     {"lower": 120}, {"lower": 121}, {"upper": float("inf")}, {"lower": float("nan")}, {"fill": -1},
     {"plausible_lower": -1, "plausible_upper": 5}, {"plausible_lower": 5, "plausible_upper": 5},
-    {"loinc": "2093-4"}, {"name": "a\u202eb"}, {"meaning": "a\x1b[2J"}, {"unit": "a\nb"}, {"source": "  "},
+    {"loinc": "2093-4"}, {"name": "*"}, {"name": "a\u202eb"}, {"meaning": "a\x1b[2J"}, {"unit": "a\nb"},
+    {"source": "  "},
     {"type": "category", "levels": ["a"]}, {"type": "category", "levels": ["a"], "upper": 1, "unit": "kg"},
 ]  # fmt: skip
 

@@ -85,6 +85,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("columns.0.lower", 100.0, ("'age'", "cannot vary", "leave out")),
     ("columns.0.lower", 100.0 - 1e-13, ("'age'", "too close")),
     ("columns.0.name", "  ", ("column", "name")),
+    *[("columns.0.name", v, ("needs a name", "is none")) for v in ("*", " *")],
     ("columns.0.name", "pulse", ("twice", "pulse")),
     ("columns.0.name", "a" * 201, ("column's name", "200")),
     ("columns.0.name", "age\x1b[8m", ("printable", "\\x1b[8m")),

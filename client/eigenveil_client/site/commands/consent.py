@@ -9,7 +9,6 @@ from typing import Any
 from eigenveil.accounting.budget import Conversion, epsilons, studies_left
 from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.accounting.zcdp import NO_COST, Cost, Neighbours
-from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.site_rules import DeclineReason, Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan, possible_rehearsals
@@ -19,8 +18,7 @@ from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import NAME, NAMES, parse_study
 from eigenveil.study_authorization import SignedAuthorization
-from eigenveil_client.connection.identity import folder_identity, load_identity
-from eigenveil_client.connection.session_start import stored_dictionary
+from eigenveil_client.connection.identity import folder_identity
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site.commands.record_checks import (
     Courses,
@@ -261,12 +259,6 @@ def show_transition(
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
         text += f"; freed: {again}, except with probability {freed['failure_probability']}"
     print_result(view, as_json, text)
-
-
-def federation_dictionary(config: SiteConfig) -> Dictionary | None:
-    """Return the dictionary last received from the federation; None if there is none."""
-    enrolled = folder_identity(config.identity) is not None
-    return stored_dictionary(load_identity(config.identity)) if enrolled else None
 
 
 def plan_of(config: SiteConfig, path: Path) -> Plan:

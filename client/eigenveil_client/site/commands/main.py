@@ -16,13 +16,12 @@ import click
 
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil.dictionary.site_rules import analysts_line
 from eigenveil_client.site.commands import key_card_commands, state_commands
 from eigenveil_client.site.commands.first_day import map_command
 from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.policy_sections import QualityRules
-from eigenveil_common.command import SHORT_HELP, print_result, run, shell_command
+from eigenveil_common.command import SHORT_HELP, print_result, run
 from eigenveil_common.config import keys
 from eigenveil_common.examples import example
 
@@ -145,12 +144,11 @@ def init(
     options.require_unused()
     path = site_config.create(folder, name=name, records=records, policy=policy)
     view: dict[str, Any] = {"config": str(path), "name": name}
-    text = f"next: {shell_command('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
+    text = setup.to_enrol(path)
     if join_file is not None:
         value, text = setup.joined(path, join_file)
         view |= value
-    todo = "" if policy.analysts else f"\nname the allowed analysts in it: {analysts_line('NAME')}"
-    print_result(view, as_json, f"wrote {path}{todo}\n{text}")
+    print_result(view, as_json, f"wrote {path}{setup.to_allow(policy)}\n{text}")
 
 
 @group.command("example")
@@ -231,14 +229,13 @@ def authorities(config: SiteConfig, as_json: bool) -> None:
 @group.command("dictionary")
 @CONFIG
 def show_dictionary(config: SiteConfig) -> None:
-    """Print the federation's dictionary as TOML: the last one received, or else the built-in one.
+    """Print the federation's dictionary as TOML: the last one received, or else the site's own.
 
     Saved as a file and named in site.toml, it states the plausible range of a column."""
     from eigenveil.dictionary.formats import dictionary_to_toml
-    from eigenveil_client.site.commands.consent import federation_dictionary
-    from eigenveil_client.site.config import site_dictionary
+    from eigenveil_client.site.config import dictionary_in_force
 
-    click.echo(dictionary_to_toml(federation_dictionary(config) or site_dictionary(None)), nl=False)
+    click.echo(dictionary_to_toml(dictionary_in_force(config)), nl=False)
 
 
 @group.command()

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from eigenveil.dictionary.site_rules import analysts_line
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.study.study import NAME
@@ -15,6 +16,7 @@ from eigenveil_client.connection.identity import enrol as enrol_here
 from eigenveil_client.connection.identity import key_comparison_text, read_join
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import Policy
 from eigenveil_common.command import shell_command
 
 EXISTING = click.Path(exists=True, path_type=Path)
@@ -77,6 +79,16 @@ def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
         f"next: {shell_command('eigenveil-site', 'check', '--config', config_file)}"
     )
     return value, text
+
+
+def to_enrol(config_file: Path) -> str:
+    """Return the command that enrols a site as a line of text."""
+    return f"next: {shell_command('eigenveil-site', 'enrol', '--config', config_file, '--join', 'FILE')}"
+
+
+def to_allow(policy: Policy) -> str:
+    """Return a line on the allowed analysts, below others; empty if some are named."""
+    return "" if policy.analysts else f"\nname the allowed analysts in it: {analysts_line('NAME')}"
 
 
 def joined(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:

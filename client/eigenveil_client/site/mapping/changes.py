@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.dictionary.dictionary import suggestion
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.site.config import SiteConfig, load
+from eigenveil_client.site.config import SiteConfig, dictionary_in_force, load
 from eigenveil_client.site.mapping.first_look import FirstLook
-from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, targets
+from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed
 from eigenveil_client.site.mapping.rules import Keys, rule_tables, usable_names
 from eigenveil_client.site.mapping.table import look_again
-from eigenveil_client.site.mapping.toml_tables import table_text, with_columns, with_tables
+from eigenveil_client.site.mapping.targets import targets
+from eigenveil_client.site.mapping.toml_tables import table_text, with_columns, with_names, with_tables
 from eigenveil_common.files import read_text, write_durably
 
 
@@ -55,7 +57,26 @@ def apply_changes(config_file: Path, settings: Sequence[MappingSetting], removed
     }
     changed = with_tables(text, tables, gone - tables.keys(), [one.header for one in mappings])
     dropped = {name for rule in config.column if rule.name in gone for name in rule.columns}
-    _write(config_file, text, with_columns(changed, names, dropped - set(names)))
+    dropped -= set(names)
+    changed = with_columns(changed, names, dropped)
+    if dropped & set(config.offers):
+        changed = with_names(changed, "offers", [one for one in config.offers if one not in dropped])
+    _write(config_file, text, changed)
+
+
+def offered_by(config: SiteConfig) -> tuple[str, ...]:
+    """Return the columns that a site may state by their names in the dictionary: those of its mapping that
+    studies may use. Raises RequestError: the dictionary cannot be read."""
+    known, allowed = dictionary_in_force(config).usable(), config.policy.columns
+    mapped = (name for rule in config.column for name in rule.columns)
+    return tuple(name for name in mapped if name in known and (ANY in allowed or name in allowed))
+
+
+def state_mapping(config_file: Path) -> None:
+    """Write the columns of `offered_by` as `offers` into site.toml. Raises RequestError: as that, or the file
+    is invalid."""
+    text = read_text(config_file)
+    _write(config_file, text, with_names(text, "offers", offered_by(load(config_file))))
 
 
 def _tables_of(config: SiteConfig, columns: Sequence[str]) -> set[str]:

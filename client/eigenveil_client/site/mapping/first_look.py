@@ -15,9 +15,10 @@ from eigenveil_client.records.discovery.tables import PossibleTable, has_several
 from eigenveil_client.records.isolated import discovery
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
-from eigenveil_client.site.mapping.matching import ProposedMapping, propose, targets
+from eigenveil_client.site.mapping.matching import ProposedMapping, propose
 from eigenveil_client.site.mapping.omop import PERSON, RAW, find_omop, omop_select
 from eigenveil_client.site.mapping.row_choice import RowChoice, row_choice
+from eigenveil_client.site.mapping.targets import targets
 
 ADDRESSES = ("postgresql://", "postgres://", "service=", "host=", "dbname=")
 LISTING = "SELECT 1 AS a"  # a database needs some SELECT before its tables are known
@@ -95,15 +96,17 @@ def _look(
     dictionary: Dictionary,
     limits: ReaderLimits,
     units: Mapping[str, str] = MappingProxyType({}),
+    selected: Mapping[str, str] | None = None,
 ) -> FirstLook:
-    """Return what is found in one table; `units` are those that are known of its columns."""
+    """Return what is found in one table; `units` are those that are known of its columns, `selected` as of
+    `propose`."""
     seen = discovery.look_at(config, limits)
     columns = tuple(replace(one, unit=units.get(one.header, one.unit)) for one in seen.columns)
     seen = replace(seen, columns=columns)
     person = find_person(seen.columns)
     rows = row_choice(seen.columns) if person is not None and person.several else None
     without = () if person is None else (person.header,)
-    proposals = propose(seen.columns, dictionary, without=without)
+    proposals = propose(seen.columns, dictionary, without=without, selected=selected)
     return FirstLook(table=seen, dictionary=dictionary, person=person, proposals=tuple(proposals), rows=rows)
 
 
@@ -148,6 +151,7 @@ def _look_at_omop(
     used = [name for name in filled if not name.endswith(RAW) or name.removesuffix(RAW) not in filled]
     sql = omop_select(tables, known, used)
     units = {one.name: one.unit for one in dictionary.columns if one.unit}
-    look = _look(replace(config, sql=sql, one_row_per=PERSON), dictionary, limits, units)
+    selected = {name: name.removesuffix(RAW) for name in used}
+    look = _look(replace(config, sql=sql, one_row_per=PERSON), dictionary, limits, units, selected)
     evidence = ("tables of OMOP; measurements by their LOINC codes, converted from the units of their rows",)
     return replace(look, table=replace(look.table, evidence=evidence))

@@ -1,28 +1,27 @@
 """Proposals of a column of the dictionary for each column of a site: by name, code, unit and value range.
 
 A proposal is certain if its name, unit and values agree and no other column competes; all others are
-questions for a person."""
+questions for a person. Values are compared with the packaged dictionary's ranges and levels alone: with those
+of a federation's dictionary, whoever publishes it could ask where the values lie."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn
+from eigenveil.dictionary.dictionary import ColumnType, Dictionary, listed
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
 from eigenveil_client.records.discovery.units import same_unit
 from eigenveil_client.site.mapping.concepts import (
-    CATEGORY_NAMES,
-    CONCEPTS,
     LEVEL_WORDS,
     Linear,
-    MeasurementConcept,
 )
 from eigenveil_client.site.mapping.names import NameMatch, joined, loinc_in, match_name
+from eigenveil_client.site.mapping.targets import SAME, Target, targets
 
-SAME: Linear = (1.0, 0.0)
 INSIDE = 0.95  # least share of values in the plausible range
 LEAST_VALUES = 10  # numbers with which a range can be judged
 NEAR_TYPICAL = 1.5  # a factor beyond usual medians
@@ -55,92 +54,85 @@ class ProposedMapping:
         """True if no person needs to confirm it."""
         return not self.question
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Column of the dictionary with what is known about such measurements, if anything is."""
-
-    column: DictionaryColumn
-    concept: MeasurementConcept | None
-
     @property
-    def names(self) -> tuple[str, ...]:
-        """All names that mean it."""
-        own = (self.column.name,)
-        if self.column.type is ColumnType.CATEGORY:
-            return (*own, *CATEGORY_NAMES.get(self.column.name, ()))
-        return own if self.concept is None else (*own, self.concept.name, *self.concept.names)
+    def open_text(self) -> str:
+        """Text for a person who may set it."""
+        return self.question or f"{self.header!r} may be {self.reason}."
 
-    @property
-    def plausible(self) -> tuple[float, float]:
-        """Range of nearly all values, in the dictionary's unit."""
-        one = self.column
-        if one.plausible_lower is None or one.plausible_upper is None:
-            return one.lower, one.upper
-        return one.plausible_lower, one.plausible_upper
-
-    def units(self) -> dict[str, Linear]:
-        """Return each unit in which the measurement may be recorded, with its way to the dictionary's."""
-        found = {self.column.unit: SAME}
-        if self.concept is not None:
-            home = next((unit for unit in self.concept.units if same_unit(unit, self.column.unit)), None)
-            for unit in self.concept.units if home is not None else ():
-                way = self.concept.conversion(unit, home or "")
-                if way is not None and not same_unit(unit, self.column.unit):
-                    found[unit] = way
-        return found
-
-    def typical(self) -> tuple[float, float] | None:
-        """Return the bounds of a usual median, in the dictionary's unit; None if they are not known."""
-        if self.concept is None:
-            return None
-        home = next((unit for unit in self.concept.units if same_unit(unit, self.column.unit)), None)
-        if home is None:
-            return None
-        factor, offset = self.concept.conversion(self.concept.unit, home) or SAME
-        low, high = (factor * bound + offset for bound in self.concept.typical)
-        return low, high
-
-
-def targets(dictionary: Dictionary) -> tuple[Target, ...]:
-    """Return the columns of a dictionary with their concepts, found by code or by name."""
-    by_code = {code: one for one in CONCEPTS for code in one.loinc}
-    by_name = {joined(name): one for one in CONCEPTS for name in (one.name, *one.names)}
-    return tuple(
-        Target(column=one, concept=by_code.get(one.loinc or "") or by_name.get(joined(one.name)))
-        for one in dictionary.columns
-    )
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for output, without values of the records."""
+        return {
+            "header": self.header, "column": self.column, "unit": self.unit, "factor": self.linear[0],
+            "offset": self.linear[1], "readable": self.readable, "reason": self.reason,
+            "question": self.question,
+        }  # fmt: skip
 
 
 def propose(
-    columns: Sequence[SeenColumn], dictionary: Dictionary, *, without: Iterable[str] = ()
+    columns: Sequence[SeenColumn],
+    dictionary: Dictionary,
+    *,
+    without: Iterable[str] = (),
+    selected: Mapping[str, str] | None = None,
 ) -> list[ProposedMapping]:
     """Return the best proposal for each column that has one, in the order of the columns, those of `without`
-    left out. Those that compete for one column of the dictionary become questions."""
-    known, left_out = targets(dictionary), set(without)
+    left out. Those that compete for one column of the dictionary become questions. `selected`: the columns
+    were selected by codes, each for the column of the dictionary that it names here."""
+    known = {one: one.identities for one in targets(dictionary)}
+    left_out, named = set(without), {} if selected is None else selected
     best = [
         max(found, key=lambda one: one.strength)
         for column in columns
-        if column.header not in left_out and (found := _proposals(column, known))
+        if column.header not in left_out and (found := _proposals(column, known, named.get(column.header)))
     ]
     return _contested(best)
 
 
-def _proposals(column: SeenColumn, known: Sequence[Target]) -> list[ProposedMapping]:
-    found = []
+def _proposals(
+    column: SeenColumn, known: Mapping[Target, frozenset[str]], selected: str | None
+) -> list[ProposedMapping]:
+    found, exact = [], list[Target]()
     for target in known:
-        if target.column.type is ColumnType.CATEGORY:
-            proposed = _category(column, target)
-        else:
-            proposed = _measurement(column, target)
+        named, strength = _named(column, target) if selected is None else _selected(target, selected)
+        if named is None:
+            continue
+        make = _category if target.column.type is ColumnType.CATEGORY else _measurement
+        proposed = make(column, target, named, strength)
         if proposed is not None:
-            found.append(proposed)
-    certain = [one for one in found if one.certain]
-    if len(certain) > 1:
-        named = " or ".join(one.column for one in certain)
-        question = f"Is {column.header!r} {named}?"
-        found = [replace(one, question=question) if one.certain else one for one in found]
-    return found
+            found.append((target, proposed))
+        if named.exact:
+            exact.append(target)
+    fitting = exact if selected is None else list(known)  # a SELECT takes all with a code
+    certain = [one.column for _, one in found if one.certain]
+    return [_with_rivals(one, known, target, fitting, certain) for target, one in found]
+
+
+def _with_rivals(
+    one: ProposedMapping,
+    known: Mapping[Target, frozenset[str]],
+    target: Target,
+    fitting: Iterable[Target],
+    certain: Sequence[str],
+) -> ProposedMapping:
+    """Return a proposal as a question if other columns of the dictionary are certain as well, or are of the
+    same measurement and fit by name or code, whatever the values are."""
+    same = [other.column.name for other in fitting if known[other] & known[target]]
+    names = same if len({*same, one.column}) > 1 else certain if one.certain else []
+    if len(names) < 2:
+        return one
+    return replace(one, question=f"Is {one.header!r} {listed(names, ' or ')}?")
+
+
+def _selected(target: Target, name: str) -> tuple[NameMatch | None, float]:
+    """Return the fit of a column that a SELECT has for the column `name` of the dictionary."""
+    if target.column.name != name:
+        return None, 0.0
+    if target.of_person:
+        return NameMatch(exact=True, how="of OMOP's table person"), 4.0
+    how = f"by LOINC {target.unknown_code}, which is not known here"
+    if not target.unknown_code and target.concept is not None:
+        how = f"by the codes of {target.concept.name} (LOINC {', '.join(target.codes)})"
+    return NameMatch(exact=True, how=how, by_code=True), 4.0
 
 
 def _contested(proposals: Sequence[ProposedMapping]) -> list[ProposedMapping]:
@@ -160,12 +152,14 @@ def _contested(proposals: Sequence[ProposedMapping]) -> list[ProposedMapping]:
 
 def _named(column: SeenColumn, target: Target) -> tuple[NameMatch | None, float]:
     """Return the fit of a column's name, label or code to a target, and its strength."""
-    codes = {target.column.loinc, *(target.concept.loinc if target.concept else ())} - {None}
-    if loinc_in(column.header) in codes and codes:
-        return NameMatch(exact=True, how="by its LOINC code"), 4.0
+    code = loinc_in(column.header)
+    if code is not None and code in target.codes:
+        return NameMatch(exact=True, how=f"by LOINC {code} in its name", by_code=True), 4.0
     found = match_name(column.header, target.names)
     if found is not None and found.exact:
-        return found, 3.0 + (joined(column.header) == joined(target.column.name))
+        own = match_name(column.header, (target.column.name,))
+        how = "by its name" if own is not None and own.exact else f"by {target.evidence}"
+        return replace(found, how=how), 3.0 + (joined(column.header) == joined(target.column.name))
     labelled = match_name(column.label, target.names) if column.label else None
     if labelled is not None and labelled.exact:
         return NameMatch(exact=True, how="by the label above its name"), 2.5
@@ -175,9 +169,10 @@ def _named(column: SeenColumn, target: Target) -> tuple[NameMatch | None, float]
     return found, 1.0
 
 
-def _measurement(column: SeenColumn, target: Target) -> ProposedMapping | None:
-    named, strength = _named(column, target)
-    if named is None or not column.numbers or column.is_date or column.readable < 0.5:
+def _measurement(
+    column: SeenColumn, target: Target, named: NameMatch, strength: float
+) -> ProposedMapping | None:
+    if not column.numbers or column.is_date or column.readable < 0.5:
         return None
     unit = _unit_of(column, target)
     if unit is None and not named.exact:
@@ -187,7 +182,7 @@ def _measurement(column: SeenColumn, target: Target) -> ProposedMapping | None:
     return ProposedMapping(
         header=column.header, column=target.column.name, readable=column.readable,
         unit="" if unit is None else unit.name, linear=SAME if unit is None else unit.linear,
-        units=tuple(target.units()) if unit is None or unit.doubt else (),
+        units=tuple(filter(None, target.units())) if unit is None or unit.doubt else (),
         reason=reason if unit is None else f"{reason}; {unit.reason}",
         seen=_shown(column), question=question, strength=strength + (unit is not None),
     )  # fmt: skip
@@ -204,14 +199,17 @@ class FoundUnit:
 
 
 def _unit_of(column: SeenColumn, target: Target) -> FoundUnit | None:
-    """Return the unit in which a column's values are plausible; None if there is none."""
-    units, typical = target.units(), target.typical()
-    fits = {name: way for name, way in units.items() if _inside(column, target.plausible, way)}
+    """Return the unit in which a column's values are plausible, or the stated one where no range is known
+    here; None if there is none."""
+    units, typical, plausible = target.units(), target.typical(), target.plausible
+    stated = next((name for name in units if column.unit and same_unit(name, column.unit)), None)
+    if plausible is None:
+        return _unit_alone(column, target, stated)
+    fits = {name: way for name, way in units.items() if _inside(column, plausible, way)}
     rare = target.concept.rare if target.concept is not None and not column.unit else frozenset[str]()
     if fits.keys() - rare:
         fits = {name: way for name, way in fits.items() if name not in rare}
     usual = {name for name, way in fits.items() if typical is not None and _is_typical(column, typical, way)}
-    stated = next((name for name in units if column.unit and same_unit(name, column.unit)), None)
     if column.unit:
         if stated is None or stated not in fits:
             return None
@@ -240,6 +238,20 @@ def _unit_of(column: SeenColumn, target: Target) -> FoundUnit | None:
     return None
 
 
+def _unit_alone(column: SeenColumn, target: Target, stated: str | None) -> FoundUnit | None:
+    """Return the unit of a measurement whose values cannot be judged here: the one that is stated."""
+    if stated is not None:
+        return FoundUnit(
+            name=stated, linear=target.units()[stated], reason=f"its unit is stated as {column.unit}"
+        )
+    if column.unit:
+        return None
+    return FoundUnit(
+        name=target.column.unit, linear=SAME, reason="its unit is not stated",
+        doubt="its unit is not stated, and its usual values are not known",
+    )  # fmt: skip
+
+
 def _inside(column: SeenColumn, plausible: tuple[float, float], way: Linear) -> bool:
     """Return True if nearly all values lie in a range, as far as the quantiles tell."""
     if not column.quantiles:
@@ -264,14 +276,20 @@ def _widened(typical: tuple[float, float]) -> tuple[float, float]:
 def _question(column: SeenColumn, target: Target, named: NameMatch, unit: FoundUnit | None) -> str:
     """Return what a person must decide about a match; empty if all agrees."""
     name, header = target.column.name, repr(column.header)
+    if target.doubt:
+        return f"The dictionary's {name} is in doubt: {target.doubt}. Is {header} meant?"
+    if named.by_code and target.unknown_code:
+        return f"LOINC {target.unknown_code} is not known here. Is {header} the dictionary's {name}?"
     if unit is None:
         return (
             f"{header} is called like {name}, but its values are plausible in no unit of it. In which is it?"
         )
     if not named.exact:
         return f"Is {header} the dictionary's {name}, in {unit.name or 'no unit'}?"
-    if unit.doubt:
+    if unit.doubt and any(target.units()):
         return f"{header} is called like {name}, but {unit.doubt}. Which unit is it?"
+    if unit.doubt:
+        return f"Is {header} the dictionary's {name}? Its usual values are not known here."
     if column.numbers < LEAST_VALUES:
         return f"{header} has too few values to check. Is it {name}, in {unit.name or 'no unit'}?"
     if column.readable < READABLE:
@@ -314,7 +332,7 @@ def confirmed(column: SeenColumn, target: Target, unit: str = "") -> ProposedMap
     units = target.units()
     found = _unit_of(column, target) if not unit else None
     stated = next((one for one in units if unit and (one == unit or same_unit(one, unit))), None)
-    if not unit and found is not None and not found.doubt:
+    if not unit and found is not None and (not found.doubt or not any(units)):
         stated = found.name
     if stated is None:
         known = ", ".join(one or "(no unit)" for one in units)
@@ -330,23 +348,19 @@ def confirmed(column: SeenColumn, target: Target, unit: str = "") -> ProposedMap
     )  # fmt: skip
 
 
-def _category(column: SeenColumn, target: Target) -> ProposedMapping | None:
+def _category(
+    column: SeenColumn, target: Target, named: NameMatch, strength: float
+) -> ProposedMapping | None:
     """Return the proposal of a column of words for a category."""
-    named, strength = _named(column, target)
-    if (
-        named is None
-        or not column.filled
-        or column.is_date
-        or column.distinct > 3 * len(target.column.levels) + 6
-    ):
+    if not column.filled or column.is_date or column.distinct > 3 * len(target.column.levels) + 6:
         return None
     words = dict(column.frequent)
     level_of = {word: level for word in words if (level := _level(word, target.column.levels)) is not None}
     known = sum(words[word] for word in level_of) / max(1, sum(words.values()))
     name, header = target.column.name, repr(column.header)
     reason, question = f"{name} {named.how}", ""
-    if not named.exact:
-        question = f"Is {header} the dictionary's {name}?"
+    if not named.exact or not target.usual_levels:
+        question = f"Is {header} the dictionary's {name}, with its levels?"
     elif known < INSIDE:
         question = f"{header} is called like {name}. Which of its words is which of its levels?"
     else:

@@ -54,10 +54,12 @@ FOLDS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameMatch:
-    """Fit of a name to a known one: `exact`, or with other words around it or another spelling, `how`."""
+    """Fit of a name to a known one: `exact`, or with other words around it or another spelling, `how`.
+    `by_code`: the fit is of a code, and not of words."""
 
     exact: bool
     how: str
+    by_code: bool = False
 
 
 def words(text: str) -> tuple[str, ...]:

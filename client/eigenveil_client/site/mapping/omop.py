@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from eigenveil.dictionary.dictionary import ColumnType
 from eigenveil_client.records.discovery.tables import PossibleTable
 from eigenveil_client.records.sources.databases import quoted
-from eigenveil_client.site.mapping.matching import Target
+from eigenveil_client.site.mapping.targets import Target
 
 PERSON = "person_id"
 RAW = "_raw"
@@ -27,11 +27,6 @@ UNITS = {
 }  # fmt: skip
 SEX = "CASE p.gender_concept_id WHEN 8507 THEN 'male' WHEN 8532 THEN 'female' END"
 AGE = "extract(year FROM max(m.measurement_date)) - max(p.year_of_birth)"
-
-
-def is_omop(tables: Iterable[PossibleTable]) -> bool:
-    """Return True if the tables hold OMOP's persons and measurements."""
-    return find_omop(tables) is not None
 
 
 def find_omop(tables: Iterable[PossibleTable]) -> dict[str, PossibleTable] | None:
@@ -86,7 +81,7 @@ def _columns(
         if name == "sex" and "gender_concept_id" in tables["person"].columns:
             yield name, SEX
         return
-    if target.concept is not None and target.concept.name == "age":
+    if target.of_person:
         if "measurement_date" in tables["measurement"].columns:
             yield name, AGE
         return
@@ -102,11 +97,11 @@ def _columns(
 
 
 def _condition(target: Target, concepts: bool) -> str:
-    codes = {target.column.loinc, *(target.concept.loinc if target.concept else ())} - {None}
-    numbers = target.concept.omop if target.concept else ()
+    codes = target.codes
+    numbers = target.concept.omop if target.concept and not target.unknown_code else ()
     parts = []
     if concepts and codes:
-        listed = ", ".join(_text(code) for code in sorted(map(str, codes)))
+        listed = ", ".join(_text(code) for code in sorted(codes))
         parts.append(f"c.concept_code IN ({listed})")
     if numbers:
         parts.append(f"m.measurement_concept_id IN ({', '.join(map(str, numbers))})")

@@ -35,15 +35,18 @@ def count_cost(policy: Policy) -> int:
     return zcdp.micro_rho_for(EPSILON, policy.budget_delta)
 
 
-def size_promises(noised: int, sigma: float, columns: int) -> SizePromises:
+def size_promises(noised: int, sigma: float, columns: int, policy: Policy | None = None) -> SizePromises:
     """Return the promises for a noised number of persons: half and twice of it, with room for the noise,
-    rounded outwards to 1, 2 or 5 times a power of ten; those of a small site have a least width."""
+    rounded outwards to 1, 2 or 5 times a power of ten; those of a small site have a least width. The memory
+    is for as many of the dictionary's `columns` as the policy and these promises allow."""
+    policy = Policy() if policy is None else policy
     least, most = Policy().minimum_records, 10 * Policy().minimum_records
     few, many = max(0.0, noised - FAR * sigma) / 2, max(0.0, noised + FAR * sigma) * 2
-    maximum = max(most, rounded_up(many))
-    need = maximum * max(1, columns) * VALUE_BYTES / MIB
+    minimum, maximum = max(least, rounded_down(few)), max(most, rounded_up(many))
+    allowed = policy.max_columns_per_record * max(minimum, policy.minimum_records)
+    need = maximum * max(1, min(columns, allowed)) * VALUE_BYTES / MIB
     return SizePromises(
-        minimum_records=max(least, rounded_down(few)),
+        minimum_records=minimum,
         maximum_records=maximum,
         memory_mib=max(EngineConfig().memory_mib, rounded_up(need)),
     )

@@ -13,8 +13,9 @@ from eigenveil_client.records.recoding.rule import FROM
 from eigenveil_client.records.tables.codes import number
 from eigenveil_client.records.tables.source import Dialect
 from eigenveil_client.site.mapping.first_look import FirstLook
-from eigenveil_client.site.mapping.matching import SAME, ProposedMapping
+from eigenveil_client.site.mapping.matching import ProposedMapping
 from eigenveil_client.site.mapping.row_choice import RowChoice, is_birth, row_choice
+from eigenveil_client.site.mapping.targets import SAME
 
 Keys = dict[str, Any]  # of one table [column.NAME]
 DIGITS = 12  # of a factor

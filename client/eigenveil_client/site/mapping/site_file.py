@@ -4,8 +4,8 @@ file is read by many people."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from eigenveil.dictionary.site_rules import ANY
@@ -25,42 +25,56 @@ PROMISES = (
     f"(epsilon {EPSILON:g}, charged to the budget), with room for the noise, rounded to 1, 2 or 5 times a "
     "power of ten."
 )
-MEMORY = "What a study of these columns and maximum_records takes, or the usual limit."
-RANGES = "The federation's dictionary as it was on the first day; its plausible ranges are compared with."
+MEMORY = "What a study of the dictionary's columns and maximum_records takes, or the usual limit."
+OFFERS = "Columns that the federation is told of: none until a person states the mapped ones (map --offer)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFile:
     """Settings of a first site.toml: the keys before the tables, what was found, the mappings that are in
-    force, and the promises if they were confirmed. `others`: studies may also use columns of numbers that no
-    dictionary has, as a federation without a dictionary does."""
+    force, the columns that a person states to the federation, and the promises if they were confirmed.
+    `others`: studies may also use columns of numbers that no dictionary has, as a federation without a
+    dictionary does. `missing` and `tables`: the words for "no value" in the whole file, and the tables of the
+    mappings."""
 
     stated: Mapping[str, Any]
     look: FirstLook
     accepted: tuple[ProposedMapping, ...]
     promises: SizePromises | None = None
     others: bool = False
+    offers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = field(init=False)
+    tables: MadeTables = field(init=False)
+
+    def __post_init__(self) -> None:
+        missing, tables = proposed_tables(self.look, self.accepted)
+        object.__setattr__(self, "missing", missing)
+        object.__setattr__(self, "tables", tables)
 
     @property
-    def tables(self) -> tuple[tuple[str, ...], MadeTables]:
-        """The words for "no value" in the whole file, and the tables of the accepted mappings."""
-        return proposed_tables(self.look, self.accepted)
+    def mapped(self) -> tuple[str, ...]:
+        """The columns of the dictionary that the mappings make."""
+        return tuple(dict.fromkeys(name for _, one in self.tables for name in usable_names(one)))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that studies may use: those of the mappings; any if there is none."""
-        _, tables = self.tables
-        mapped = [name for _, one in tables for name in usable_names(one)]
-        others = list(self._others()) if self.others else []
-        if len(others) > MOST_OTHERS:
-            return (ANY,)
-        return tuple(dict.fromkeys([*mapped, *others])) or (ANY,)
+        """The columns that studies may use: those of the mappings, and others if these are not too many."""
+        return tuple(dict.fromkeys([*self.mapped, *(() if self.unlisted else self._others())]))
+
+    @property
+    def unlisted(self) -> int:
+        """The number of other columns of numbers, if they are too many to be listed."""
+        many = len(list(self._others()))
+        return many if many > MOST_OTHERS else 0
 
     def _others(self) -> Iterator[str]:
-        """Yield the columns of numbers that are neither mapped nor in question, nor an identifier."""
-        used = {one.header.strip() for one in self.look.proposals}
+        """Yield the columns of numbers that are neither mapped nor in question, nor an identifier. A column
+        named `*` is none: it would allow every other one."""
+        if not self.others:
+            return
+        used = {one.header.strip() for one in self.look.proposals} | {ANY}
         used |= {
-            str(keys.get(key)) for _, one in self.tables[1] for keys in one.values() for key in (FROM, "by")
+            str(keys.get(key)) for _, one in self.tables for keys in one.values() for key in (FROM, "by")
         }
         for one in self.look.table.columns:
             identifies = one.whole and one.distinct == one.filled > 1
@@ -71,7 +85,7 @@ class FirstFile:
 
     def text(self) -> str:
         """Return the file."""
-        parts = [_top(self.stated, self.promises), self._records()]
+        parts = [self._top(), self._records()]
         if self.promises is not None:
             parts.append(
                 f"{comment(MEMORY)}\n[engine]\n{key_lines({'memory_mib': self.promises.memory_mib})}"
@@ -80,7 +94,7 @@ class FirstFile:
         parts.append(
             comment(f"Columns of the records as columns of the dictionary {named}: eigenveil-site map.")
         )
-        for mapping, tables in self.tables[1]:
+        for mapping, tables in self.tables:
             why = "age as the years since the date of birth" if mapping is None else _why(mapping)
             parts += [
                 table_text(name, keys, textwrap.wrap(why, WIDTH - 2) if first else ())
@@ -95,6 +109,20 @@ class FirstFile:
             )
         return "\n".join(parts)
 
+    def _top(self) -> str:
+        """Return the keys before the tables, with comments above some of them."""
+        keys = {**self.stated, "columns": self.stated.get("columns", self.columns), "offers": self.offers}
+        above = {"offers": OFFERS}
+        if self.promises is not None:
+            keys["minimum_records"] = self.promises.minimum_records
+            keys["maximum_records"] = self.promises.maximum_records
+            above["minimum_records"] = PROMISES
+        lines = [
+            (f"{comment(above[name])}\n" if name in above else "") + key_lines({name: value})
+            for name, value in keys.items()
+        ]
+        return "".join(lines)
+
     def _records(self) -> str:
         config, person = self.look.table.config, self.look.person
         why = [f"Found: {one}." for one in self.look.table.evidence]
@@ -106,8 +134,7 @@ class FirstFile:
             why.append(f"Of several rows of a person: {f'the last by {by}' if by else 'the mean'}.")
         keys = records_keys(config)
         keys |= {} if person is None else {"person": person.header.strip()}
-        everywhere = self.tables[0]
-        keys |= {"missing": list(everywhere)} if everywhere else {}
+        keys |= {"missing": list(self.missing)} if self.missing else {}
         return "\n".join([*map(comment, why), "[records]", key_lines(keys)])
 
 
@@ -140,24 +167,3 @@ def records_keys(config: RecordsConfig) -> Keys:
         if (value := getattr(config.dialect, name)) != getattr(COMMAS, name):
             keys[name] = value
     return keys
-
-
-def _top(stated: Mapping[str, Any], promises: SizePromises | None) -> str:
-    """Return the keys before the tables, with comments above some of them."""
-    keys = dict(stated)
-    if promises is not None:
-        keys |= {"minimum_records": promises.minimum_records, "maximum_records": promises.maximum_records}
-    lines = []
-    for name, value in keys.items():
-        if name == "minimum_records" and promises is not None:
-            lines.append(comment(PROMISES) + "\n")
-        if name == "dictionary":
-            lines.append(comment(RANGES) + "\n")
-        lines.append(key_lines({name: value}))
-    return "".join(lines)
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return the first names as text."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil_client.connection.identity import folder_identity, load_identity
-from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.records.column_quality import ColumnProfile
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import Headers
-from eigenveil_client.site.config import SiteConfig, site_dictionary
+from eigenveil_client.site.config import SiteConfig, dictionary_in_force
 from eigenveil_client.site.mapping.first_look import FirstLook, look_first
-from eigenveil_client.site.mapping.matching import Target, targets
+from eigenveil_client.site.mapping.targets import Target, targets
 
 CLOSE = 1e-6  # relative difference of two factors of one unit
 
@@ -35,22 +32,12 @@ class MappedColumn:
     known: bool = True
 
 
-def dictionary_of(config: SiteConfig) -> Dictionary:
-    """Return the federation's dictionary as last received, or else the site's. Raises RequestError: it cannot
-    be read."""
-    if folder_identity(config.identity) is not None and config.dictionary is None:
-        received = stored_dictionary(load_identity(config.identity))
-        if received is not None:
-            return received
-    return site_dictionary(config.dictionary)
-
-
-def mapped_columns(config: SiteConfig) -> list[MappedColumn]:
+def mapping_in_force(config: SiteConfig) -> list[MappedColumn]:
     """Return the mapping in force, with what the records hold now. Raises RequestError: the records or the
     dictionary cannot be read."""
     known = {
         name: target
-        for target in targets(dictionary_of(config))
+        for target in targets(dictionary_in_force(config))
         for name in (one.name for one in target.column.columns)
     }
     rules = {name: rule for rule in config.column for name in rule.columns}
@@ -103,4 +90,4 @@ def unmapped_headers(config: SiteConfig) -> tuple[str, ...]:
 def look_again(config: SiteConfig) -> FirstLook:
     """Return what is found in the records now, of the source that site.toml states. Raises as
     `look_first`."""
-    return look_first(config.records, dictionary_of(config), limits=config.engine.reading)
+    return look_first(config.records, dictionary_in_force(config), limits=config.engine.reading)

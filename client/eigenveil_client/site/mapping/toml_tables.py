@@ -15,7 +15,6 @@ from eigenveil.study.checks import parse_toml, toml_text
 TABLE = re.compile(r"^\s*\[")
 COLUMN = re.compile(r"^\s*\[column\.(?P<key>.+)\]\s*(?:#.*)?$")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
-COLUMNS_KEY = re.compile(r"^columns\s*=", re.MULTILINE)
 SET_OPTION = "--set "
 WIDTH = 100  # characters of an array on one line
 
@@ -162,15 +161,20 @@ def with_columns(text: str, added: Sequence[str], gone: Collection[str]) -> str:
         return text
     if not wanted:
         raise RequestError(Code.BAD_CONFIG, "no column would be left; set another one first")
-    start, end = _span(text)
-    return f"{text[:start]}columns = {_value(wanted)}{text[end:]}"
+    return with_names(text, "columns", wanted)
 
 
-def _span(text: str) -> tuple[int, int]:
-    """Return the place of the key `columns` and its array in a text that is valid TOML."""
-    found = COLUMNS_KEY.search(text)
+def with_names(text: str, key: str, names: Sequence[str]) -> str:
+    """Return the text with the array `key` of the top table set to some names; a new one stands first."""
+    start, end = _span(text, key) if key in parse_toml(text) else (0, 0)
+    return f"{text[:start]}{key} = {_value(names)}{text[end:] if end else f'{chr(10)}{text}'}"
+
+
+def _span(text: str, key: str) -> tuple[int, int]:
+    """Return the place of a key and its array in a text that is valid TOML."""
+    found = re.search(rf"^{key}\s*=", text, re.MULTILINE)
     if found is None:
-        raise InternalError(Code.BUG, "the key columns of site.toml is not found; edit it by hand")
+        raise InternalError(Code.BUG, f"the key {key} of site.toml is not found; edit it by hand")
     for end in range(found.end(), len(text) + 1):
         if end == len(text) or text[end] == "]":
             piece = text[found.start() : end + 1]
@@ -179,4 +183,4 @@ def _span(text: str) -> tuple[int, int]:
             except ValueError:
                 continue
             return found.start(), end + 1
-    raise InternalError(Code.BUG, "the key columns of site.toml is not closed; edit it by hand")
+    raise InternalError(Code.BUG, f"the key {key} of site.toml is not closed; edit it by hand")

@@ -6,12 +6,16 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.config import SiteConfig, site_dictionary, statement_of
+from eigenveil_client.site.mapping.first_look import look_first, records_config
+from eigenveil_client.site.mapping.site_file import FirstFile
 from eigenveil_client.site.state.store_access import has_state, open_site_store
 from tests.client.site.command_line import Ran, site
 from tests.support import Patch
@@ -58,7 +62,7 @@ def test_without_a_terminal_the_uncertain_is_a_comment_and_nothing_is_charged(fi
     config, text = loaded(), Path("site.toml").read_text()
     assert "# Not sure: 'CRP' is called like crp" in text
     assert (config.records.person, config.policy.person_column) == ("PatNr", "patient")
-    assert config.policy.columns == ("age", "sex=female", "sex=male", "creatinine", "Zimmer")
+    assert (config.policy.columns, config.offers) == (("age", "sex=female", "sex=male", "creatinine"), ())
     assert (config.policy.minimum_records, has_state(config)) == (20, False)
     assert "P17" not in text
 
@@ -84,9 +88,76 @@ def test_accepted_promises_are_charged_once_and_kept(file: Path) -> None:
     assert (loaded().policy, charged()) == (policy, spent)
 
 
+def stated(file: Path, *words: object) -> dict[str, Any]:
+    """The statement of a site after `init`."""
+    Path("site.toml").unlink(missing_ok=True)
+    assert init(file, *words).code == 0
+    statement = statement_of(loaded()).to_dict()
+    return statement
+
+
+@pytest.mark.parametrize("words", [("--accept",), ()])
+def test_a_statement_is_equal_for_neighbouring_files_and_other_headers(file: Path, words: tuple[str]) -> None:
+    """Nothing of the records is stated without a person, neither names nor what they decide."""
+    statements, allowed = [stated(file, *words)], {loaded().policy.columns}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    few = [line if number < 10 else ";".join([*line.split(";")[:3], "", "", "1"])
+           for number, line in enumerate(lines)]  # fmt: skip
+    tipped = [*few[:9], few[9].replace(few[9].split(";")[3], ""), *few[10:]]  # a cell of one person
+    named = [lines[0].replace("Zimmer", "Mueller_Hans").replace("Alter", "*"), *lines[1:]]
+    for changed in ([*few, lines[10]], [*few, tipped[9]], named):
+        file.write_text("\n".join([*changed, ""]), encoding="utf-8")
+        statements.append(stated(file, *words))
+        allowed.add(loaded().policy.columns)
+    assert all(one == statements[0] for one in statements)
+    assert statements[0]["columns"] is None
+    assert len(allowed) > 1  # the mapping changed
+
+
+def test_columns_are_stated_once_a_person_has_seen_them(file: Path) -> None:
+    for answer, offers in (("n", ()), ("y", ("age", "sex=female", "sex=male", "creatinine"))):
+        Path("site.toml").unlink(missing_ok=True)
+        assert "age, sex=female, sex=male, creatinine" in init(file, answer=f"\nn\n{answer}\n").out
+        assert loaded().offers == offers
+    Path("site.toml").unlink()
+    init(file)
+    assert site(None, "map", "--offer", "--json").json["offers"] == [*loaded().offers] == [*offers]
+    assert site(None, "map", "--remove", "sex").code == 0
+    assert loaded().offers == ("age", "creatinine")
+    text = Path("site.toml")  # one of 1.0 has no such key, and may allow what no dictionary has
+    rest = [line for line in text.read_text().splitlines() if not line.startswith(("offers", "columns"))]
+    text.write_text("\n".join([*rest, "[column.Zimmer]", 'rows = "last"', 'by = "Alter"', ""]))
+    assert site(None, "map", "--offer").code == 0
+    assert loaded().offers == ("age", "creatinine")
+
+
+@pytest.mark.parametrize(("many", "others"), [(1, ("Zimmer",)), (1001, ())])
+def test_own_columns_are_allowed_only_without_a_federations_dictionary(
+    file: Path, many: int, others: tuple[str, ...]
+) -> None:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    wide = [f"{lines[0]};*" + "".join(f";q{i}" for i in range(1, many))]
+    wide += [f"{line};{i % 7}" + f";{i % 5}" * (many - 1) for i, line in enumerate(lines[1:])]
+    file.write_text("\n".join([*wide, ""]), encoding="utf-8")
+    look = look_first(records_config(str(file)), site_dictionary(None))
+    first = FirstFile(stated={}, look=look, accepted=look.certain)
+    assert first.columns == first.mapped
+    assert replace(first, others=True).columns == first.mapped + others
+    nothing = replace(first, accepted=(), look=replace(look, proposals=()))
+    assert nothing.columns == ()
+
+
+def test_a_site_that_maps_nothing_allows_nothing(file: Path) -> None:
+    file.write_text("Pid;Zeta\n" + "".join(f"P{i};{i % 9}\n" for i in range(60)))
+    assert "declines every study" in init(file, "--accept").out
+    assert loaded().policy.columns == ()
+    checks = site(None, "check", "--json").json["checks"]
+    assert [one["check"] for one in checks if one["level"] == "fail"] == ["identity"]
+
+
 def test_answers_at_a_terminal_are_taken(file: Path) -> None:
-    ran = init(file, answer="mg/l\ny\nn\n")
-    assert "Here, and nowhere else" in ran.out, ran.out
+    ran = init(file, answer="mg/l\ny\nn\nn\n")
+    assert (ran.code, "Here, and nowhere else" in ran.out) == (0, True), ran.out
     assert "crp" in columns()
     assert loaded().policy.minimum_records == 20  # not stated
     assert charged() > 0  # but drawn, as it was shown
@@ -94,7 +165,7 @@ def test_answers_at_a_terminal_are_taken(file: Path) -> None:
 
 @pytest.mark.parametrize(("unit", "set_"), [("kg", False), ("", False), ("mg/dl", True)])
 def test_a_unit_that_does_not_fit_leaves_the_column_out(file: Path, unit: str, set_: bool) -> None:
-    init(file, answer=f"{unit}\nn\n")
+    init(file, answer=f"{unit}\nn\nn\n")
     assert ("crp" in columns()) is set_
     assert not has_state(loaded())
 
@@ -112,7 +183,7 @@ def test_map_sets_and_removes_and_leaves_other_text(file: Path) -> None:
     assert (rule.header, rule.linear) == ("CRP", (10, 0))
     assert OWN in text.read_text()
     assert "Not sure" not in text.read_text()
-    assert loaded().policy.columns == ("age", "creatinine", "Zimmer", "crp")
+    assert loaded().policy.columns == ("age", "creatinine", "crp")
     before = text.read_text()
     for words in (["--set", "CRP=sodium"], ["--set", "CPR=crp:mg/l"], ["--set", "x"], ["--remove", "sex"]):
         assert site(None, "map", *words).code == 2

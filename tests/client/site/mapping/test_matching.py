@@ -5,17 +5,22 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.errors import Code
 from eigenveil_client.records.discovery.columns import SeenColumn, seen_column
 from eigenveil_client.records.discovery.look import look_at
+from eigenveil_client.records.discovery.tables import PossibleTable
 from eigenveil_client.records.discovery.words import Marks
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import site_dictionary
 from eigenveil_client.site.mapping.concepts import CONCEPTS, MeasurementConcept
-from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose, targets
+from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose
+from eigenveil_client.site.mapping.omop import CONCEPT, NEEDED, omop_select
+from eigenveil_client.site.mapping.targets import targets
 from tests.client.records.discovery.messy import messy_file
 from tests.client.site.mapping.scores import columns
 from tests.support import refused
@@ -111,6 +116,98 @@ def test_a_unit_that_is_not_stated_follows_from_the_values(header: str, values: 
     found = only(numbers(header, values, width=0.01))
     assert found.certain, found
     assert found.linear[0] == pytest.approx(factor)
+
+
+def of_federation(*columns: dict[str, Any]) -> Dictionary:
+    """A dictionary that a coordinator writes for its own ends."""
+    usual: dict[str, Any] = {"meaning": "x", "lower": 0.0, "upper": 1000.0, "source": "s", "unit": "mg/dL"}
+    return Dictionary(name="d", version=1, columns=tuple(DictionaryColumn(**usual | one) for one in columns))
+
+
+RANGES = [
+    {"name": f"glucose_{low}_{low + 10}", "plausible_lower": float(low), "plausible_upper": low + 10.0}
+    for low in range(60, 200, 10)
+]
+LEVELS = [
+    {"type": "category", "upper": 1.0, "unit": "", "levels": ("female", "male", level)} for level in "xmw"
+]
+
+
+@pytest.mark.parametrize("code", ["2345-7", "1558-6"])
+def test_ranges_of_a_federation_do_not_tell_where_values_lie(code: str) -> None:
+    """Neither many columns for one measurement, nor one with bounds of the coordinator's choice."""
+    many = of_federation(*({"loinc": code} | one for one in RANGES))
+    for middle in (85, 125):
+        for header in ("Glukose (mg/dl)", "1558-6 (mg/dl)"):
+            assert not any(one.certain for one in propose([numbers(header, middle, 0.01)], many))
+    two = of_federation({"name": "g1", "loinc": "2345-7"}, {"name": "g2", "loinc": "2345-7", "unit": "kg"})
+    assert not propose([numbers("Glukose (mg/dl)", 101)], two)[0].certain
+    found = {
+        propose([numbers("glucose", 125)], of_federation({"name": "glucose", "loinc": "2345-7"} | bounds))[0]
+        for bounds in ({}, {"plausible_lower": 1.0, "plausible_upper": 2.0}, {"lower": 990.0})
+    }
+    assert len(found) == 1
+
+
+def test_levels_of_a_federation_do_not_tell_which_words_are_there() -> None:
+    columns = [{"name": name} | one for name, one in zip(("sex", "SEX", "s e x"), LEVELS, strict=True)]
+    for dictionary in (of_federation(*columns), *map(of_federation, columns)):
+        assert not any(one.certain for one in propose([of_words("sex", "w", "m")], dictionary))
+
+
+def test_a_measurement_that_is_not_known_here_needs_a_stated_unit() -> None:
+    dictionary = of_federation({"name": "tumour_marker", "unit": "U/L"}, {"name": "score", "unit": ""})
+    for middle in (3, 3000):
+        assert propose([numbers("tumour_marker [U/L]", middle)], dictionary)[0].certain
+        (size, score) = propose([numbers("tumour_marker", middle), numbers("score", middle)], dictionary)
+        assert (size.certain, size.units, score.certain, score.units) == (False, ("U/L",), False, ())
+    known = {one.column.name: one for one in targets(dictionary)}
+    assert confirmed(numbers("score", 3), known["score"]).unit == ""
+
+
+@pytest.mark.parametrize(
+    ("header", "column", "code", "words"),
+    [
+        ("Glukose (mg/dl)", "body_height", "2345-7", "LOINC 2345-7, is that of glucose"),
+        ("body_height", "body_height", "2345-7", "LOINC 2345-7, is that of glucose"),
+        ("25836-8 (mg/dl)", "glucose", "25836-8", "LOINC 25836-8 is not known here"),
+    ],
+)
+def test_a_code_that_is_not_the_names_is_a_question(header: str, column: str, code: str, words: str) -> None:
+    (found,) = propose([numbers(header, 101)], of_federation({"name": column, "loinc": code}))
+    assert words in found.question
+
+
+def test_reasons_tell_by_what_a_column_was_found() -> None:
+    dictionary = of_federation({"name": "sugar", "loinc": "2345-7"})
+    reasons = [propose([numbers(name, 101)], dictionary)[0].reason for name in ("sugar", "Glukose", "2345-7")]
+    assert [one.partition(";")[0] for one in reasons] == [
+        "sugar by its name", "sugar by the names of LOINC 2345-7, glucose",
+        "sugar by LOINC 2345-7 in its name",
+    ]  # fmt: skip
+
+
+def test_columns_that_omop_selects_by_code_name_the_code() -> None:
+    """A virus load under the name bmi, and one measurement under two names, are questions."""
+    dictionary = of_federation(
+        {"name": "bmi", "loinc": "25836-8", "unit": "kg/m2"}, {"name": "glucose", "loinc": "2345-7"},
+        {"name": "other", "loinc": "14749-6"}, {"name": "sodium", "unit": "mmol/L"},
+    )  # fmt: skip
+    columns = [numbers("bmi", 25), numbers("glucose", 101), numbers("sodium", 140, 0.01)]
+    selected = {one.header: one.header for one in columns}
+    bmi, glucose, sodium = propose(columns, dictionary, selected=selected)
+    assert "25836-8 is not known here" in bmi.question
+    assert glucose.question == "Is 'glucose' glucose or other?"
+    assert (sodium.certain, sodium.reason.partition(";")[0]) == (
+        True,
+        "sodium by the codes of sodium (LOINC 2951-2)",
+    )
+    tables = {
+        name: PossibleTable(name=name, columns=(*columns, *CONCEPT)) for name, columns in NEEDED.items()
+    } | {"concept": PossibleTable(name="concept", columns=CONCEPT)}
+    select = omop_select(tables, targets(dictionary), ["bmi_raw"])
+    assert "('25836-8')" in select
+    assert "OR" not in select
 
 
 def test_columns_that_compete_are_questions_each() -> None:

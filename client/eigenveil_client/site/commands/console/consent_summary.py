@@ -14,7 +14,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import budget_inference_odds
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.labels import OF_ONE_PERSON, OF_SMALL_GROUPS
-from eigenveil_client.site.config import SiteConfig, site_dictionary
+from eigenveil_client.site.config import SiteConfig, federation_dictionary, site_dictionary
 from eigenveil_client.site.inference_risk import InferenceRisk, inference_risk_of, percent_rounded_up
 from eigenveil_client.site.next_steps import NextSteps, next_steps
 from eigenveil_client.site.roster.analysts import SignatureStatus
@@ -115,7 +115,7 @@ def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) ->
     plan = seen.read_plan()
     explanation = consent.explain_plan(config, store, plan, seen.signed)
     # The federation's dictionary, or else this site's.
-    known = (site_dictionary(config.dictionary), consent.federation_dictionary(config))
+    known = (site_dictionary(config.dictionary), federation_dictionary(config))
     entries = [entry for one in known if one is not None for entry in one.columns]
     return ConsentSummary(
         config=config,

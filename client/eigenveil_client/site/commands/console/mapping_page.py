@@ -15,7 +15,6 @@ from starlette.routing import Route
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands.first_day.map_command import mapping_view
 from eigenveil_client.site.mapping.changes import MappingSetting, apply_changes
-from eigenveil_client.site.mapping.table import dictionary_of
 from eigenveil_common.trusted_files import check_trusted
 from eigenveil_common.web.pages import Pages
 
@@ -35,7 +34,7 @@ async def _show_mapping(config_file: Path, pages: Pages, request: Request) -> Re
 
     def look() -> dict[str, Any]:
         view = mapping_view(config_file)
-        dictionary = dictionary_of(site_config.load(config_file))
+        dictionary = site_config.dictionary_in_force(site_config.load(config_file))
         named = {one.header for one in view.mapped} | {one.header for one in view.proposed}
         headers = sorted({*view.unmapped, *named})
         return {"view": view, "headers": headers, "columns": [one.name for one in dictionary.columns]}

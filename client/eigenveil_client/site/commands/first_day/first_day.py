@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from eigenveil import __version__
-from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.formats import dictionary_to_toml
-from eigenveil.dictionary.site_rules import analysts_line
+from eigenveil.dictionary.dictionary import Dictionary, listed
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.study.checks import to_plain
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.session_start import fetch_dictionary
 from eigenveil_client.records.isolated import reader
@@ -26,7 +24,7 @@ from eigenveil_client.site.config import SiteConfig, site_dictionary
 from eigenveil_client.site.mapping.first_look import FirstLook, SeveralTables, look_first, records_config
 from eigenveil_client.site.mapping.matching import ProposedMapping, propose
 from eigenveil_client.site.mapping.promises import SizePromises, count_cost, size_promises
-from eigenveil_client.site.mapping.site_file import FirstFile, listed
+from eigenveil_client.site.mapping.site_file import FirstFile
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_common import config
@@ -34,7 +32,6 @@ from eigenveil_common.command import console, is_interactive, print_result, shel
 from eigenveil_common.files import make_folder, write_durably
 
 PERSON = "patient"  # the usual name of the person column in studies
-DICTIONARY = "dictionary.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,24 +52,22 @@ class FirstDay:
         leaves nothing behind; a late one names what is left to do."""
         site_config.check_unwritten(self.folder)
         look = self._look(site_dictionary(None))
-        file = self._file(look, look.certain, federation=False)
-        path = site_config.write(self.folder, file.text())
+        path = site_config.write(self.folder, self._file(look, look.certain).text())
         value: dict[str, Any] = {}
-        enrolled = ""
+        enrolled, others = "", False
         if self.join is not None:
             value, enrolled = setup.joined(path, self.join)
-            look, federation = self._in_federation(path, look)
-        else:
-            federation = False
+            look, others = self._in_federation(path, look)
         accepted = self._accepted(look)
-        file = self._file(look, accepted, federation=federation)
+        file = self._file(look, accepted, others=others)
         _rewrite(path, file.text())
-        file = self._promised(path, file)
+        file = self._stating(path, self._promised(path, file))
         left = [one for one in look.open if one.header not in {other.header for other in accepted}]
         view = value | {
             "config": str(path), "name": self.name, "columns": list(file.columns),
-            "mapped": [_mapped(one) for one in accepted], "open": [_mapped(one) for one in left],
+            "mapped": [one.to_dict() for one in accepted], "open": [one.to_dict() for one in left],
             "promises": None if file.promises is None else config.values(file.promises),
+            "offers": list(file.offers),
         }  # fmt: skip
         return view, _report(path, file, left, enrolled)
 
@@ -86,7 +81,7 @@ class FirstDay:
             return look_first(self.records, dictionary, chosen=chosen)
 
     def _in_federation(self, path: Path, look: FirstLook) -> tuple[FirstLook, bool]:
-        """Return the proposals for the federation's dictionary, and True if it has one."""
+        """Return the proposals for the federation's dictionary, and True if it has published none."""
         stored = load_identity(site_config.load(path).identity)
         rule = site_config.load(path).proxy_rule
         try:
@@ -97,32 +92,36 @@ class FirstDay:
                           markup=False, soft_wrap=True)  # fmt: skip
             return look, False
         if found is None:
-            return look, False
-        write_durably(path.with_name(DICTIONARY), dictionary_to_toml(found).encode())
+            return look, True
         if look.table.config.database and look.table.config.one_row_per:
-            return self._look(found), True  # the SELECT has the dictionary's columns
+            return self._look(found), False  # the SELECT has the dictionary's columns
         without = () if look.person is None else (look.person.header,)
         proposals = tuple(propose(look.table.columns, found, without=without))
-        return replace(look, dictionary=found, proposals=proposals), True
+        return replace(look, dictionary=found, proposals=proposals), False
 
     def _accepted(self, look: FirstLook) -> tuple[ProposedMapping, ...]:
         if not self.asks or self.accept:
             return look.certain
         return (*look.certain, *questions.answered(look))
 
-    def _file(self, look: FirstLook, accepted: tuple[ProposedMapping, ...], *, federation: bool) -> FirstFile:
-        policy = replace(self.policy, disclose_settings=True)
+    def _file(
+        self, look: FirstLook, accepted: tuple[ProposedMapping, ...], *, others: bool = False
+    ) -> FirstFile:
+        policy = self.policy
         if look.person is not None and not policy.person_column:
             policy = replace(policy, person_column=PERSON)
-        stated: dict[str, Any] = {"name": self.name, "identity": "identity", "state": "state.db"}
-        stated |= {"dictionary": DICTIONARY} if federation else {}
-        keys = config.values(policy)
-        file = FirstFile(stated={}, look=look, accepted=accepted, others=not federation)
+        stated = site_config.first_keys(self.name, policy)
         if policy.columns == Policy().columns:
-            keys["columns"] = file.columns
-        stated |= {key: "" if value is None else to_plain(value) for key, value in keys.items()}
-        stated |= {"offers": ["*"]}
-        return replace(file, stated=stated)
+            del stated["columns"]  # those that were found
+        return FirstFile(stated=stated, look=look, accepted=accepted, others=others)
+
+    def _stating(self, path: Path, file: FirstFile) -> FirstFile:
+        """Return the file with the mapped columns as `offers`, written, if a person who saw them agrees."""
+        if not self.asks or not file.mapped or not questions.may_state(file.mapped):
+            return file
+        stating = replace(file, offers=file.mapped)
+        _rewrite(path, stating.text())
+        return stating
 
     def _promised(self, path: Path, file: FirstFile) -> FirstFile:
         """Return the file with promises, if a person confirms them; written and charged. Those that the
@@ -135,7 +134,8 @@ class FirstDay:
         }
         if len(own) > 1 or (not self.accept and not (self.asks and questions.may_count())):
             return file
-        promises = replace(noised_promises(site_config.load(path)), **own)
+        columns = len(file.look.dictionary.usable())
+        promises = replace(noised_promises(site_config.load(path), columns), **own)
         if not self.accept and not questions.confirm_promises(promises):
             return file
         promised = replace(file, promises=promises)
@@ -143,15 +143,15 @@ class FirstDay:
         return promised
 
 
-def noised_promises(loaded: SiteConfig) -> SizePromises:
-    """Return promises for a site's records, from its number of persons, which is noised and charged once.
-    Raises RequestError: the records cannot be read, or the budget is too small."""
+def noised_promises(loaded: SiteConfig, columns: int) -> SizePromises:
+    """Return promises for a site's records and a dictionary of so many columns, from its number of persons,
+    which is noised and charged once. Raises RequestError: the records cannot be read, or the budget is too
+    small."""
     make_folder(loaded.identity, mode=0o700)  # where the ledger's position is noted, also before enrolment
     with open_site_store(loaded) as store:
         noised, sigma = store.person_counts.noised(lambda: _persons(loaded), count_cost(loaded.policy))
         store.note_ledger()
-    names = [name for rule in loaded.column for name in rule.columns]
-    return size_promises(noised, sigma, len(names))
+    return size_promises(noised, sigma, columns, loaded.policy)
 
 
 def _persons(loaded: SiteConfig) -> int:
@@ -176,13 +176,6 @@ def _rewrite(path: Path, text: str) -> None:
         raise
 
 
-def _mapped(one: ProposedMapping) -> dict[str, Any]:
-    return {
-        "header": one.header, "column": one.column, "unit": one.unit, "factor": one.linear[0],
-        "offset": one.linear[1], "readable": one.readable, "reason": one.reason, "question": one.question,
-    }  # fmt: skip
-
-
 def _report(path: Path, file: FirstFile, left: list[ProposedMapping], enrolled: str) -> str:
     lines = [f"wrote {path}"]
     mapped = [f"{one.header} -> {one.column}" for one in file.accepted]
@@ -193,12 +186,17 @@ def _report(path: Path, file: FirstFile, left: list[ProposedMapping], enrolled: 
     if file.promises is not None:
         stated = ", ".join(f"{key} = {value}" for key, value in config.values(file.promises).items())
         lines.append(f"promises from the number of persons, noised once: {stated}")
-    lines.append(enrolled or _to_enrol(path))
+    if ANY in (one.header.strip() for one in file.look.table.columns):
+        lines.append("a column of the records is named '*', which means every column: rename it there")
+    if file.unlisted:
+        lines.append(f"{file.unlisted} other columns of numbers are too many to list: name them in columns")
+    if not file.columns:
+        lines.append("columns = [] declines every study: map columns, or name those that studies may use")
+    if not file.offers:
+        command = shell_command("eigenveil-site", "map", "--offer", "--config", path)
+        lines.append(f"no column is stated to the federation; to state the mapped ones: {command}")
+    lines.append(enrolled or setup.to_enrol(path))
     return "\n".join(lines)
-
-
-def _to_enrol(path: Path) -> str:
-    return f"next: {shell_command('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,14 +210,13 @@ class TableOptions:
 
     def require_unused(self) -> None:
         """Raise UsageError if an option is stated, where there is no SOURCE."""
-        used = [name for name in ("table", "sheet", "sql", "sql_file") if getattr(self, name)]
+        used = [name for name, value in asdict(self).items() if value]
         if used:
             raise click.UsageError(f"--{used[0].replace('_', '-')} needs SOURCE, the argument of init")
 
     def records(self, source: str) -> RecordsConfig:
         """Return the settings of SOURCE. Raises RequestError: code `bad-config`."""
-        named = {name: getattr(self, name) for name in ("table", "sheet", "sql", "sql_file")}
-        return records_config(source, **named)
+        return records_config(source, **asdict(self))
 
 
 def look_and_write(
@@ -239,5 +236,4 @@ def look_and_write(
         asks=is_interactive(as_json) and not accept,
     )  # fmt: skip
     value, text = day.run()
-    todo = "" if policy.analysts else f"\nname the allowed analysts in it: {analysts_line('NAME')}"
-    print_result(value, as_json, f"{text}{todo}")
+    print_result(value, as_json, f"{text}{setup.to_allow(policy)}")

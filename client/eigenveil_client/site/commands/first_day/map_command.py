@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("their column", "column", "unit", "factor", "share readable", "")
 LOCAL_NOTE = "The shares are confidential: they stay here, and no command and no daemon sends them."
+OFFER = "eigenveil-site map --offer"
 PROMPT = "Change it: THEIRS=column, THEIRS=column:unit, or -column to remove one (empty: done)"
 
 
@@ -33,37 +33,33 @@ class MappingView:
     mapped: Sequence[MappedColumn]
     proposed: Sequence[ProposedMapping]
     unmapped: Sequence[str]
+    offers: Sequence[str]
 
     def values(self) -> dict[str, Any]:
         """Return plain values."""
         return {
             "dictionary": self.dictionary, "version": self.version,
             "mapped": [asdict(one) for one in self.mapped],
-            "proposed": [_proposed(one) for one in self.proposed], "unmapped": list(self.unmapped),
+            "proposed": [one.to_dict() for one in self.proposed], "unmapped": list(self.unmapped),
+            "offers": list(self.offers),
         }  # fmt: skip
 
 
-def _proposed(one: ProposedMapping) -> dict[str, Any]:
-    return {
-        "header": one.header, "column": one.column, "unit": one.unit, "factor": one.linear[0],
-        "offset": one.linear[1], "readable": one.readable, "reason": one.reason, "question": one.question,
-    }  # fmt: skip
-
-
 def mapping_view(config_file: Path) -> MappingView:
-    """Return the mapping of a site, as its records and its dictionary are now. Raises as `mapped_columns`."""
+    """Return the mapping of a site, as its records and its dictionary are now. Raises as
+    `mapping_in_force`."""
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.mapping.table import look_again, mapped_columns, unmapped_headers
+    from eigenveil_client.site.mapping.table import look_again, mapping_in_force, unmapped_headers
 
     config = site_config.load(config_file)
-    mapped, look = mapped_columns(config), look_again(config)
+    mapped, look = mapping_in_force(config), look_again(config)
     headers = set(unmapped_headers(config))
     columns = {one.column for one in mapped} | {one.column.partition("=")[0] for one in mapped}
     proposed = [one for one in look.proposals if one.header in headers and one.column not in columns]
     rest = [one for one in headers if one not in {other.header for other in proposed}]
     return MappingView(
         dictionary=look.dictionary.name, version=look.dictionary.version, mapped=mapped, proposed=proposed,
-        unmapped=sorted(rest),
+        unmapped=sorted(rest), offers=config.offers,
     )  # fmt: skip
 
 
@@ -71,17 +67,19 @@ def mapping_view(config_file: Path) -> MappingView:
 @CONFIG_FILE
 @click.option("--set", "settings", multiple=True, metavar="THEIRS=COLUMN[:UNIT]", help="Map a column.")
 @click.option("--remove", "removed", multiple=True, metavar="COLUMN", help="Remove the mapping of a column.")
+@click.option("--offer", is_flag=True, help="State the mapped columns to the federation: write offers.")
 @JSON
 def map_columns(
-    config_file: Path, settings: tuple[str, ...], removed: tuple[str, ...], as_json: bool
+    config_file: Path, settings: tuple[str, ...], removed: tuple[str, ...], offer: bool, as_json: bool
 ) -> None:
     """Show which column of the records is which column of the dictionary, and change it.
 
     Changes are written into site.toml: the tables [column.NAME], and the key columns. A running daemon
     follows with its next start. At a terminal, without --set and --remove, you are asked for changes."""
-    _change(config_file, settings, removed)
-    print_result_as(mapping_view(config_file).values(), as_json, partial(_show, config_file=config_file))
-    if settings or removed or not is_interactive(as_json):
+    _change(config_file, settings, removed, offer=offer)
+    view = mapping_view(config_file)
+    print_result_as(view.values(), as_json, lambda _: _show(view, config_file))
+    if settings or removed or offer or not is_interactive(as_json):
         return
     while (line := click.prompt(PROMPT, default="", show_default=False).strip()) != "":
         try:
@@ -90,32 +88,35 @@ def map_columns(
         except RequestError as problem:
             console.print(str(problem), markup=False, soft_wrap=True)
         else:
-            _show(mapping_view(config_file).values(), config_file=config_file)
+            _show(mapping_view(config_file), config_file)
 
 
-def _change(config_file: Path, settings: Sequence[str], removed: Sequence[str]) -> None:
-    from eigenveil_client.site.mapping.changes import apply_changes, parse_setting
+def _change(
+    config_file: Path, settings: Sequence[str], removed: Sequence[str], *, offer: bool = False
+) -> None:
+    from eigenveil_client.site.mapping.changes import apply_changes, parse_setting, state_mapping
 
     check_trusted([config_file])
     if settings or removed:
         apply_changes(config_file, [parse_setting(one) for one in settings], removed)
+    if offer:
+        state_mapping(config_file)
 
 
-def _show(view: dict[str, Any], config_file: Path) -> None:
-    console.print(
-        f"dictionary {view['dictionary']} (version {view['version']}), in {config_file}", markup=False
-    )
-    show_table(HEADINGS, [_row(one) for one in view["mapped"]])
-    for one in view["proposed"]:
-        question = one["question"] or f"{one['header']!r} may be {one['reason']}."
-        console.print(f"open: {question}", markup=False, soft_wrap=True)
-    if view["unmapped"]:
-        console.print(f"not mapped: {', '.join(view['unmapped'])}", markup=False, soft_wrap=True)
+def _show(view: MappingView, config_file: Path) -> None:
+    console.print(f"dictionary {view.dictionary} (version {view.version}), in {config_file}", markup=False)
+    show_table(HEADINGS, [_row(one) for one in view.mapped])
+    for one in view.proposed:
+        console.print(f"open: {one.open_text}", markup=False, soft_wrap=True)
+    if view.unmapped:
+        console.print(f"not mapped: {', '.join(view.unmapped)}", markup=False, soft_wrap=True)
+    stated = ", ".join(view.offers) or f"none; to state the mapped ones: {OFFER}"
+    console.print(f"columns stated to the federation: {stated}", markup=False, soft_wrap=True)
     console.print(LOCAL_NOTE)
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    factor = f"{one['factor']:.6g}" + (f" {one['offset']:+.6g}" if one["offset"] else "")
-    share = "" if one["readable"] is None else f"{100 * one['readable']:.4g} %"
-    note = one["problem"] or ("" if one["known"] else "not in the dictionary")
-    return one["header"], one["column"], one["unit"], factor, share, note
+def _row(one: MappedColumn) -> tuple[str, ...]:
+    factor = f"{one.factor:.6g}" + (f" {one.offset:+.6g}" if one.offset else "")
+    share = "" if one.readable is None else f"{100 * one.readable:.4g} %"
+    note = one.problem or ("" if one.known else "not in the dictionary")
+    return one.header, one.column, one.unit, factor, share, note

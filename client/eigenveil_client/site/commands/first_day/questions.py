@@ -9,8 +9,9 @@ import click
 from eigenveil.errors import RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn
 from eigenveil_client.site.mapping.first_look import FirstLook
-from eigenveil_client.site.mapping.matching import ProposedMapping, Target, confirmed, targets
+from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed
 from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
+from eigenveil_client.site.mapping.targets import Target, targets
 from eigenveil_common import config
 from eigenveil_common.command import console
 
@@ -74,6 +75,12 @@ def confirm_promises(promises: SizePromises) -> bool:
     stated = ", ".join(f"{key} = {value}" for key, value in config.values(promises).items())
     _print(f"Promised: never fewer persons than minimum_records, nor more than maximum_records: {stated}")
     return click.confirm("State this?", default=True)
+
+
+def may_state(columns: Sequence[str]) -> bool:
+    """Ask if the federation may be told that the site has these columns."""
+    _print(f"Analysts can be told which columns this site has, by their names here: {', '.join(columns)}")
+    return click.confirm(f"State these {len(columns)} columns to the federation?", default=False)
 
 
 def _print(text: str) -> None:
