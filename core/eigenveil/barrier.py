@@ -78,8 +78,9 @@ class CountJournal(Protocol):
     def sealed(self) -> int | None:
         """Return the stored number, or None."""
 
-    def seal(self, noised: int) -> None:
-        """Charge the cost and store the number, which never changes afterwards: both or neither."""
+    def seal(self, noised: int) -> int:
+        """Charge the cost and store the number, which never changes afterwards: both or neither. Return the
+        number that is stored: that of another process, if it was first."""
 
 
 def release_person_count(
@@ -95,6 +96,5 @@ def release_person_count(
     spec = noise_spec(Count(), micro_rho, Neighbours.ADD_REMOVE)
     stored = journal.sealed()
     if stored is None:
-        stored = persons + int(noise.draw(spec)[0])
-        journal.seal(stored)
+        stored = journal.seal(persons + int(noise.draw(spec)[0]))
     return stored, spec.sigma

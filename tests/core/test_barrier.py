@@ -87,10 +87,11 @@ class CountProcess(Process):
     def sealed(self, round: int = 0) -> int | None:  # type: ignore[override]
         return self.stored[0] if self.stored else None
 
-    def seal(self, noised: int) -> None:  # type: ignore[override]
+    def seal(self, noised: int) -> int:  # type: ignore[override]
         self._reach("before seal")
         self.stored.append(noised)
         self._reach("after seal")
+        return self.stored[0]
 
 
 @given(st.lists(st.sampled_from([*POINTS, None]), max_size=4), st.integers(1, 10**6))

@@ -210,6 +210,18 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write another text of site.toml. Raises RequestError, code `bad-config`: it is invalid, and the former
+    one stays."""
+    former, mode = path.read_bytes(), path.stat().st_mode & 0o777
+    write_durably(path, text.encode(), mode=mode)
+    try:
+        load(path)
+    except RequestError:
+        write_durably(path, former, mode=mode)
+        raise
+
+
 def check_unwritten(folder: Path) -> None:
     """Raise RequestError, code `conflict`, if a folder has a site.toml."""
     if path_exists(folder / "site.toml"):

@@ -20,6 +20,7 @@ from tests.client.site.support import SITE, Stage
 class Ran:
     code: int
     out: str
+    err: str
 
     @property
     def json(self) -> Any:
@@ -49,17 +50,17 @@ def site(
     config: Path | None, *words: object, answer: str = "", width: int = 160, terminal: bool = False
 ) -> Ran:
     """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide, with a typed `answer`."""
-    out = io.StringIO()
+    out, err = io.StringIO(), io.StringIO()
     argv = ["eigenveil-site", *map(str, words), *(("--config", str(config)) if config else ())]
     with (
         mock.patch.object(sys, "argv", argv),
         mock.patch.object(sys, "stdin", Typed(answer, terminal=bool(answer))),
         mock.patch.multiple(command.console, _width=width, _force_terminal=terminal),
         redirect_stdout(out),
-        redirect_stderr(io.StringIO()),
+        redirect_stderr(err),
     ):
         code = main.main()
-    return Ran(code=code, out=out.getvalue())
+    return Ran(code=code, out=out.getvalue(), err=err.getvalue())
 
 
 def check_row(config: Path, name: str) -> dict[str, str]:

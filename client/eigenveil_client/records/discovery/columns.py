@@ -29,9 +29,8 @@ from eigenveil_client.records.tables.codes import MISSING
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 MEDIAN = 4  # its place in QUANTILES
 MOST_WORDS = 24  # of a column that is reported
-CATEGORY = 24  # most distinct words of a column of categories
 DATES = 0.9  # least share of dates in a column of dates
-LONG = 60  # characters of a word that is shown
+LONG, EXAMPLES = 60, 3  # characters of a word that is shown, and words
 # Codes that stand for "no value" in questionnaires and device exports.
 NEGATIVE_CODES = (-1.0, -8.0, -9.0, -77.0, -88.0, -99.0, -777.0, -888.0, -999.0, -9999.0, -99999.0)
 NINES = (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 888.0, 8888.0, 777.0, 7777.0)
@@ -42,7 +41,7 @@ SPIKE = 5.0  # times as many cells as the value nearby that most cells have
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenColumn:
-    """Content of the column `header`, over `cells` cells of `rows`; counts are of cells.
+    """Content of the column `header` over `rows`; counts are of cells.
 
     `label`: the text above the header, if a second row has one. `unit`: as UCUM, of the header, its label or
     a row of units ("" if none). `absent`: blank, or a usual word for it. `numbers`, `dates` and `words`: the
@@ -76,11 +75,6 @@ class SeenColumn:
     def readable(self) -> float:
         """Share of the cells with a value that are numbers; 0 if there are none."""
         return self.numbers / self.filled if self.filled else 0.0
-
-    @property
-    def is_number(self) -> bool:
-        """True if nearly all cells with a value are numbers."""
-        return self.readable >= DATES
 
     @property
     def is_date(self) -> bool:
@@ -261,6 +255,6 @@ def usual_marks(columns: Iterable[Mapping[str, int]]) -> Marks:
     return find_marks(votes)
 
 
-def example_words(column: SeenColumn, most: int = 3) -> Sequence[str]:
+def example_words(column: SeenColumn) -> Sequence[str]:
     """Return some of a column's words, to show at the site."""
-    return [word for word, _ in column.frequent[:most]]
+    return [word for word, _ in column.frequent[:EXAMPLES]]

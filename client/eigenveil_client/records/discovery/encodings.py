@@ -7,15 +7,11 @@ import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-UTF8, LATIN1, CP1252 = "utf-8", "latin-1", "cp1252"
-MARKS = (
-    (codecs.BOM_UTF8, UTF8),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+UTF8 = "utf-8"
+MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Letters and signs of clinical files beyond ASCII. A wrong code page turns them into signs that are not here.
 USUAL = frozenset("äöüÄÖÜßéèêëàâáåæøçñíìîïóòôúùûœÉÈÀÇÅÆØÑ°µμ²³±½–—’“”„€§×≤≥%·´")
-CODE_PAGES = (LATIN1, CP1252, "cp850", "mac_roman")
+CODE_PAGES = ("latin-1", "cp1252", "cp850", "mac_roman")
 KEPT = 2**16  # bytes beyond ASCII that decide
 NULLS = 0.2  # share of zero bytes in text of two bytes a letter
 
@@ -69,9 +65,8 @@ def find_encoding(chunks: Iterable[bytes]) -> FoundEncoding:
 
 
 def _two_bytes(head: bytes) -> FoundEncoding | None:
-    for mark, name in MARKS[1:]:
-        if head.startswith(mark):
-            return FoundEncoding(name=name, evidence="a byte order mark")
+    if head.startswith(MARKS):
+        return FoundEncoding(name="utf-16", evidence="a byte order mark")
     even, odd = head[0:4096:2], head[1:4096:2]
     for zeros, name in ((odd, "utf-16-le"), (even, "utf-16-be")):
         if len(zeros) > 8 and zeros.count(0) > (1 - NULLS) * len(zeros):

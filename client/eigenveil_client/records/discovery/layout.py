@@ -64,7 +64,14 @@ def find_layout(lines: Sequence[str]) -> FoundLayout:
 
 def cells(lines: Sequence[str], separator: str) -> list[list[str]]:
     """Return the trimmed cells of lines, each a row of its own, as a quoted cell must not span lines."""
-    return [[cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])] for line in lines]
+    return [[cell.strip() for cell in _cells(line, separator)] for line in lines]
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # a cell beyond the limit of that module, which other readers of these lines have not
+        return line.split(separator)
 
 
 def usual_width(rows: Sequence[Row]) -> int:

@@ -43,14 +43,12 @@ NO_HEADER = "no row names the columns. Write their names into the first row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTable:
-    """Content of a table: the settings that read it, sentences of evidence for them, and its columns. `rows`
-    were looked at, the first ones; `whole` if these are all. `lost` lines had another number of cells."""
+    """Content of a table: the settings that read it, sentences of evidence for them, its columns, and the
+    number of `lost` lines, if all were looked at."""
 
     config: RecordsConfig
     evidence: tuple[str, ...]
     columns: tuple[SeenColumn, ...]
-    rows: int
-    whole: bool
     lost: int = 0
 
 
@@ -70,8 +68,6 @@ class _Counts:
 
     headers: tuple[str, ...]
     words: Mapping[str, Counter[str]]
-    rows: int
-    whole: bool
     lost: int
 
 
@@ -91,10 +87,7 @@ def look_at(config: RecordsConfig) -> SeenTable:
         seen_column(header, words, usual, label=above.get(header, ""), unit=ucum(below.get(header, "")))
         for header, words in counts.words.items()
     )
-    return SeenTable(
-        config=found, evidence=evidence, columns=columns, rows=counts.rows, whole=counts.whole,
-        lost=counts.lost,
-    )  # fmt: skip
+    return SeenTable(config=found, evidence=evidence, columns=columns, lost=counts.lost)
 
 
 def _is_text(config: RecordsConfig) -> bool:
@@ -140,9 +133,9 @@ def _head_of_text(config: RecordsConfig) -> _Head:
 def _lines(config: RecordsConfig, encoding: str) -> Iterator[str]:
     assert config.source is not None
     file = opened(config.source, encoding)
-    with io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="\n") as text:
+    with io.TextIOWrapper(file, "utf-8-sig", errors="replace") as text:
         for line in text:
-            yield line.rstrip("\r\n")
+            yield line.rstrip("\n")
 
 
 def _first(header: FoundHeader, filled: Sequence[tuple[int, object]]) -> int:
@@ -191,7 +184,7 @@ def _count(head: _Head) -> _Counts:
     units = dict(zip(headers, head.units, strict=False))
     if units:
         words = {name: counted - Counter([units.get(name, "")]) for name, counted in words.items()}
-    return _Counts(headers=headers, words=words, rows=rows, whole=rows < most, lost=sum(lost))
+    return _Counts(headers=headers, words=words, lost=sum(lost))
 
 
 def _marks(config: RecordsConfig, columns: Iterable[Counter[str]]) -> Marks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eigenveil_client.records.sources.databases import quoted
+from eigenveil_client.records.sources.databases import TABLES, quoted
 from eigenveil_client.records.sources.excel import head_rows, sheet_names
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.source import WORKBOOKS, BadRecords, RecordsConfig, kind_of
@@ -13,10 +13,6 @@ from eigenveil_client.records.tables.source import WORKBOOKS, BadRecords, Record
 MOST_TABLES = 200
 HEAD = 30  # rows of a sheet that decide if it holds a table
 SHOWN_COLUMNS = 2**12  # of one table, by name
-SQLITE_TABLES = (
-    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND substr(name, 1, 7) <> 'sqlite_' "
-    "ORDER BY name"
-)
 POSTGRES_TABLES = (
     "SELECT table_schema::text AS place, table_name::text AS name, column_name::text AS header, "
     "ordinal_position::int AS number FROM information_schema.columns "
@@ -39,10 +35,14 @@ class PossibleTable:
         return cls(name=name, place=place, columns=())
 
     @property
+    def qualified(self) -> str:
+        """Its name as SQL, with its schema if that is known."""
+        return ".".join(quoted(one) for one in (self.place, self.name) if one)
+
+    @property
     def select(self) -> str:
         """SELECT of all its rows."""
-        named = quoted(self.name)
-        return f"SELECT * FROM {quoted(self.place)}.{named}" if self.place else f"SELECT * FROM {named}"
+        return f"SELECT * FROM {self.qualified}"
 
     @property
     def label(self) -> str:
@@ -81,7 +81,7 @@ def _of_postgres(config: RecordsConfig) -> Iterator[PossibleTable]:
 
 
 def _of_sqlite(config: RecordsConfig) -> Iterator[PossibleTable]:
-    listing = replace(config, sql=SQLITE_TABLES, table="", sql_file=None, one_row_per="")
+    listing = replace(config, sql=TABLES, table="", sql_file=None, one_row_per="")
     names = [
         name for batch in open_source(listing).batches(["name"], None) for name in batch.column(0).to_pylist()
     ]

@@ -76,7 +76,6 @@ class Marks:
     thousands: str = ""
 
 
-GROUPS = (".", ",", "'", *SPACES)
 _BOTH = re.compile(rf"([+-]?[0-9]{{1,3}})((?:[.,'{SPACES}][0-9]{{3}})+)([.,])([0-9]*)", re.ASCII)
 _ONLY_GROUPS = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}(?:([.,'{SPACES}])[0-9]{{3}})(?:\1[0-9]{{3}})*", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?[0-9]*([.,])([0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)

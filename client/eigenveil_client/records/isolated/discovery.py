@@ -74,6 +74,5 @@ def _seen(config: RecordsConfig, columns: tuple[SeenColumn, ...], done: Any) -> 
     except RequestError:
         raise ReaderFailure from None
     return SeenTable(
-        config=settings, evidence=tuple(texts(done["evidence"])), columns=columns, rows=count(done["rows"]),
-        whole=done["whole"] is True, lost=count(done["lost"]),
-    )  # fmt: skip
+        config=settings, evidence=tuple(texts(done["evidence"])), columns=columns, lost=count(done["lost"])
+    )

@@ -131,8 +131,6 @@ def see_table(config: RecordsConfig, item: Item, sink: RowSink) -> dict[str, Any
         "dialect": asdict(found.config.dialect),
         "header_line": found.config.header_line,
         "evidence": list(found.evidence),
-        "rows": found.rows,
-        "whole": found.whole,
         "lost": found.lost,
     }
 

@@ -47,13 +47,12 @@ class _Line(NamedTuple):
 class _Scan:
     """Result of a pass over the lines of a file before it is read. `filled`: the number of nonempty lines
     from the header on. `skipped`: the bytes before it. `longest`: the bytes of the longest. `lost`: the lost
-    lines. `quote`: the number of the first line with an open quote, or 0."""
+    lines."""
 
     filled: int
     skipped: int
     longest: int
     lost: LostPlaces = field(default_factory=LostPlaces)
-    quote: int = 0
 
 
 def _cell(separator: str) -> str:
@@ -96,8 +95,6 @@ class CsvTable:
         rows = 0
         try:
             found = self._scan()
-            if found.quote:
-                raise self._spanning(f" (line {found.quote})")
             if found.lost.total and on_lost is None:
                 raise self._lost_error(found)
             # Arrow refuses a header without a line break
@@ -119,8 +116,6 @@ class CsvTable:
         """See `Source.lost_lines`. Raises as `batches`."""
         with reads(self.path):
             found = self._scan()
-        if found.quote:
-            raise self._spanning(f" (line {found.quote})")
         return found.lost.lost({number: f"line {number}" for number in found.lost.numbers})
 
     def repeated_lines(self) -> int | None:
@@ -189,6 +184,7 @@ class CsvTable:
                 yield _Line(number, text, lost)
 
     def _scan(self) -> _Scan:
+        """Raises BadRecords: a line has an open quote."""
         marks, separator = len(self.headers) - 1, self.dialect.separator
         filled, longest, plain = 0, 0, True
         with self._characters() as file:
@@ -202,13 +198,14 @@ class CsvTable:
                         longest = len(line)
         if plain:
             return _Scan(filled=filled, skipped=skipped, longest=longest)
-        cell, lost, quote = _cell(separator), LostPlaces(), 0
+        cell, lost = _cell(separator), LostPlaces()
         closed = re.compile(f"{cell}(?:{re.escape(separator)}{cell})*+")
         for number, text, reason in self._lines():
             if reason is not None:
                 lost.add(reason, [number])
-                quote = quote or (0 if closed.fullmatch(text) else number)
-        return _Scan(filled=filled, skipped=skipped, longest=longest, lost=lost, quote=quote)
+                if not closed.fullmatch(text):
+                    raise self._spanning(f" (line {number})")
+        return _Scan(filled=filled, skipped=skipped, longest=longest, lost=lost)
 
     def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
         any_lost = found.lost.total > 0

@@ -13,10 +13,12 @@ from pathlib import Path
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan
+from eigenveil.reporting.presentation import one_line
 from eigenveil.study.grid import record_bytes
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.records.discovery.persons import possible_persons
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import check_rules
 from eigenveil_client.records.records import ConstantColumns
@@ -47,7 +49,11 @@ def offline_checks(config: SiteConfig, plan: Plan | None, counted: Sequence[Chec
         *_cards_and_ledger(config),
         check_approval(config.policy, now),
         check_allowed_analysts(config.policy),
-        *_once(examine("records", partial(_file, config)), *counted),
+        *_once(
+            examine("records", partial(_file, config)),
+            examine("persons", partial(_persons, config)),
+            *counted,
+        ),
         examine("engine", partial(_engine, config, plan)),
         *_state_time(now),
     ]
@@ -183,6 +189,19 @@ def _columns(config: SiteConfig) -> tuple[str, ...]:
 def _file(config: SiteConfig) -> Check:
     headers = _columns(config)
     return ok("records", f"{config.records} has {len(headers)} columns: {_some(headers)}")
+
+
+def _persons(config: SiteConfig) -> Check:
+    """Check what a row is: a warning if no column names persons, and one looks as if it could."""
+    headers = _columns(config)
+    if config.person_header:
+        return ok("persons", f"{one_line(config.person_header)} names the person of a row")
+    likely = possible_persons(headers)
+    if not likely:
+        return ok("persons", "every row counts as one person")
+    text = f"every row counts as one person, although {one_line(_some(likely))} may name persons"
+    todo = "if persons have several rows, state person_column and [records] person: privacy protects a person"
+    return warn("persons", text, todo)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import RecordEngine
+from eigenveil_client.site.state import person_counts
 from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console, print_result
@@ -179,7 +180,8 @@ def show_ledger(view: dict[str, Any]) -> None:
     for entry in view["entries"]:
         share = percent_up(entry["micro_rho"], view["budget"]["micro_rho"], 4)
         round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
-        what = (str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12])
+        about = person_counts.LABEL if entry["study"] == person_counts.STUDY else entry["study"][:12]
+        what = (str(entry["index"]), moment(entry["at"]), entry["kind"], about)
         rows.append((*what, round_number, share if entry["micro_rho"] else ""))
     show_table(("entry", "time (UTC)", "what", "study", "round", "% of the budget"), rows)
     console.print("the chain is complete; head " + view["head"], markup=False)

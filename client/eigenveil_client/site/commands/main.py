@@ -17,7 +17,7 @@ import click
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil_client.site.commands import key_card_commands, state_commands
-from eigenveil_client.site.commands.first_day import map_command
+from eigenveil_client.site.commands.first_day import map_command, sizes_command
 from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.policy_sections import QualityRules
@@ -66,6 +66,9 @@ def _policy_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--join", "join_file", type=click.Path(path_type=Path), help="Join file: enrol at once.")
 @click.option("--accept", is_flag=True, help="Ask nothing: take what is certain, and state the promises.")
+@click.option(
+    "--person", default="", metavar="HEADER", help="Column that names the person; none: each row is another."
+)
 @click.option("--table", default="", help="Table of SQLite or PostgreSQL.")
 @click.option("--sheet", default="", help="Sheet of a workbook.")
 @click.option("--sql", default="", help="One SELECT over SOURCE.")
@@ -107,6 +110,7 @@ def init(
     records: Path | None,
     join_file: Path | None,
     accept: bool,
+    person: str,
     table: str,
     sheet: str,
     sql: str,
@@ -138,10 +142,13 @@ def init(
     )
     if source is not None:
         first_day.look_and_write(
-            source, options, folder, name, policy, join_file, accept=accept, as_json=as_json
-        )
+            source, options, folder, name, policy, join_file,
+            person=person, accept=accept, as_json=as_json,
+        )  # fmt: skip
         return
     options.require_unused()
+    if person:
+        raise click.UsageError("--person needs SOURCE; without it, state --person-column")
     path = site_config.create(folder, name=name, records=records, policy=policy)
     view: dict[str, Any] = {"config": str(path), "name": name}
     text = setup.to_enrol(path)
@@ -268,7 +275,12 @@ def console(config_file: Path, port: int, language: str) -> None:
     program.serve(config_file, port, language)
 
 
-for command in (map_command.map_columns, *state_commands.COMMANDS, *key_card_commands.COMMANDS):
+for command in (
+    map_command.map_columns,
+    sizes_command.propose_sizes,
+    *state_commands.COMMANDS,
+    *key_card_commands.COMMANDS,
+):
     group.add_command(command)
 
 

@@ -80,11 +80,13 @@ UNBOUNDED_WIDTH = 2**16  # characters: wider than any row
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """Print a table: numbers right-aligned, long cells wrapped and never cut, brackets as they are. One line
     for each row in a file or pipe, else as wide as the terminal."""
+    from eigenveil.reporting.presentation import printable_text  # imports numpy
+
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in NUMERIC else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(printable_text(cell)) for cell in row))
     if not console.is_terminal:
         table.width = console.measure(table, options=console.options.update_width(UNBOUNDED_WIDTH)).maximum
     console.print(table, crop=False)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eigenveil.dictionary.dictionary import suggestion
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.site.config import SiteConfig, dictionary_in_force, load
+from eigenveil_client.site.config import SiteConfig, dictionary_in_force, load, replace_text
 from eigenveil_client.site.mapping.first_look import FirstLook
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed
+from eigenveil_client.site.mapping.promises import SizePromises
 from eigenveil_client.site.mapping.rules import Keys, rule_tables, usable_names
 from eigenveil_client.site.mapping.table import look_again
 from eigenveil_client.site.mapping.targets import targets
-from eigenveil_client.site.mapping.toml_tables import table_text, with_columns, with_names, with_tables
-from eigenveil_common.files import read_text, write_durably
+from eigenveil_client.site.mapping.toml_tables import (
+    table_text,
+    with_columns,
+    with_names,
+    with_number,
+    with_tables,
+)
+from eigenveil_common.files import read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,7 @@ def apply_changes(config_file: Path, settings: Sequence[MappingSetting], removed
     changed = with_columns(changed, names, dropped)
     if dropped & set(config.offers):
         changed = with_names(changed, "offers", [one for one in config.offers if one not in dropped])
-    _write(config_file, text, changed)
+    replace_text(config_file, changed)
 
 
 def offered_by(config: SiteConfig) -> tuple[str, ...]:
@@ -76,7 +83,16 @@ def state_mapping(config_file: Path) -> None:
     """Write the columns of `offered_by` as `offers` into site.toml. Raises RequestError: as that, or the file
     is invalid."""
     text = read_text(config_file)
-    _write(config_file, text, with_names(text, "offers", offered_by(load(config_file))))
+    replace_text(config_file, with_names(text, "offers", offered_by(load(config_file))))
+
+
+def state_sizes(config_file: Path, sizes: SizePromises) -> None:
+    """Write sizes into site.toml; all other text stays. Raises RequestError: the file would be invalid, and
+    is unchanged."""
+    text = read_text(config_file)
+    for name, value in asdict(sizes).items():
+        text = with_number(text, name, value, "engine" if name == "memory_mib" else "")
+    replace_text(config_file, text)
 
 
 def _tables_of(config: SiteConfig, columns: Sequence[str]) -> set[str]:
@@ -121,14 +137,3 @@ def _confirmed(look: FirstLook, wanted: MappingSetting) -> ProposedMapping:
         where = f"the dictionary {look.dictionary.name} has no column {column!r}"
         raise RequestError(Code.BAD_ARGUMENT, f"{where}{suggestion(column, known)}")
     return confirmed(seen[header], known[column], wanted.unit)
-
-
-def _write(config_file: Path, before: str, after: str) -> None:
-    """Write a new text; put the old one back if it is invalid."""
-    mode = config_file.stat().st_mode & 0o777
-    write_durably(config_file, after.encode(), mode=mode)
-    try:
-        load(config_file)
-    except RequestError:
-        write_durably(config_file, before.encode(), mode=mode)
-        raise

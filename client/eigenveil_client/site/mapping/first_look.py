@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.presentation import one_line
 from eigenveil_client.records.discovery.look import SeenTable
-from eigenveil_client.records.discovery.persons import FoundPerson, find_person
+from eigenveil_client.records.discovery.persons import FoundPerson, find_person, stated_person
 from eigenveil_client.records.discovery.tables import PossibleTable, has_several
 from eigenveil_client.records.isolated import discovery
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits
@@ -23,19 +24,38 @@ from eigenveil_client.site.mapping.targets import targets
 ADDRESSES = ("postgresql://", "postgres://", "service=", "host=", "dbname=")
 LISTING = "SELECT 1 AS a"  # a database needs some SELECT before its tables are known
 MOST_LOOKED_AT = 12  # tables
+NOBODY = "none"  # the answer that every row is another person
 CLEARLY = 2  # times as many proposals as the next table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLook:
     """Findings in a table: its content, the person column, proposals for its other columns, and the
-    choice among several rows of a person, if there are several."""
+    choice among several rows of a person, if there are several. Without a person column, `rows_are_persons`
+    if a person said so; else it is open what a row is."""
 
     table: SeenTable
     dictionary: Dictionary
     person: FoundPerson | None
     proposals: tuple[ProposedMapping, ...]
     rows: RowChoice | None
+    rows_are_persons: bool = False
+
+    @property
+    def is_person_open(self) -> bool:
+        """True if a person must say whose a row is: every privacy guarantee is about persons so named."""
+        return self.person is None and not self.rows_are_persons
+
+    def with_person(self, stated: str) -> FirstLook:
+        """Return these findings with the person column that was stated, or `NOBODY`. Raises BadRecords: it is
+        not there."""
+        if stated == NOBODY:
+            return replace(self, person=None, rows=None, rows_are_persons=True)
+        person = stated_person(self.table.columns, stated)
+        return replace(
+            self, person=person, rows=row_choice(self.table.columns) if person.several else None,
+            proposals=tuple(one for one in self.proposals if one.header != person.header),
+        )  # fmt: skip
 
     @property
     def certain(self) -> tuple[ProposedMapping, ...]:
@@ -54,7 +74,7 @@ class SeveralTables(RequestError):
     def __init__(self, config: RecordsConfig, names: Sequence[str]) -> None:
         self.names = tuple(names)
         option = "--table" if config.source is None or config.is_sqlite else "--sheet"
-        listed = ", ".join(names)
+        listed = one_line(", ".join(names))
         super().__init__(Code.BAD_CONFIG, f"{config} has several tables: {listed}. Name one with {option}")
 
 
@@ -154,4 +174,4 @@ def _look_at_omop(
     selected = {name: name.removesuffix(RAW) for name in used}
     look = _look(replace(config, sql=sql, one_row_per=PERSON), dictionary, limits, units, selected)
     evidence = ("tables of OMOP; measurements by their LOINC codes, converted from the units of their rows",)
-    return replace(look, table=replace(look.table, evidence=evidence))
+    return replace(look.with_person(PERSON), table=replace(look.table, evidence=evidence))

@@ -55,10 +55,10 @@ def omop_select(
         for name, expression in _columns(target, tables, concepts, units):
             if wanted is None or name in wanted:
                 lines.append(f"  {expression} AS {quoted(name)}")
-    persons, measurements = (_qualified(tables[name]) for name in NEEDED)
+    persons, measurements = (tables[name].qualified for name in NEEDED)
     joins = [f"FROM {persons} p LEFT JOIN {measurements} m ON m.person_id = p.person_id"]
     if concepts:
-        named = _qualified(tables["concept"])
+        named = tables["concept"].qualified
         joins.append(
             f"LEFT JOIN {named} c ON c.concept_id = m.measurement_concept_id AND c.vocabulary_id = 'LOINC'"
         )
@@ -66,10 +66,6 @@ def omop_select(
             joins.append(f"LEFT JOIN {named} u ON u.concept_id = m.unit_concept_id")
     sex = ", p.gender_concept_id" if "gender_concept_id" in tables["person"].columns else ""
     return "\n".join([",\n".join(lines), *joins, f"GROUP BY p.person_id{sex}"])
-
-
-def _qualified(table: PossibleTable) -> str:
-    return table.select.removeprefix("SELECT * FROM ")
 
 
 def _columns(

@@ -16,7 +16,7 @@ from eigenveil_client.site.mapping.first_look import FirstLook
 from eigenveil_client.site.mapping.matching import ProposedMapping
 from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
 from eigenveil_client.site.mapping.rules import Keys, MadeTables, proposed_tables, usable_names
-from eigenveil_client.site.mapping.toml_tables import key_lines, question_line, table_text
+from eigenveil_client.site.mapping.toml_tables import comment_line, key_lines, question_line, table_text
 
 WIDTH = 108
 MOST_OTHERS = 1000  # columns without a dictionary that are listed by name
@@ -128,7 +128,6 @@ class FirstFile:
         why = [f"Found: {one}." for one in self.look.table.evidence]
         if person is not None:
             why.append(f"{person.header} names the person: {person.evidence}.")
-            why += [f"Check it: {person.doubt}."] if person.doubt else []
         if self.look.rows is not None:
             by = self.look.rows.by
             why.append(f"Of several rows of a person: {f'the last by {by}' if by else 'the mean'}.")
@@ -148,7 +147,7 @@ def _marks(config: RecordsConfig) -> Marks:
 
 def comment(text: str) -> str:
     """Return a text as lines of a comment."""
-    return "\n".join(f"# {line}" for line in textwrap.wrap(text, WIDTH - 2))
+    return "\n".join(map(comment_line, textwrap.wrap(text, WIDTH - 2)))
 
 
 def records_keys(config: RecordsConfig) -> Keys:

@@ -10,7 +10,7 @@ from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site.config import SiteConfig, dictionary_in_force
-from eigenveil_client.site.mapping.first_look import FirstLook, look_first
+from eigenveil_client.site.mapping.first_look import NOBODY, FirstLook, look_first
 from eigenveil_client.site.mapping.targets import Target, targets
 
 CLOSE = 1e-6  # relative difference of two factors of one unit
@@ -88,6 +88,7 @@ def unmapped_headers(config: SiteConfig) -> tuple[str, ...]:
 
 
 def look_again(config: SiteConfig) -> FirstLook:
-    """Return what is found in the records now, of the source that site.toml states. Raises as
-    `look_first`."""
-    return look_first(config.records, dictionary_in_force(config), limits=config.engine.reading)
+    """Return what is found in the records now, of the source and with the person column that site.toml
+    states. Raises as `look_first`."""
+    look = look_first(config.records, dictionary_in_force(config), limits=config.engine.reading)
+    return look.with_person(config.person_header or NOBODY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,18 @@ from eigenveil.study.checks import parse_toml, toml_text
 TABLE = re.compile(r"^\s*\[")
 COLUMN = re.compile(r"^\s*\[column\.(?P<key>.+)\]\s*(?:#.*)?$")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
+# Outside of a text of several lines: what opens one, a comment, or a text on one line.
+TOKEN = re.compile(r"""\"{3}|'{3}|#|"(?:\\.|[^"\\])*"|'[^']*'""")
+CLOSED = {'"""': re.compile(r'(?:\\.|[^\\])*?"{3}'), "'''": re.compile(r".*?'{3}")}
 SET_OPTION = "--set "
 WIDTH = 100  # characters of an array on one line
+LINE_ENDS = "\u2028\u2029"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBlock:
-    """Lines of a file: of the table [column.`name`] with the comments just above it, or others."""
+    """Lines of a file: of the table [column.`name`] to its last key, with the comments just above it and the
+    blank lines below; or others."""
 
     lines: tuple[str, ...]
     name: str | None = None
@@ -29,9 +35,18 @@ class TextBlock:
 
 def table_text(name: str, keys: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
     """Return a table [column.NAME] as text, below its comments."""
-    key = name if BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    lines = [*(f"# {comment}" for comment in comments), f"[column.{key}]"]
+    lines = [*map(comment_line, comments), f"[column.{name if BARE.fullmatch(name) else _quoted(name)}]"]
     return "\n".join([*lines, key_lines(keys)])
+
+
+def comment_line(text: str) -> str:
+    """Return a text as one line of a comment, without signs that some reader takes for the end of a line."""
+    shown = ("?" if unicodedata.category(one)[0] == "C" or one in LINE_ENDS else one for one in text)
+    return f"# {''.join(shown)}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def key_lines(keys: Mapping[str, Any]) -> str:
@@ -41,11 +56,7 @@ def key_lines(keys: Mapping[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ", ".join(f"{json.dumps(k, ensure_ascii=False)} = {_value(v)}" for k, v in value.items())
-            + "}"
-        )
+        return "{" + ", ".join(f"{_quoted(k)} = {_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return _array([_value(one) for one in value])
     if isinstance(value, str) and "\n" in value and _is_plain(value):
@@ -68,25 +79,46 @@ def _array(items: Sequence[str]) -> str:
 
 def blocks(text: str) -> Iterator[TextBlock]:
     """Yield the blocks of a file, whose lines are all of its lines."""
-    lines, begun, name = text.splitlines(), list[str](), None
-    for line in lines:
-        if not TABLE.match(line) or _is_inside(begun):
+    begun, name, mark = list[str](), None, ""
+    for line in text.split("\n"):
+        outside, mark = not mark, _open_mark(line, mark)
+        if not outside or not TABLE.match(line):
             begun.append(line)
             continue
         above = _comments_above(begun)
-        head = begun[: len(begun) - above]
-        if head:
-            yield TextBlock(lines=tuple(head), name=name)
+        yield from _parts(begun[: len(begun) - above], name)
         begun = [*begun[len(begun) - above :], line]
         found = COLUMN.match(line)
         name = None if found is None else _name(found["key"])
-    if begun:
-        yield TextBlock(lines=tuple(begun), name=name)
+    yield from _parts(begun, name)
 
 
-def _is_inside(begun: Sequence[str]) -> bool:
-    """Return True within a text of several lines, such as a SELECT."""
-    return any("\n".join(begun).count(mark) % 2 for mark in ('"""', "'''"))
+def _parts(lines: Sequence[str], name: str | None) -> Iterator[TextBlock]:
+    """Yield a block, and apart from a table the comments below its keys."""
+    end = len(lines)
+    if name is not None:
+        while lines[end - 1].lstrip()[:1] in ("", "#"):
+            end -= 1
+        while end < len(lines) and not lines[end].strip():
+            end += 1
+    for part, named in ((lines[:end], name), (lines[end:], None)):
+        if part:
+            yield TextBlock(lines=tuple(part), name=named)
+
+
+def _open_mark(line: str, mark: str) -> str:
+    """Return the mark of a text of several lines, such as a SELECT, that is open after a line; "" if none
+    is. `mark`: the one that is open before it."""
+    place = 0
+    while place <= len(line):
+        found = CLOSED[mark].match(line, place) if mark else TOKEN.search(line, place)
+        if found is None:
+            return mark
+        if found[0] == "#":
+            return ""
+        mark = found[0] if not mark and found[0] in CLOSED else ""
+        place = found.end()
+    return mark
 
 
 def _comments_above(lines: Sequence[str]) -> int:
@@ -117,36 +149,39 @@ def with_tables(
         if block.name in waiting:
             kept.append(waiting.pop(block.name).rstrip("\n"))
             kept.append("")
-        elif block.name is None or block.name not in gone:
+        elif block.name is None or block.name not in {*gone, *tables}:
             kept += block.lines
     kept = [line for line in kept if not any(is_question(line, header) for header in mapped)]
     body = "\n".join(kept).rstrip("\n")
     changed = "\n\n".join([body, *(table.rstrip("\n") for table in waiting.values())]) + "\n"
-    _check_rest(text, changed)
+    wanted = parse_toml(text)
+    columns = {key: value for key, value in wanted.get("column", {}).items() if key not in gone}
+    for table in tables.values():
+        columns |= parse_toml(table)["column"]
+    check_meaning(changed, wanted | {"column": columns})
     return changed
 
 
-def _check_rest(before: str, after: str) -> None:
-    rest = [
-        {k: v for k, v in parse_toml(text).items() if k not in ("column", "columns")}
-        for text in (before, after)
-    ]
-    if rest[0] != rest[1]:
-        raise InternalError(
-            Code.BUG, "site.toml would change beyond its tables [column.NAME]; edit it by hand"
-        )
+def check_meaning(text: str, wanted: Mapping[str, Any]) -> None:
+    """Raise InternalError, code `bug`, if a changed text of site.toml means something else."""
+    try:
+        found = parse_toml(text)
+    except ValueError:
+        found = {}
+    if {"column": {}} | found != {"column": {}} | dict(wanted):
+        raise InternalError(Code.BUG, "site.toml would change beyond what was asked; edit it by hand")
 
 
 def question_line(header: str, column: str, question: str) -> str:
     """Return the comment of an open question about a column of the records."""
     wanted = json.dumps(f"{header}={column}", ensure_ascii=False)
-    return f"# Not sure: {question} To set it: eigenveil-site map {SET_OPTION}{wanted}"
+    return comment_line(f"Not sure: {question} To set it: eigenveil-site map {SET_OPTION}{wanted}")
 
 
 def is_question(line: str, header: str) -> bool:
     """Return True for the line of an open question about a column of the records."""
     begun = json.dumps(f"{header}=", ensure_ascii=False).rstrip('"')
-    return line.startswith("# Not sure: ") and f"{SET_OPTION}{begun}" in line
+    return line.startswith("# Not sure: ") and comment_line(f"{SET_OPTION}{begun}")[2:] in line
 
 
 def with_columns(text: str, added: Sequence[str], gone: Collection[str]) -> str:
@@ -168,6 +203,30 @@ def with_names(text: str, key: str, names: Sequence[str]) -> str:
     """Return the text with the array `key` of the top table set to some names; a new one stands first."""
     start, end = _span(text, key) if key in parse_toml(text) else (0, 0)
     return f"{text[:start]}{key} = {_value(names)}{text[end:] if end else f'{chr(10)}{text}'}"
+
+
+def with_number(text: str, name: str, value: int, table: str = "") -> str:
+    """Return the text with a key of the file or of a table set to a whole number. Raises InternalError: code
+    `bug`, another part of the file would mean something else."""
+    wanted = parse_toml(text)
+    (wanted.setdefault(table, {}) if table else wanted)[name] = value
+    lines, here, mark, head = text.split("\n"), not table, "", 0
+    for place, line in enumerate(lines):
+        outside, mark = not mark, _open_mark(line, mark)
+        if outside and TABLE.match(line):
+            here = line.partition("#")[0].strip() == f"[{table}]"
+            head = place + 1 if here else head
+        found = re.match(rf"(\s*{name}\s*=\s*)[0-9_]+", line) if here and outside else None
+        if found is not None:
+            lines[place] = f"{found[1]}{value}{line[found.end() :]}"
+            break
+    else:
+        if table and not head:
+            lines, head = [*lines, f"[{table}]"], len(lines) + 1
+        lines.insert(head, f"{name} = {value}")
+    changed = "\n".join(lines).rstrip("\n") + "\n"
+    check_meaning(changed, wanted)
+    return changed
 
 
 def _span(text: str, key: str) -> tuple[int, int]:

@@ -161,7 +161,7 @@ class SiteStore:
         decided before; nothing changed."""
 
         def also(change: Connection) -> None:
-            self._check_year(plan, yearly)
+            self._check_year(plan.cost, yearly, gaussian=plan.gaussian)
             self.studies.decide(received, ConsentStatus.ACCEPTED, change, person=person)
 
         self.ledger.reserve(plan.digest, plan.cost, also=also, gaussian=plan.gaussian)
@@ -200,25 +200,36 @@ class SiteStore:
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
         return spent + sum(reserved.micro_rho for reserved in ledger.reserved.values())
 
-    def _check_year(self, plan: Plan, yearly: YearlyLimit | None) -> None:
+    def noised_persons(
+        self, count: Callable[[], int], micro_rho: int, yearly: YearlyLimit | None
+    ) -> tuple[int, float]:
+        """Return as `PersonCounts.noised`, within the yearly limit."""
+        cost = Cost(micro_rho=micro_rho)
+        found = self.person_counts.noised(
+            count, micro_rho, also=lambda change: self._check_year(cost, yearly, gaussian=True)
+        )
+        self.note_ledger()
+        return found
+
+    def _check_year(self, cost: Cost, yearly: YearlyLimit | None, *, gaussian: bool) -> None:
         """Check the yearly limit within the reserving transaction, which holds the ledger's lock."""
         if yearly is None:
             return
         committed = self._of_year(yearly, self.ledger.ledger)
-        left = self._left_of_year(plan, yearly, self.ledger.ledger)
-        if plan.cost.micro_rho > left:
+        left = self._left_of_year(yearly, self.ledger.ledger, gaussian=gaussian)
+        if cost.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
-                "the study would exceed what this site allows in one year, of which "
+                "this would exceed what this site allows in one year, of which "
                 f"{percent_up(committed, committed + left)} % are spent or reserved; nothing was charged",
             )
 
     def left_this_year(self, plan: Plan, yearly: YearlyLimit) -> int:
         """Return the micro-rho left this year for studies with the noise of `plan`; negative if exceeded."""
-        return self.ledger.read(lambda ledger: self._left_of_year(plan, yearly, ledger))
+        return self.ledger.read(lambda ledger: self._left_of_year(yearly, ledger, gaussian=plan.gaussian))
 
-    def _left_of_year(self, plan: Plan, yearly: YearlyLimit, ledger: Ledger) -> int:
-        most = yearly.budget.limit(gaussian=plan.gaussian and ledger.gaussian)
+    def _left_of_year(self, yearly: YearlyLimit, ledger: Ledger, *, gaussian: bool) -> int:
+        most = yearly.budget.limit(gaussian=gaussian and ledger.gaussian)
         return most.micro_rho - self._of_year(yearly, ledger)
 
     def decline(self, received: ReceivedPlan, person: PersonDecision) -> None:

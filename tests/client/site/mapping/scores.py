@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eigenveil_client.records.discovery.look import SeenTable
-from eigenveil_client.records.discovery.persons import find_person
+from eigenveil_client.records.discovery.persons import find_person, possible_persons
 from eigenveil_client.site.config import site_dictionary
 from eigenveil_client.site.mapping.matching import ProposedMapping, propose
 from tests.client.records.discovery.messy import MessyFile, TrueColumn
@@ -36,7 +36,8 @@ def columns(file: MessyFile, table: SeenTable) -> Iterator[str]:
     """Yield what became of each column: a true one is proposed (certain or as a question) or missed, and a
     certain proposal may be wrong."""
     person = find_person(table.columns)
-    yield "person right" if (person and person.header) == file.person else "person wrong"
+    headers = possible_persons(one.header for one in table.columns) if person is None else [person.header]
+    yield "person right" if headers == [file.person] else "person wrong"
     without = () if person is None else (person.header,)
     found = {one.header: one for one in propose(table.columns, site_dictionary(None), without=without)}
     for truth in file.columns:

@@ -92,8 +92,7 @@ def stated(file: Path, *words: object) -> dict[str, Any]:
     """The statement of a site after `init`."""
     Path("site.toml").unlink(missing_ok=True)
     assert init(file, *words).code == 0
-    statement = statement_of(loaded()).to_dict()
-    return statement
+    return statement_of(loaded()).to_dict()
 
 
 @pytest.mark.parametrize("words", [("--accept",), ()])
@@ -224,10 +223,84 @@ def test_of_several_tables_one_is_named(tmp_path: Path, monkeypatch: Patch) -> N
             rows = [(f"P{i}", 40 + i % 30, 20 + i % 9 + 0.5) for i in range(60)]
             connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", rows)
         connection.commit()
-    assert init(path).code == 4
+    assert init(path, "--person", "pid").code == 4
     assert not Path("site.toml").exists()
-    assert init(path, "--table", "south").code == 0
+    assert init(path, "--table", "south", "--person", "pid").code == 0
     assert (loaded().records.table, columns()) == ("south", {"age", "bmi"})
+
+
+OPEN = ["id", "FallNr", "pid", "Name_Pat"]
+
+
+@pytest.mark.parametrize("header", OPEN)
+@pytest.mark.parametrize("accept", [True, False])
+def test_an_unclear_unit_of_privacy_is_an_error_before_anything(
+    file: Path, header: str, accept: bool
+) -> None:
+    file.write_text(file.read_text().replace("PatNr", header))
+    ran = init(file, *(["--accept"] if accept else []))
+    assert ran.code == 2
+    assert "--person HEADER" in ran.err
+    assert (header in ran.err) == (header != "Name_Pat")
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+    made = init(file, "--person", header, "--json", *(["--accept"] if accept else []))
+    assert (made.json["person"], loaded().records.person) == (header, header)
+
+
+@pytest.mark.parametrize(("answer", "person"), [("none", ""), ("FallNr", "FallNr"), ("no\nAlter", "Alter")])
+def test_a_person_says_whose_a_row_is(file: Path, answer: str, person: str) -> None:
+    file.write_text(file.read_text().replace("PatNr", "FallNr"))
+    ran = init(file, answer=f"{answer}\n\nn\n")
+    shown = f"{person} names the person" if person else "every row counts as one person"
+    assert shown in ran.out, ran.out
+    assert (loaded().records.person, loaded().policy.person_column) == (person, person and "patient")
+    checked = {one["check"]: one for one in site(None, "check", "--json").json["checks"]}["persons"]
+    assert checked["level"] == ("ok" if person else "warn")
+
+
+def test_a_stated_person_column_wins(file: Path) -> None:
+    assert init(file, "--person", "Zimmer").code == 0
+    assert loaded().records.person == "Zimmer"
+    Path("site.toml").unlink()
+    assert init(file, "--person", "Patient").code == 3
+    assert init(file, "--person", "none", "--person-column", "patient").code == 2
+    assert site(None, "init", "--name", "a", "--records", file, "--person", "PatNr").code == 2
+    assert not Path("site.toml").exists()
+
+
+def test_sizes_are_continued_after_a_failure(file: Path) -> None:
+    """The number of persons is not charged by a failure, and drawn once."""
+    init(file)
+    text, records = Path("site.toml").read_text(), file.read_text()
+    file.write_text(records.replace("P", "Q").replace("QatNr", "X"))
+    assert site(None, "sizes", "--accept").code == 3
+    assert (charged(), Path("site.toml").read_text()) == (0, text)
+    file.write_text(records)
+    assert site(None, "sizes").code == 2
+    stated = [site(None, "sizes", *words).json["sizes"] for words in 2 * [["--accept", "--json"]]]
+    assert stated[0] == stated[1]
+    assert (loaded().policy.maximum_records, loaded().engine.memory_mib) == (1000, 64)
+    spent = charged()
+    assert spent > 0
+    assert site(None, "sizes", answer="y\nn\n").code == 0
+    assert charged() == spent
+
+
+def test_sizes_count_no_rows_that_nobody_called_persons(file: Path) -> None:
+    init(file, "--person", "none")
+    assert site(None, "sizes", "--accept").code == 4
+    assert site(None, "sizes", answer="n\n").code == 4
+    assert not has_state(loaded())
+    assert site(None, "sizes", "--accept", "--person", "none").code == 0
+    assert charged() > 0
+
+
+def test_lost_lines_and_odd_headers_are_shown(file: Path) -> None:
+    lines = file.read_text().replace("Zimmer", "Zim\x1b[31mmer")
+    file.write_text(f"{lines}P1;2\n")
+    ran = init(file)
+    assert "1 lines lack cells" in ran.out
+    assert "\x1b" not in ran.out + site(None, "map").out
 
 
 def test_a_select_over_a_file_and_a_password_in_an_address(file: Path) -> None:

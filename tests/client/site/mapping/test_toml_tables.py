@@ -14,6 +14,7 @@ from eigenveil_client.site.mapping.toml_tables import (
     question_line,
     table_text,
     with_columns,
+    with_number,
     with_tables,
 )
 from tests.support import refused
@@ -51,7 +52,7 @@ VALUES = st.one_of(
 
 def test_blocks_are_all_lines_of_a_file() -> None:
     found = list(blocks(TEXT))
-    assert [line for one in found for line in one.lines] == TEXT.splitlines()
+    assert [line for one in found for line in one.lines] == TEXT.split("\n")
     assert [one.name for one in found if one.name] == ["x", "sex=f"]
 
 
@@ -76,6 +77,40 @@ def test_other_lines_stay(name: str, gone: str) -> None:
     assert ("# x is theirs" in changed) == (name != "x" != gone)
 
 
+HOSTILE = 'Glukose\x85factor = 100 #\u2028x\x7f\n\u202e\'"""'
+
+
+def test_a_header_writes_no_setting_and_ends_no_text() -> None:
+    """Signs at which some readers end a line, and marks of a text of several lines, in a comment."""
+    question = question_line(HOSTILE, "glucose", f"Is {HOSTILE} glucose?")
+    text = with_tables(TEXT + question + "\n", {"y": table_text("y", {"from": HOSTILE}, [HOSTILE])})
+    assert len(question.splitlines()) == 1
+    after = parse_toml(text)["column"]
+    assert after == parse_toml(TEXT)["column"] | {"y": {"from": HOSTILE}}
+    removed = with_tables(text, {}, {"x"}, [HOSTILE])
+    assert parse_toml(removed)["column"].keys() == {"sex=f", "y"}
+    assert question not in removed
+
+
+def test_a_comment_below_a_table_stays_when_the_table_goes() -> None:
+    assert TEXT.splitlines()[-1] in with_tables(TEXT, {}, {"x", "sex=f"})
+
+
+def test_a_table_that_is_written_otherwise_is_refused() -> None:
+    for text in ("column.x = {from = 'X'}\n", "[column]\nx = {from = 'X'}\n"):
+        with refused(Code.BUG, "beyond what was asked"):
+            with_tables(text, {}, {"x"})
+
+
+@pytest.mark.parametrize("text", [TEXT, "[engine]  # ours\nkind = 'auto'", "memory_mib = 5 # no", ""])
+def test_a_number_is_set_and_all_else_stays(text: str) -> None:
+    changed = with_number(with_number(text, "memory_mib", 128, "engine"), "minimum_records", 7)
+    wanted = parse_toml(text) | {"minimum_records": 7}
+    assert parse_toml(changed) == wanted | {"engine": wanted.get("engine", {}) | {"memory_mib": 128}}
+    again = with_number(changed, "minimum_records", 9)
+    assert again == changed.replace("minimum_records = 7", "minimum_records = 9")
+
+
 def test_an_answered_question_goes() -> None:
     assert question_line("HB", "hemoglobin", "Is 'HB' the dictionary's hemoglobin?") == TEXT.splitlines()[-1]
     table = {"hemoglobin": table_text("hemoglobin", {"from": "HB"})}
@@ -96,7 +131,7 @@ def test_the_columns_of_studies_follow() -> None:
 
 
 def test_a_change_of_other_settings_is_refused() -> None:
-    with refused(Code.BUG, "beyond its tables"):
+    with refused(Code.BUG, "beyond what was asked"):
         with_tables(TEXT, {"y": '[column.y]\nfrom = "Y"\n[engine2]\n'})
 
 

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import IntArray
+from eigenveil_client.site.policy_sections import Year, YearlyLimit
 from eigenveil_client.site.state.person_counts import STUDY
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.support import Stage, killed_at
@@ -71,6 +74,39 @@ def test_after_a_crash_the_charge_and_the_number_are_both_there_or_neither(stage
     assert noised == PERSONS + (8 if sealed else 71)
     assert (store.ledger.ledger.spent.micro_rho, store.ledger.ledger.reserved) == (COST, {})
     store.close()
+
+
+def test_a_count_that_fails_leaves_nothing_reserved(store: SiteStore) -> None:
+    with pytest.raises(AssertionError, match="counted again"):
+        store.person_counts.noised(never, COST)
+    assert (store.ledger.ledger.reserved, store.ledger.ledger.committed().micro_rho) == ({}, 0)
+    assert store.person_counts.noised(lambda: PERSONS, COST)[1] > 0
+
+
+def test_what_a_crash_left_reserved_is_the_cost(stage: Stage, store: SiteStore) -> None:
+    with killed_at("person-count-sealing"):
+        store.person_counts.noised(lambda: PERSONS, COST)
+    store.person_counts.noised(lambda: PERSONS, 5 * COST)
+    assert store.ledger.ledger.committed().micro_rho == COST
+
+
+def test_of_two_processes_both_have_the_number_of_the_first(stage: Stage, store: SiteStore) -> None:
+    other, first = stage.store(), list[tuple[int, float]]()
+
+    def count() -> int:
+        first.append(other.person_counts.noised(lambda: PERSONS, COST))
+        return PERSONS + 10_000
+
+    assert [store.person_counts.noised(count, COST)] == first
+    assert store.ledger.ledger.committed().micro_rho == COST
+    other.close()
+
+
+def test_the_limit_of_a_year_holds(store: SiteStore) -> None:
+    yearly = YearlyLimit(year=Year.ROLLING, budget=PrivacyBudget(mixed=Cost(micro_rho=COST - 1)))
+    with refused(Code.BUDGET, "in one year"):
+        store.noised_persons(lambda: PERSONS, COST, yearly)
+    assert (store.ledger.ledger.reserved, store.person_counts.stored()) == ({}, None)
 
 
 def test_without_budget_nothing_is_counted_or_drawn(store: SiteStore) -> None:

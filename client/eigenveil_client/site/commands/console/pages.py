@@ -33,6 +33,7 @@ from eigenveil_client.site.commands.console.mapping_page import mapping_routes
 from eigenveil_client.site.commands.line_report import counted_lines
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.state import person_counts
 from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -179,6 +180,7 @@ async def _sent(console: Console, request: Request) -> Response:
         rows, first = store.egress.verify(store.ledger.ledger)[::-1], page * PER_PAGE
         names = {seen.plan: seen.name for seen in store.studies.all()}
         return {
+            "persons": store.person_counts.stored() is not None,
             "rows": [(row, names.get(row.study, "")) for row in rows[first : first + PER_PAGE]],
             "messages": len(rows),
             "bytes": sum(row.bytes for row in rows),
@@ -273,6 +275,7 @@ def _use_of_budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         "spent": Fraction(state.spent.micro_rho, limit),
         "rows": [(entry, names.get(entry.study, ""), share) for entry, share in used[::-1][:100]],
         "points": [(entry.at, float(share)) for entry, share in used],
+        "persons": person_counts.STUDY,
         "right_ever": right_ever(store),
         "amounts": _amounts(config, store),
         "failure_probability": whole.failure_probability(state.limit),

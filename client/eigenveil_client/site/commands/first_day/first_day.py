@@ -13,15 +13,23 @@ from eigenveil import __version__
 from eigenveil.dictionary.dictionary import Dictionary, listed
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.reporting.presentation import one_line
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.session_start import fetch_dictionary
+from eigenveil_client.records.discovery.persons import possible_persons
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import setup
 from eigenveil_client.site.commands.first_day import questions
 from eigenveil_client.site.config import SiteConfig, site_dictionary
-from eigenveil_client.site.mapping.first_look import FirstLook, SeveralTables, look_first, records_config
+from eigenveil_client.site.mapping.first_look import (
+    NOBODY,
+    FirstLook,
+    SeveralTables,
+    look_first,
+    records_config,
+)
 from eigenveil_client.site.mapping.matching import ProposedMapping, propose
 from eigenveil_client.site.mapping.promises import SizePromises, count_cost, size_promises
 from eigenveil_client.site.mapping.site_file import FirstFile
@@ -29,21 +37,25 @@ from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_common import config
 from eigenveil_common.command import console, is_interactive, print_result, shell_command
-from eigenveil_common.files import make_folder, write_durably
+from eigenveil_common.files import make_folder
 
 PERSON = "patient"  # the usual name of the person column in studies
+ROWS_ARE_PERSONS = "every row counts as one person"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDay:
     """Inputs of a first day: the folder, the site's name, its records, its policy and its join file, if there
-    is one. `accept`: the promises are confirmed, and nothing is asked; `asks`: a person can answer."""
+    is one. `person`: the column that names the person, `none` if every row is another person, or empty if
+    that is not stated. `accept`: the promises are confirmed, and nothing is asked; `asks`: a person can
+    answer."""
 
     folder: Path
     name: str
     records: RecordsConfig
     policy: Policy
     join: Path | None = None
+    person: str = ""
     accept: bool = False
     asks: bool = False
 
@@ -51,7 +63,7 @@ class FirstDay:
         """Do all of it, and return the result as values and as text. Raises EigenveilError: an early one
         leaves nothing behind; a late one names what is left to do."""
         site_config.check_unwritten(self.folder)
-        look = self._look(site_dictionary(None))
+        look = self._with_person(self._look(site_dictionary(None)))
         path = site_config.write(self.folder, self._file(look, look.certain).text())
         value: dict[str, Any] = {}
         enrolled, others = "", False
@@ -68,6 +80,7 @@ class FirstDay:
             "mapped": [one.to_dict() for one in accepted], "open": [one.to_dict() for one in left],
             "promises": None if file.promises is None else config.values(file.promises),
             "offers": list(file.offers),
+            "person": None if file.look.person is None else file.look.person.header,
         }  # fmt: skip
         return view, _report(path, file, left, enrolled)
 
@@ -80,6 +93,25 @@ class FirstDay:
             chosen = questions.ask_table(several.names)
             return look_first(self.records, dictionary, chosen=chosen)
 
+    def _with_person(self, look: FirstLook) -> FirstLook:
+        """Return the findings with the person column as stated, or as answered at a terminal. Raises
+        RequestError: code `bad-argument`, it is open, or the column is not there."""
+        stated = self.person
+        if not stated and look.is_person_open:
+            candidates = possible_persons(one.header for one in look.table.columns)
+            if not self.asks:
+                seen = (
+                    f"may be {one_line(listed(candidates))}, which you must confirm"
+                    if candidates
+                    else "was not found"
+                )
+                todo = f"State --person HEADER, or --person {NOBODY} if every row is another person"
+                raise RequestError(Code.BAD_ARGUMENT, f"the column that names the person {seen}. {todo}")
+            stated = questions.ask_person(look.table.columns, candidates)
+        if stated == NOBODY and self.policy.person_column:
+            raise RequestError(Code.BAD_ARGUMENT, f"--person {NOBODY} contradicts --person-column. State one")
+        return look.with_person(stated) if stated else look
+
     def _in_federation(self, path: Path, look: FirstLook) -> tuple[FirstLook, bool]:
         """Return the proposals for the federation's dictionary, and True if it has published none."""
         stored = load_identity(site_config.load(path).identity)
@@ -88,8 +120,9 @@ class FirstDay:
             software = f"eigenveil-site init {__version__}"
             found = asyncio.run(fetch_dictionary(replace(stored, proxy=rule), software))
         except EigenveilError as problem:
-            console.print(f"The federation's dictionary was not fetched ({problem}); the usual one is used.",
-                          markup=False, soft_wrap=True)  # fmt: skip
+            todo = "Start the daemon, then run: eigenveil-site map"
+            what = f"The federation's dictionary was not fetched ({problem}): the usual one is used"
+            console.print(f"{what}. {todo}", markup=False, soft_wrap=True)
             return look, False
         if found is None:
             return look, True
@@ -134,8 +167,7 @@ class FirstDay:
         }
         if len(own) > 1 or (not self.accept and not (self.asks and questions.may_count())):
             return file
-        columns = len(file.look.dictionary.usable())
-        promises = replace(noised_promises(site_config.load(path), columns), **own)
+        promises = replace(noised_promises(site_config.load(path)), **own)
         if not self.accept and not questions.confirm_promises(promises):
             return file
         promised = replace(file, promises=promises)
@@ -143,14 +175,15 @@ class FirstDay:
         return promised
 
 
-def noised_promises(loaded: SiteConfig, columns: int) -> SizePromises:
-    """Return promises for a site's records and a dictionary of so many columns, from its number of persons,
+def noised_promises(loaded: SiteConfig) -> SizePromises:
+    """Return promises for a site's records and the columns of its dictionary, from its number of persons,
     which is noised and charged once. Raises RequestError: the records cannot be read, or the budget is too
     small."""
     make_folder(loaded.identity, mode=0o700)  # where the ledger's position is noted, also before enrolment
     with open_site_store(loaded) as store:
-        noised, sigma = store.person_counts.noised(lambda: _persons(loaded), count_cost(loaded.policy))
-        store.note_ledger()
+        cost, yearly = count_cost(loaded.policy), loaded.policy.yearly
+        noised, sigma = store.noised_persons(lambda: _persons(loaded), cost, yearly)
+    columns = len(site_config.dictionary_in_force(loaded).usable())
     return size_promises(noised, sigma, columns, loaded.policy)
 
 
@@ -167,21 +200,19 @@ def _persons(loaded: SiteConfig) -> int:
 
 def _rewrite(path: Path, text: str) -> None:
     """Write the text of site.toml anew; the former one stays if the new one is invalid."""
-    former = path.read_bytes()
-    write_durably(path, site_config.headed(text).encode(), mode=0o640)
-    try:
-        site_config.load(path)
-    except RequestError:
-        write_durably(path, former, mode=0o640)
-        raise
+    site_config.replace_text(path, site_config.headed(text))
 
 
 def _report(path: Path, file: FirstFile, left: list[ProposedMapping], enrolled: str) -> str:
-    lines = [f"wrote {path}"]
-    mapped = [f"{one.header} -> {one.column}" for one in file.accepted]
+    person, lost = file.look.person, file.look.table.lost
+    named = f"{one_line(person.header)} names the person of a row" if person is not None else ROWS_ARE_PERSONS
+    lines = [f"wrote {path}", named]
+    if lost:
+        lines.append(f"{lost} lines lack cells, have too many, or broken letters: run eigenveil-site check")
+    mapped = [one_line(f"{one.header} -> {one.column}") for one in file.accepted]
     lines.append(f"mapped columns ({len(mapped)}): {listed(mapped)}" if mapped else "no column was mapped")
     if left:
-        named = listed([one.header for one in left])
+        named = listed([one_line(one.header) for one in left])
         lines.append(f"open questions ({len(left)}), as comments in the file: {named}")
     if file.promises is not None:
         stated = ", ".join(f"{key} = {value}" for key, value in config.values(file.promises).items())
@@ -227,13 +258,14 @@ def look_and_write(
     policy: Policy,
     join: Path | None,
     *,
+    person: str,
     accept: bool,
     as_json: bool,
 ) -> None:
     """Look at SOURCE, write site.toml, enrol with a join file, and print the result."""
     day = FirstDay(
         folder=folder, name=name, records=options.records(source), policy=policy, join=join, accept=accept,
-        asks=is_interactive(as_json) and not accept,
+        person=person, asks=is_interactive(as_json) and not accept,
     )  # fmt: skip
     value, text = day.run()
     print_result(value, as_json, f"{text}{setup.to_allow(policy)}")

@@ -104,12 +104,14 @@ def _change(
 
 
 def _show(view: MappingView, config_file: Path) -> None:
+    from eigenveil.reporting.presentation import one_line
+
     console.print(f"dictionary {view.dictionary} (version {view.version}), in {config_file}", markup=False)
     show_table(HEADINGS, [_row(one) for one in view.mapped])
     for one in view.proposed:
-        console.print(f"open: {one.open_text}", markup=False, soft_wrap=True)
+        console.print(one_line(f"open: {one.open_text}"), markup=False, soft_wrap=True)
     if view.unmapped:
-        console.print(f"not mapped: {', '.join(view.unmapped)}", markup=False, soft_wrap=True)
+        console.print(one_line(f"not mapped: {', '.join(view.unmapped)}"), markup=False, soft_wrap=True)
     stated = ", ".join(view.offers) or f"none; to state the mapped ones: {OFFER}"
     console.print(f"columns stated to the federation: {stated}", markup=False, soft_wrap=True)
     console.print(LOCAL_NOTE)

@@ -6,22 +6,41 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from eigenveil.dictionary.dictionary import listed
 from eigenveil.errors import RequestError
+from eigenveil.reporting.presentation import one_line, printable_text
 from eigenveil_client.records.discovery.columns import SeenColumn
-from eigenveil_client.site.mapping.first_look import FirstLook
+from eigenveil_client.site.mapping.first_look import NOBODY, FirstLook
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed
 from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
 from eigenveil_client.site.mapping.targets import Target, targets
 from eigenveil_common import config
 from eigenveil_common.command import console
 
-NOTHING = ""
-
 
 def ask_table(names: Sequence[str]) -> str:
     """Return the table of several that a person chooses."""
-    chosen: str = click.prompt("Which table holds the records", type=click.Choice(list(names)))
-    return chosen
+    shown = {one_line(one): one for one in names}
+    return shown[click.prompt("Which table holds the records", type=click.Choice(list(shown)))]
+
+
+def ask_person(columns: Sequence[SeenColumn], candidates: Sequence[str]) -> str:
+    """Return the header of the column that names the person, as a person says, or `NOBODY`."""
+    headers = {one_line(one.header.strip()): one.header for one in columns} | {NOBODY: NOBODY}
+
+    def header(text: str) -> str:
+        if text.strip() not in headers:
+            raise click.UsageError(f"the records have no column {text.strip()!r}")
+        return headers[text.strip()]
+
+    likely = f", perhaps {one_line(listed(candidates))}" if candidates else ""
+    _print(
+        "Privacy protects a person: every row must say whose it is, not only of which stay, case or sample."
+    )
+    stated: str = click.prompt(
+        f"Column that names the person{likely} ({NOBODY}: every row is another person)", value_proc=header
+    )
+    return stated
 
 
 def answered(look: FirstLook) -> Iterator[ProposedMapping]:
@@ -44,7 +63,7 @@ def _ask(one: ProposedMapping, column: SeenColumn, target: Target) -> ProposedMa
     if one.units:
         units = [unit or "none" for unit in one.units]
         shown = f"Unit, one of {', '.join(units)} (empty: leave the column out)"
-        stated = click.prompt(shown, default=NOTHING, show_default=False).strip()
+        stated = click.prompt(shown, default="", show_default=False).strip()
         unit = "" if stated == "none" else stated
         return _confirmed(column, target, unit) if stated else None
     if not click.confirm(f"Use it as {one.column}{f' in {one.unit}' if one.unit else ''}?", default=False):
@@ -60,12 +79,16 @@ def _confirmed(column: SeenColumn, target: Target, unit: str) -> ProposedMapping
         return None
 
 
+def rows_are_persons() -> bool:
+    """Ask if every row is another person, where site.toml names no person column."""
+    return click.confirm("site.toml has no person_column. Is every row another person?", default=False)
+
+
 def may_count() -> bool:
     """Ask if the number of persons may be noised and charged, from which promises are proposed."""
     _print(
         "Studies are declined unless minimum_records and maximum_records of site.toml suit them. They can be "
-        "proposed from the number of persons, which is noised once. "
-        f"That spends epsilon {EPSILON:g} of the budget."
+        f"proposed from the number of persons, noised once for epsilon {EPSILON:g} of the budget."
     )
     return click.confirm("Propose them?", default=True)
 
@@ -84,4 +107,4 @@ def may_state(columns: Sequence[str]) -> bool:
 
 
 def _print(text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(printable_text(text), markup=False, soft_wrap=True)
