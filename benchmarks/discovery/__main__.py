@@ -23,8 +23,8 @@ import duckdb
 from eigenveil_client.records.discovery.layout import LOOKED_AT, SEPARATORS, cells, find_header
 from eigenveil_client.records.discovery.look import look_at
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
-from tests.client.records.discovery.messy import MessyFile, messy_file
-from tests.client.site.mapping.scores import columns, right_dialect
+from tests.client.records.discovery.messy import MessyFile, messy_file, right_dialect
+from tests.client.site.mapping.scores import columns
 
 SNIFF = "SELECT Delimiter, SkipRows, HasHeader FROM sniff_csv(?)"
 

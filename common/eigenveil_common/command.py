@@ -92,7 +92,8 @@ def require_extra(extra: str) -> Iterator[None]:
         if not library or library.startswith("eigenveil"):  # a module of ours: a bug
             raise
         raise RequestError(
-            Code.BAD_CONFIG, f"this needs {library}, which is not installed: {install_command(extra)}"
+            Code.BAD_CONFIG,
+            f"this needs {library}, which is not installed: {install_command(f'eigenveil[{extra}]')}",
         ) from problem
 
 

@@ -20,10 +20,10 @@ def round_label(round: int) -> str:
     return f"round {round + 1}"
 
 
-def install_command(extra: str) -> str:
-    """Return the command that installs an extra's libraries where this program runs. The pip of another
-    environment would look for eigenveil in an index."""
-    return f"{shlex.quote(sys.executable or 'python3')} -m pip install 'eigenveil[{extra}]'"
+def install_command(requirement: str) -> str:
+    """Return the command that installs a requirement, such as "eigenveil[analyst]", where this program runs:
+    a bare pip may be that of another environment."""
+    return f"{shlex.quote(sys.executable or 'python3')} -m pip install {shlex.quote(requirement)}"
 
 
 class EigenveilError(Exception):

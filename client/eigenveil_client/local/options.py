@@ -72,7 +72,9 @@ def check_picture(path: Path | None, *inputs: Path) -> None:
         endings = ", ".join(SAVE_OPTIONS)
         raise RequestError(Code.BAD_ARGUMENT, f"--plot {path}: the name must end in one of {endings}")
     if find_spec("matplotlib") is None:
-        raise RequestError(Code.BAD_ARGUMENT, f"--plot needs matplotlib: {install_command('analyst')}")
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"--plot needs matplotlib: {install_command('eigenveil[analyst]')}"
+        )
     check_output(path, *inputs)
 
 

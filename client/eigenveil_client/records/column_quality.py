@@ -136,7 +136,7 @@ AT_ONCE = 16  # columns in memory at a time, with one number a person for each
 CELLS = 2**24  # of genotypes in memory at a time: few persons, many columns
 MOST_FREQUENT = 20
 BINS = 20
-QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+PROFILE_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +144,10 @@ class ColumnProfile:
     """Profile of one column over all persons.
 
     `quality`: its counts. `frequent`: the values that most persons have, each with its number of persons.
-    `quantiles`: the values at `QUANTILES`, each of which some person has. `histogram`: the number of persons
-    in each of `BINS` equal parts of `span`, which is the bounds, or else the least and the largest value. A
-    column without values has its counts alone, and a column that cannot be read its `problem` alone."""
+    `quantiles`: the values at `PROFILE_QUANTILES`, each of which some person has. `histogram`: the number of
+    persons in each of `BINS` equal parts of `span`, which is the bounds, or else the least and the largest
+    value. A column without values has its counts alone, and a column that cannot be read its `problem`
+    alone."""
 
     name: str
     quality: ColumnQuality | None = None
@@ -210,7 +211,7 @@ def _profile(name: str, bounds: Bounds | None, column: MarkedValues) -> ColumnPr
         name=name,
         quality=counts,
         frequent=tuple(zip(different[most].tolist(), times[most].tolist(), strict=True)),
-        quantiles=tuple(np.quantile(known, QUANTILES, method="inverted_cdf").tolist()),
+        quantiles=tuple(np.quantile(known, PROFILE_QUANTILES, method="inverted_cdf").tolist()),
         span=span,
         # halved, as the width of a span may exceed the largest float
         histogram=tuple(np.histogram(known / 2, BINS, (lower / 2, upper / 2))[0].tolist()),

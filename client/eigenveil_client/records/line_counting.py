@@ -97,7 +97,7 @@ def offered_parsers(reading: Reading, rules: Rules, offered: OfferedColumns) -> 
     headers, found = reading.headers, dict[str, ColumnParser]()
     if isinstance(reading.table, GenotypeTable):
         return []
-    for name in offered.units(reading.table.headers, rules):
+    for name in offered.columns_with_units(reading.table.headers, rules):
         with suppress(BadRecords):
             parser = column_parser(headers, rules, name, None, reading.missing)
             found.setdefault(parser.rule.name, parser)

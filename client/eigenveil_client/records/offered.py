@@ -20,7 +20,7 @@ class OfferedColumns:
     named: frozenset[str] = frozenset()
     persons: tuple[str, ...] = ()
 
-    def units(self, headers: Sequence[str], rules: Rules) -> dict[str, str | None]:
+    def columns_with_units(self, headers: Sequence[str], rules: Rules) -> dict[str, str | None]:
         """Return the columns that studies may use, with their units if stated, in the order of the records,
         then of the rules."""
         raw = {one for rule in rules for one in (rule.source, rule.by, rule.years_since) if one}

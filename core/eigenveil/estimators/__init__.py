@@ -6,5 +6,5 @@ try:
     import sklearn  # noqa: F401 - checked first, for a clear message
 except ModuleNotFoundError as lack:
     raise ModuleNotFoundError(
-        f"the estimators need scikit-learn: {install_command('estimators')}", name=lack.name
+        f"the estimators need scikit-learn: {install_command('eigenveil[estimators]')}", name=lack.name
     ) from lack

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, get_args
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, RequestError, install_command
 from eigenveil.queries import KINDS, NAMES, AdditiveQuery
 
 LEFT = 'style="text-align:left"'
@@ -50,7 +50,7 @@ def dataframe(columns: Mapping[str, Sequence[Any]], index: Sequence[str] | None 
     try:
         import pandas
     except ModuleNotFoundError as lack:
-        todo = "a DataFrame needs pandas, which is not installed. Run: pip install pandas"
+        todo = f"a DataFrame needs pandas, which is not installed. Run: {install_command('pandas')}"
         raise RequestError(Code.BAD_CONFIG, todo) from lack
     return pandas.DataFrame(dict(columns), index=index)
 

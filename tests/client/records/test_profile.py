@@ -13,7 +13,7 @@ from eigenveil_client.records import column_quality as profiles
 from eigenveil_client.records.column_quality import (
     BINS,
     MOST_FREQUENT,
-    QUANTILES,
+    PROFILE_QUANTILES,
     Bounds,
     ColumnProfile,
     profile,
@@ -53,7 +53,7 @@ def test_a_profile_is_of_one_value_a_person(tmp_path: Path, monkeypatch: Patch, 
     assert (b.span, sum(b.histogram)) == ((0.0, 39.0), 39)
     assert set(b.quantiles) <= set(known)
     assert [int((known <= q).sum()) for q in b.quantiles] == [
-        max(1, int(np.ceil(share * 39))) for share in QUANTILES
+        max(1, int(np.ceil(share * 39))) for share in PROFILE_QUANTILES
     ]
     assert worst.quality is not None
     assert (worst.frequent[0][0], group.frequent) == (22.0, ((0.0, 40),))

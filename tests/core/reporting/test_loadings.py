@@ -166,5 +166,5 @@ def test_a_data_frame_has_a_row_for_each_column() -> None:
 
 def test_without_pandas_a_data_frame_says_what_to_install(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(RequestError, match="pip install pandas"):
+    with pytest.raises(RequestError, match=f"{sys.executable} -m pip install pandas"):
         misleading().to_dataframe()

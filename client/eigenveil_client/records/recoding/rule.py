@@ -16,6 +16,7 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR
 from eigenveil.errors import Code, RequestError, install_command
 from eigenveil.study.checks import as_float, check_keys, coerce_values, field_types, to_plain
 from eigenveil_client.records.tables.codes import MISSING, check_codes, merged
@@ -63,7 +64,8 @@ def _registry() -> pint.UnitRegistry[Any]:
         import pint  # an extra, for rules with units
     except ImportError:
         raise RequestError(
-            Code.BAD_CONFIG, f"units needs pint, which is not installed. Run: {install_command('sources')}"
+            Code.BAD_CONFIG,
+            f"units needs pint, which is not installed. Run: {install_command('eigenveil[sources]')}",
         ) from None
     registry: pint.UnitRegistry[Any] = pint.UnitRegistry(non_int_type=Fraction)
     registry.define("international_unit = [biological_activity] = IU")
@@ -101,7 +103,6 @@ def _unit_quantity(registry: pint.UnitRegistry[Any], unit: str) -> Any:
 
 
 _refuse = partial(RequestError, Code.BAD_CONFIG)
-LEVEL = "="  # between a column's name and one of its levels
 FROM = "from"  # a keyword of Python, so the field has another name
 
 
@@ -225,7 +226,7 @@ class ColumnRule:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that a study may name."""
-        return tuple(f"{self.name}{LEVEL}{level}" for level in self.levels) or (self.name,)
+        return tuple(f"{self.name}{LEVEL_SEPARATOR}{level}" for level in self.levels) or (self.name,)
 
     def with_missing(self, words: tuple[str, ...]) -> ColumnRule:
         """Return the rule with further words for "missing": those of the whole file."""

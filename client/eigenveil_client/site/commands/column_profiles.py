@@ -49,7 +49,7 @@ def profile_columns(config: SiteConfig, counts: LineCounts | None = None) -> lis
     """Return every column that studies may use, in the order of the records, then of the rules. `counts`: of
     their cells, if they are counted. Raises RequestError: the records or the dictionary cannot be read."""
     limits, known = config.engine.reading, plausible_ranges(config)
-    units = config.offered.units(reader.columns(config.records, limits), config.column)
+    units = config.offered.columns_with_units(reader.columns(config.records, limits), config.column)
     names = list(units)
     within = {name: known.get(name) for name in names}
     for name, near in within.items():

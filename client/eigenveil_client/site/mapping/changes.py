@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from eigenveil.dictionary.dictionary import suggestion
+from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR, suggestion
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.config import SiteConfig, dictionary_in_force, load, replace_text
@@ -100,7 +100,7 @@ def _tables_of(config: SiteConfig, columns: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for name in columns:
         tables = {rule.name for rule in config.column if name in (rule.name, *rule.columns)}
-        tables |= {rule.name for rule in config.column if rule.name.startswith(f"{name}=")}
+        tables |= {rule.name for rule in config.column if rule.name.startswith(f"{name}{LEVEL_SEPARATOR}")}
         if not tables:
             known = [rule.name for rule in config.column]
             raise RequestError(Code.BAD_ARGUMENT, f"no column is mapped to {name!r}{suggestion(name, known)}")

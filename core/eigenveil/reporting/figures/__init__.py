@@ -6,5 +6,5 @@ try:
     import matplotlib  # noqa: F401 - checked first, for a clear message
 except ModuleNotFoundError as lack:
     raise ModuleNotFoundError(
-        f"figures need matplotlib: {install_command('analyst')}", name=lack.name
+        f"figures need matplotlib: {install_command('eigenveil[analyst]')}", name=lack.name
     ) from lack

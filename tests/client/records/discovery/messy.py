@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 
+from eigenveil_client.records.discovery.look import SeenTable
+
 LEAST_ROWS, MOST_ROWS = 60, 400
 DECIMAL_COMMA = re.compile(r"[0-9.]+,[0-9]+")
 
@@ -362,3 +364,16 @@ DECOYS: tuple[Decoy, ...] = (
 
 def _is_grouped(cell: str, mark: str) -> bool:
     return bool(mark) and re.match(rf"[0-9]{{1,3}}{re.escape(mark)}[0-9]{{3}}(?![0-9])", cell) is not None
+
+
+def right_dialect(file: MessyFile, table: SeenTable) -> bool:
+    """True if our own dialect reads the file as it was meant."""
+    dialect = table.config.dialect
+    names = {column.header for column in table.columns}
+    return (
+        dialect.separator == file.separator
+        and table.config.header_line == file.header_line
+        and all(one.header in names for one in file.columns)
+        and (not file.pointed or dialect.decimal == file.decimal)
+        and (not file.grouped or dialect.thousands == file.thousands)
+    )

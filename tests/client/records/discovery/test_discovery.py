@@ -21,7 +21,6 @@ from eigenveil_client.records.isolated import discovery
 from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.records.discovery.messy import messy_file
-from tests.client.site.mapping.scores import right_dialect
 from tests.support import refused
 
 GERMAN = "Größe, Körpergewicht und Müdigkeit: 37 °C, µl, süß, ÄÖÜ"
@@ -53,17 +52,6 @@ def test_marks_are_found_among_numbers_that_leave_doubts(marks: Marks) -> None:
     numbers = ["1T234", "5D67", "890", "12T345D6"] if marks.thousands else ["5D67", "890", "1D234"]
     words = [(n.replace("D", marks.decimal).replace("T", marks.thousands), 1) for n in numbers]
     assert find_marks(words) == marks
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_the_dialect_of_a_messy_file_is_found(seed: int, tmp_path: Path) -> None:
-    file, path = messy_file(seed), tmp_path / "records.csv"
-    path.write_bytes(file.data)
-    table = look_at(RecordsConfig(source=path))
-    assert right_dialect(file, table), (file.style, table.config)
-    person = find_person(table.columns)
-    headers = possible_persons(one.header for one in table.columns) if person is None else [person.header]
-    assert headers == [file.person]
 
 
 @pytest.mark.parametrize(("end", "cell"), [("\r", "7"), ("\r\n", "7"), ("\n", "x" * 200_000)])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.records.isolated import fork_server, frames, process, reader
+from eigenveil_client.records.isolated import checked, fork_server, process, reader
 from eigenveil_client.records.isolated.fork_server import ENDING_SECONDS, RUNNING, SERVER, ForkServer
 from eigenveil_client.records.isolated.frames import (
     HEAD,
@@ -217,7 +217,7 @@ def test_records_beyond_the_limit_are_refused() -> None:
 def test_excess_messages_of_a_reader_are_not_read(
     monkeypatch: Patch, call: Callable[[], Any], one: Any, most: int
 ) -> None:
-    monkeypatch.setattr(frames, "MOST_NAMES", 8)
+    monkeypatch.setattr(checked, "MOST_NAMES", 8)
     received = list[Any]()
 
     def listening(*given: Any) -> tuple[FrameKind, Any, int]:

@@ -81,6 +81,9 @@ def test_the_person_column_may_have_another_name_in_the_records(tmp_path: Path) 
     with pytest.raises(RequestError) as caught:
         rows(own, study=numbers)
     assert caught.value.code is Code.POLICY
+    absent = r"person column 'patient' is not in the records. Write \[records\] person = \"ITS NAME THERE\""
+    with pytest.raises(BadRecords, match=absent):
+        rows(text(tmp_path, body.format("MRN")), study=PERSONS)
 
 
 def test_the_keys_change_the_version_of_the_records(tmp_path: Path) -> None:

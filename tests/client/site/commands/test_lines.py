@@ -4,7 +4,6 @@ no study is answered if it is too much."""
 from __future__ import annotations
 
 import logging
-import sqlite3
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -96,37 +95,6 @@ def test_a_semicolon_file_that_is_read_with_commas_fails_the_check(stage: Stage)
     assert failures(config(stage, records='separator = ";"\ndecimal = ","')) == []
 
 
-def test_the_person_column_may_have_another_name_in_the_records(stage: Stage) -> None:
-    write(stage, *lines(60), header=HEADER.replace("patient", "PatNr"))
-    absent = "the person column 'patient' is not in the records. Write [records] person = \"PatNr\""
-    assert absent in failures(config(stage))
-    told = config(stage, '[column.patient]\nfrom = "PatNr"\n')
-    with refused(Code.BAD_CONFIG, 'write [records] person = "PatNr" instead'):
-        site_config.load(told)
-    path = config(stage, records='person = "PatNr"')
-    assert site(path, "check", "--study", study_file(stage, *"abc")).code == 0
-    assert failures(path) == []
-    assert "PatNr" not in [one.seen.name for one in profile_columns(site_config.load(path))]
-
-
-def test_a_sqlite_file_needs_no_table_if_it_has_one(stage: Stage) -> None:
-    with closing(sqlite3.connect(stage.folder / "r.db")) as database, database:
-        database.execute("CREATE TABLE visits (patient TEXT, a REAL, b REAL, c REAL)")
-        database.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", [one.split(",") for one in lines(60)])
-    path = config(stage, records='source = "r.db"')
-    assert failures(path) == []
-    with closing(sqlite3.connect(stage.folder / "r.db")) as database, database:
-        database.execute("CREATE TABLE labs (a)")
-    assert any("has 2 tables: labs, visits. Name one in `table`" in text for text in failures(path))
-
-
-def test_an_absent_sql_file_does_not_exist(stage: Stage) -> None:
-    assert any(
-        "absent.sql does not exist" in text
-        for text in failures(config(stage, records='sql_file = "absent.sql"'))
-    )
-
-
 def test_several_rows_of_a_person_in_a_select_are_not_read_at_random(stage: Stage) -> None:
     write(stage, *lines(60), *(f"p{number},9,9,9" for number in range(30)))
     assert failures(config(stage)) == []  # a file has a first row
@@ -136,12 +104,6 @@ def test_several_rows_of_a_person_in_a_select_are_not_read_at_random(stage: Stag
     assert "state `rows` for each column" in checks(path)["lines"]["action"]
     rules = "".join(f'[column.{name}]\nrows = "mean"\n' for name in "abc")
     assert failures(config(stage, rules, 'sql = "SELECT * FROM records"')) == []
-
-
-def test_a_column_of_a_study_that_is_not_there_has_a_similar_name_beside_it(stage: Stage) -> None:
-    write(stage, *lines(60), header="patient,Sys BP,b,c")
-    found = checks(config(stage), "--study", study_file(stage, "SysBP", "b"))["study"]
-    assert found["text"] == "column 'SysBP' is not in the records. Did you mean 'Sys BP'?"
 
 
 def test_unreadable_cells_are_shown_at_the_site_alone(stage: Stage, caplog: Log) -> None:
@@ -193,12 +155,6 @@ def test_bytes_that_are_not_in_the_encoding_are_counted_and_not_read(stage: Stag
     path = config(stage, records='encoding = "latin-1"')
     assert failures(path) == []
     assert checks(path)["lines"]["text"] == "120 lines, 120 used"
-
-
-def test_a_header_alone_has_no_lines(stage: Stage) -> None:
-    for end in ("", "\n"):
-        stage.records.write_text(HEADER + end)
-        assert checks(config(stage))["lines"]["text"] == "0 lines, 0 used"
 
 
 def test_explain_names_the_lost_lines(stage: Stage) -> None:

@@ -13,19 +13,6 @@ from tests.client.records.discovery.messy import MessyFile, TrueColumn
 CLOSE = 0.01  # relative difference of two factors
 
 
-def right_dialect(file: MessyFile, table: SeenTable) -> bool:
-    """True if our own dialect reads the file as it was meant."""
-    dialect = table.config.dialect
-    names = {column.header for column in table.columns}
-    return (
-        dialect.separator == file.separator
-        and table.config.header_line == file.header_line
-        and all(one.header in names for one in file.columns)
-        and (not file.pointed or dialect.decimal == file.decimal)
-        and (not file.grouped or dialect.thousands == file.thousands)
-    )
-
-
 def is_true(found: ProposedMapping, truth: TrueColumn) -> bool:
     """True if a proposal is the truth: the column, and the factor of a number."""
     factor = found.linear[0]

@@ -21,7 +21,7 @@ from eigenveil_client.site.mapping.concepts import CONCEPTS, MeasurementConcept
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose
 from eigenveil_client.site.mapping.omop import CONCEPT, NEEDED, omop_select
 from eigenveil_client.site.mapping.targets import targets
-from tests.client.records.discovery.messy import messy_file
+from tests.client.records.discovery.messy import messy_file, right_dialect
 from tests.client.site.mapping.scores import columns
 from tests.support import refused
 
@@ -261,12 +261,17 @@ def test_questions_and_reasons_quote_no_value() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 15])
-def test_messy_files_have_no_wrong_column_without_a_question(first: int, tmp_path: Path) -> None:
+def test_messy_files_are_read_as_meant_with_no_wrong_column_without_a_question(
+    first: int, tmp_path: Path
+) -> None:
     counts = Counter[str]()
     for seed in range(first, first + 15):
         file, path = messy_file(seed), tmp_path / "records.csv"
         path.write_bytes(file.data)
-        counts.update(columns(file, look_at(RecordsConfig(source=path))))
+        table = look_at(RecordsConfig(source=path))
+        assert right_dialect(file, table), (file.style, table.config)
+        counts.update(columns(file, table))
+    assert counts["person wrong"] == 0
     assert counts["wrong without a question"] == 0
     assert counts["proposed"] >= 0.95 * (counts["proposed"] + counts["missed"])
     assert counts["certain"] >= 0.9 * counts["proposed"]

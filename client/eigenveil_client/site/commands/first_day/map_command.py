@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR
 from eigenveil.errors import RequestError
 from eigenveil_client.site.commands.terminal import CONFIG_FILE, JSON, show_table
 from eigenveil_common.command import console, is_interactive, print_result_as
@@ -54,7 +55,7 @@ def mapping_view(config_file: Path) -> MappingView:
     config = site_config.load(config_file)
     mapped, look = mapping_in_force(config), look_again(config)
     headers = set(unmapped_headers(config))
-    columns = {one.column for one in mapped} | {one.column.partition("=")[0] for one in mapped}
+    columns = {one.column for one in mapped} | {one.column.partition(LEVEL_SEPARATOR)[0] for one in mapped}
     proposed = [one for one in look.proposals if one.header in headers and one.column not in columns]
     rest = [one for one in headers if one not in {other.header for other in proposed}]
     return MappingView(
