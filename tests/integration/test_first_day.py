@@ -84,7 +84,7 @@ async def enrolled(
 ) -> tuple[int, SiteConfig]:
     """The code of `init` for a file with a column of its own, and what it left."""
     rows = "".join(f"P{i};{60 + i % 60};{i % 7}\n" for i in range(300))
-    (tmp_path / "records.csv").write_text(f"Pid;Glukose (mg/dl);Mueller_Hans\n{rows}")
+    (tmp_path / "records.csv").write_text(f"PatNr;Glukose (mg/dl);Mueller_Hans\n{rows}")
     monkeypatch.chdir(tmp_path)
     async with serving(made(tmp_path / "c")) as rig:
         if published is not None:

@@ -69,7 +69,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("R20", "accounting/ledger.py", "self.reserved[entry.study] -= entry.cost", "pass", COMMITTED),
     of("R20", "accounting/ledger.py", "self.reserved.pop(entry.study, None)", "pass", COMMITTED),
     of("P4", ACCEPT_LOSS, "checkpoint.gaussian", "True", LOST_OF_ANY),
-    of("P4", STORE, ", gaussian=plan.gaussian", ", gaussian=True", TEST_ROLLBACK_GUARD),
+    of("P4", STORE, "also=also, gaussian=plan.gaussian", "also=also, gaussian=True", TEST_ROLLBACK_GUARD),
     of("P4", "client/eigenveil_client/site/state/rollback.py", "ledger.gaussian", "True",
        TEST_ROLLBACK_GUARD),
     *each("P5", "accounting/formatting.py", DIGITS,

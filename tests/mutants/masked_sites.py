@@ -52,6 +52,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{MASKED}::test_repeated_attempt_gets_the_same_bytes_without_a_charge"),
     of("P33", f"{SITE}/state/outgoing.py", "self._next_attempt(round_query), len", "1, len",
        f"{TESTS}/test_prices.py::test_pass_costs_as_its_most_tried_batch"),
-    of("P33", f"{SITE}/state/store.py", "plan.cost.", "plan.", f"{TESTS}/state/test_attempts.py"
+    of("P33", f"{SITE}/state/store.py", "plan.cost, yearly", "plan.single_attempt_cost, yearly",
+       f"{TESTS}/state/test_attempts.py"
        "::test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to"),
 )  # fmt: skip

@@ -296,7 +296,7 @@ def test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted() 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"columns": ()}, {"algorithms": ()}, {"algorithms": ("oja",)}, {"minimum_records": 0},
+        {"algorithms": ()}, {"algorithms": ("oja",)}, {"minimum_records": 0},
         {"max_delta": 0.0}, {"max_delta": 1.0}, {"budget_delta": float("nan")},
         {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
         {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},

@@ -147,7 +147,7 @@ def test_own_columns_are_allowed_only_without_a_federations_dictionary(
 
 
 def test_a_site_that_maps_nothing_allows_nothing(file: Path) -> None:
-    file.write_text("Pid;Zeta\n" + "".join(f"P{i};{i % 9}\n" for i in range(60)))
+    file.write_text("PatNr;Zeta\n" + "".join(f"P{i};{i % 9}\n" for i in range(60)))
     assert "declines every study" in init(file, "--accept").out
     assert loaded().policy.columns == ()
     checks = site(None, "check", "--json").json["checks"]
@@ -250,7 +250,7 @@ def test_an_unclear_unit_of_privacy_is_an_error_before_anything(
 @pytest.mark.parametrize(("answer", "person"), [("none", ""), ("FallNr", "FallNr"), ("no\nAlter", "Alter")])
 def test_a_person_says_whose_a_row_is(file: Path, answer: str, person: str) -> None:
     file.write_text(file.read_text().replace("PatNr", "FallNr"))
-    ran = init(file, answer=f"{answer}\n\nn\n")
+    ran = init(file, answer=f"{answer}\n\nn\nn\n")
     shown = f"{person} names the person" if person else "every row counts as one person"
     assert shown in ran.out, ran.out
     assert (loaded().records.person, loaded().policy.person_column) == (person, person and "patient")
