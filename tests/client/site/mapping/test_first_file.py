@@ -20,6 +20,7 @@ from eigenveil_client.site.state.store_access import has_state, open_site_store
 from tests.client.site.command_line import Ran, site
 from tests.support import Patch
 
+LIKELY = (500, 1000)  # proposed for 200 persons, with nearly any noise
 OWN = "\n# our own words\n"
 
 
@@ -82,7 +83,7 @@ def test_no_value_of_the_records_is_in_the_file(file: Path) -> None:
 def test_accepted_promises_are_charged_once_and_kept(file: Path) -> None:
     assert init(file, "--accept").code == 0
     policy, spent = loaded().policy, charged()
-    assert (policy.maximum_records, spent > 0) == (1000, True)
+    assert (policy.maximum_records in LIKELY, spent > 0) == (True, True)
     Path("site.toml").unlink()
     assert init(file, "--accept").code == 0
     assert (loaded().policy, charged()) == (policy, spent)
@@ -279,7 +280,7 @@ def test_sizes_are_continued_after_a_failure(file: Path) -> None:
     assert site(None, "sizes").code == 2
     stated = [site(None, "sizes", *words).json["sizes"] for words in 2 * [["--accept", "--json"]]]
     assert stated[0] == stated[1]
-    assert (loaded().policy.maximum_records, loaded().engine.memory_mib) == (1000, 64)
+    assert (loaded().policy.maximum_records in LIKELY, loaded().engine.memory_mib) == (True, 64)
     spent = charged()
     assert spent > 0
     assert site(None, "sizes", answer="y\nn\n").code == 0
@@ -323,7 +324,7 @@ def test_a_file_that_cannot_be_read_leaves_nothing(tmp_path: Path, monkeypatch: 
 def test_a_size_that_the_command_states_stays(file: Path) -> None:
     assert init(file, "--accept", "--minimum-records", 7).code == 0
     policy = loaded().policy
-    assert (policy.minimum_records, policy.maximum_records) == (7, 1000)
+    assert (policy.minimum_records, policy.maximum_records in LIKELY) == (7, True)
     Path("site.toml").unlink()
     stated = ("--minimum-records", 7, "--maximum-records", 900)
     Path("state.db").unlink()
