@@ -92,7 +92,7 @@ def focused(page: Page) -> str:
         """() => {
             const one = document.activeElement, look = getComputedStyle(one);
             const box = one.getBoundingClientRect();
-            const there = box.top >= 0 && box.bottom <= innerHeight;
+            const there = box.top >= -1 && box.bottom <= innerHeight + 1;  // browsers scroll by whole pixels
             return [one.innerText, look.outlineStyle, parseFloat(look.outlineWidth), there]; }"""
     )
     assert seen[1] == "solid", seen
