@@ -114,6 +114,12 @@ class LineRules:
     def __post_init__(self) -> None:
         check_rules(self)
 
+    @property
+    def limit(self) -> str:
+        """The limits as text."""
+        share = f"{self.max_lost_share:.2%} of them (max_lost_share)"
+        return f"at most {self.max_lost_lines} (max_lost_lines) or {share} may be"
+
     def exceeded(self, *, lines: int, lost: int) -> bool:
         """Return True if too many of the `lines` are lost."""
         return lost > max(self.max_lost_lines, self.max_lost_share * lines)

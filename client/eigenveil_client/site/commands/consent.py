@@ -23,6 +23,7 @@ from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site.commands.record_checks import (
     Courses,
     columns_verdict,
+    contents_verdicts,
     engine_verdict,
     read_headers,
 )
@@ -91,14 +92,21 @@ def verdicts(
     signed: SignedAuthorization | None,
     headers: Headers | RequestError,
     courses: Courses,
+    *,
+    contents: bool = True,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of every rule on a plan, its columns, its analyst, the other sites and the memory.
-    `headers` are those of the records (`read_headers`), `courses` the plan's `possible_rehearsals`. Raises as
-    `ConfirmedKinds.require`."""
+    `headers` are those of the records (`read_headers`), `courses` the plan's `possible_rehearsals`. With
+    `contents` the records are read, which can take long. Raises as `ConfirmedKinds.require`."""
     store.confirmed.require(config.identity)
+    of_records = (
+        contents_verdicts(config, plan.study, headers)
+        if contents
+        else (columns_verdict(config, plan.study, headers),)
+    )
     return (
         *config.policy.verdicts(plan, store.now()),
-        columns_verdict(config, plan.study, headers),
+        *of_records,
         *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
         *peers.verdicts(config.identity, config.name, plan, config.policy.secrecy),
         engine_verdict(config, plan, courses),
@@ -111,13 +119,15 @@ def explain_plan(
     plan: Plan,
     signed: SignedAuthorization | None,
     received: ReceivedPlan | None = None,
+    *,
+    contents: bool = True,
 ) -> dict[str, Any]:
     """Return the facts that a person needs before a decision, as plain values. `signed`: by its analyst, if
-    so; `received`: the plan as it came, if it did."""
+    so; `received`: the plan as it came, if it did; `contents`: as `verdicts`."""
     ends, courses = config.policy.approval_ends, possible_rehearsals(plan)
     explained = explain(plan, courses)
     following = received and next_steps(store, received, plan, len(explained["rounds"]))
-    found = verdicts(config, store, plan, signed, read_headers(config), courses)
+    found = verdicts(config, store, plan, signed, read_headers(config), courses, contents=contents)
     return explained | {
         "decision": following and following.to_dict(),
         "policy": [{"rule": one.rule, "passed": one.passed, "text": one.text} for one in found],
@@ -179,6 +189,14 @@ def amount_text(amount: dict[str, Any], delta: float) -> str:
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
     text = view.spent(micro_rho) if whole is None else view.left(micro_rho, whole)
     return f"{text}, except with probability {amount['failure_probability']}"
+
+
+def require_passed(view: dict[str, Any]) -> None:
+    """Require that an explained study (`explain_plan`) passes every verdict. Raises RequestError: code
+    `site-policy`, naming those that it does not pass."""
+    failed = [f"{one['rule']}: {one['text']}" for one in view["policy"] if not one["passed"]]
+    if failed:
+        raise RequestError(Code.POLICY, f"this study cannot be answered now ({'; '.join(failed)})")
 
 
 def show_explanation(view: dict[str, Any]) -> None:

@@ -51,11 +51,9 @@ def line_checks(config: SiteConfig, counts: LineCounts | None) -> list[Check]:
     """Return the check of the lost lines, and of the columns that hold no numbers and are not asked about."""
     if counts is None:
         return [ok("lines", ON_A_CLUSTER)]
-    limit = f"at most {config.policy.lines.max_lost_lines} (max_lost_lines) or "
-    limit += f"{config.policy.lines.max_lost_share:.2%} of them (max_lost_share) may be lost"
     text, todo = lines_text(counts), "; ".join(dict.fromkeys(TODO[one.reason] for one in counts.lost))
     if config.policy.lines.declines(counts):
-        declined = f"{text}. No study is answered: {limit}"
+        declined = f"{text}. No study is answered: {config.policy.lines.limit}"
         found = [fail("lines", declined, todo, code=Code.BAD_DATA)]
     else:
         found = [warn("lines", text, todo) if counts.lost else ok("lines", text)]

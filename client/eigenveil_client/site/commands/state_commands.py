@@ -107,7 +107,9 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
         received = store.studies.find(study, ConsentStatus.ACCEPTED)
         if not yes:
             plan = received.read_plan()
-            consent.show_explanation(consent.explain_plan(config, store, plan, received.signed, received))
+            view = consent.explain_plan(config, store, plan, received.signed, received)
+            consent.show_explanation(view)
+            consent.require_passed(view)
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it is still pending")
                 return

@@ -14,6 +14,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import budget_inference_odds
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.labels import OF_ONE_PERSON, OF_SMALL_GROUPS
+from eigenveil_client.site.commands.record_checks import OF_CONTENTS
 from eigenveil_client.site.config import SiteConfig, federation_dictionary, site_dictionary
 from eigenveil_client.site.inference_risk import InferenceRisk, inference_risk_of, percent_rounded_up
 from eigenveil_client.site.next_steps import NextSteps, next_steps
@@ -76,6 +77,12 @@ class ConsentSummary:
         return all(verdict["passed"] for verdict in self.explanation["policy"])
 
     @property
+    def unanswerable(self) -> bool:
+        """True if nothing but the records themselves prevents the study."""
+        failed = [verdict["rule"] for verdict in self.explanation["policy"] if not verdict["passed"]]
+        return bool(failed) and set(failed) <= set(OF_CONTENTS)
+
+    @property
     def may_agree(self) -> bool:
         """True if the rules allow the study, and its last day to decide is not past."""
         return self.allowed and not self.next.closed
@@ -111,9 +118,12 @@ class ConsentSummary:
         return " ".join(self.seen.plan[start : start + 8] for start in range(0, 64, 8))
 
 
-def consent_summary(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> ConsentSummary:
-    plan = seen.read_plan()
-    explanation = consent.explain_plan(config, store, plan, seen.signed)
+def consent_summary(
+    config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, contents: bool = True
+) -> ConsentSummary:
+    """Return the summary of a received plan. Of a pending one the records are read with `contents`."""
+    plan, waits = seen.read_plan(), seen.status is ConsentStatus.PENDING
+    explanation = consent.explain_plan(config, store, plan, seen.signed, contents=contents and waits)
     # The federation's dictionary, or else this site's.
     known = (site_dictionary(config.dictionary), federation_dictionary(config))
     entries = [entry for one in known if one is not None for entry in one.columns]

@@ -163,4 +163,16 @@ RULE_LABELS = {
         mark("Your records have every measurement that it asks about"),
         mark("Your records cannot be read for it, or lack a measurement"),
     ),
+    "persons": (
+        mark("Your file has neither too few nor too many patients"),
+        mark("Your file has too few or too many patients for your settings"),
+    ),
+    "lines": (
+        mark("Hardly any lines of your file are lost"),
+        mark("Too many lines of your file are lost: no study is answered before they are corrected"),
+    ),
+    "cells": (
+        mark("The values of every measurement can be used"),
+        mark("Too many values of a measurement are missing, unreadable or implausible"),
+    ),
 }

@@ -102,7 +102,9 @@ async def _studies(console: Console, request: Request) -> Response:
     def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         seen, pending = store.studies.all()[::-1], ConsentStatus.PENDING
         return {
-            "waiting": [consent_summary(config, store, one) for one in seen if one.status is pending],
+            "waiting": [
+                consent_summary(config, store, one, contents=False) for one in seen if one.status is pending
+            ],
             "decided": [one for one in seen if one.status is not pending],
             "counts": store.declined.counts()[::-1],
             "unanswered": store.declined.unanswered_counts()[::-1],

@@ -186,6 +186,7 @@ def test_every_rule_is_shown_passed_or_failed(rig: Rig) -> None:
     for rule, (good, bad) in labels.RULE_LABELS.items():
         if rule not in OF_MASKED:
             assert good.split("%(")[0] in remaining, rule
+        if rule not in {*OF_MASKED, "persons", "lines", "cells"}:  # of records that could be read
             assert (bad if rule in BROKEN else good).split("%(")[0] in broken, rule
     assert "%(" not in remaining + broken
     assert ("in one year" in remaining, "in one year" in broken) == (False, True)

@@ -209,3 +209,26 @@ def test_a_file_that_was_not_received_has_no_next_step(rig: Rig) -> None:
     with open_site_store(rig.stage.config) as store:
         plan = replace(rig.plan, submission="a-file")
         assert consent.explain_plan(rig.stage.config, store, plan, None)["decision"] is None
+
+
+def test_records_that_cannot_answer_are_stated_before_anybody_agrees(rig: Rig) -> None:
+    """No button and no form agrees, and the command asks for no name."""
+    body = rig.stage.records.read_text()
+    header, *rows = body.splitlines(keepends=True)
+    broken = {
+        "lines": body + "1\n" * 20,
+        "cells": header + "".join(f"x{row}" for row in rows),
+        "persons": header + "".join(rows[:5]),
+    }
+    for rule, text in broken.items():
+        rig.stage.records.write_text(text)
+        page = shown(rig)
+        assert f"{rig.plan.digest}/approve" not in page
+        assert "/columns?study=" in page.partition("<details")[0]
+        assert 'name="by"' not in shown(rig, about(rig, "/approve"))
+        assert f"cannot be approved yet: {rule}; see explain" in command(rig, "studies")
+        ran = site(rig.config_file, "approve", rig.plan.digest[:12], answer="y\nDr. Grau\n")
+        assert (ran.code, "Your name" in ran.out, "Answer this study" in ran.out) == (6, False, False), rule
+    rig.stage.records.write_text(body)
+    assert f"{rig.plan.digest}/approve" in shown(rig)
+    assert "cannot be approved" not in command(rig, "studies")
