@@ -118,7 +118,7 @@ class LineRules:
     def limit(self) -> str:
         """The limits as text."""
         share = f"{self.max_lost_share:.2%} of them (max_lost_share)"
-        return f"at most {self.max_lost_lines} (max_lost_lines) or {share} may be"
+        return f"at most {self.max_lost_lines} (max_lost_lines) or {share} may be lost"
 
     def exceeded(self, *, lines: int, lost: int) -> bool:
         """Return True if too many of the `lines` are lost."""

@@ -31,7 +31,13 @@ from eigenveil_client.site.daemon.service import check_allowed_analysts, check_a
 from eigenveil_client.site.roster import peers
 from eigenveil_client.site.roster.analysts import ANALYSTS, check_analyst_keys
 from eigenveil_client.site.roster.peers import PEERS
-from eigenveil_client.site.state.store_access import has_state, open_site_store
+from eigenveil_client.site.state.store_access import (
+    OUTDATED,
+    RESTART,
+    has_state,
+    open_site_store,
+    runs_outdated,
+)
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.trusted_files import database_files
@@ -114,6 +120,7 @@ def _cards_and_ledger(config: SiteConfig) -> list[Check]:
         examine("analysts' keys", lambda: check_analyst_keys(config.identity)),
         examine("confirmed cards", partial(_confirmed, config)),
         examine("ledger", partial(_ledger, config)),
+        *([warn("daemon", OUTDATED, RESTART)] if runs_outdated(config) else []),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Checks of a study for the people who decide, before they do: its columns against the headers of the records,
-the lines and cells of the records, and the memory that it needs. Nothing of the result is sent: the daemon
-agrees or declines without it."""
+"""Checks of a study for the people who decide, before they do: its columns against the headers of the
+records, the lines and cells of the records, and the memory that it needs. Nothing of the result is sent: the
+daemon agrees or declines without it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON, decider_name, opened_store
+from eigenveil_client.site.commands.terminal import (
+    BY,
+    CONFIG,
+    CONFIG_FILE,
+    JSON,
+    decider_name,
+    opened_store,
+    warn_if_outdated,
+)
 from eigenveil_common.command import (
     FILE,
     FOLDER,
@@ -103,6 +111,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
 
     if not (yes or is_interactive(as_json)):
         raise click.UsageError("there is no prompt (no terminal, or --json); read `explain`, then add --yes")
+    warn_if_outdated(config)
     with opened_store(config) as store:
         received = store.studies.find(study, ConsentStatus.ACCEPTED)
         if not yes:

@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from eigenveil_common.command import console
+from eigenveil_common.command import console, errors
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,6 +37,14 @@ def opened_store(config: SiteConfig) -> AbstractContextManager[SiteStore]:
     from eigenveil_client.site.state.store_access import open_site_store
 
     return open_site_store(config)
+
+
+def warn_if_outdated(config: SiteConfig) -> None:
+    """Print on standard error that a running daemon has to be restarted, if it has another configuration."""
+    from eigenveil_client.site.state.store_access import OUTDATED, RESTART, runs_outdated
+
+    if runs_outdated(config):
+        errors.print(f"warning: {OUTDATED}: {RESTART}", soft_wrap=True)
 
 
 CONFIG_PATH, HELP = click.Path(path_type=Path), "The site's site.toml."

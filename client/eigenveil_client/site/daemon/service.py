@@ -42,7 +42,7 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.store_access import exclusive_lock, open_site_store
+from eigenveil_client.site.state.store_access import exclusive_lock, note_configuration, open_site_store
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
 from eigenveil_common.log import event
@@ -238,7 +238,8 @@ def serve(config: SiteConfig) -> None:
     first = identity()
     # Missing records stop the start instead of a study.
     reader.check_opens(config.records, config.engine.reading)
-    with exclusive_lock(config.state), open_site_store(config) as store:
+    with exclusive_lock(config.state) as lock, open_site_store(config) as store:
+        note_configuration(lock, config)
         worker = SiteWorker(first, config.policy, store, make_engine(config))
         federation = first.identity.federation
         started = {"event": "serving", "site": config.name, "federation": federation}

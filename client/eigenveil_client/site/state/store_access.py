@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from hashlib import sha256
 from pathlib import Path
+from typing import IO
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
@@ -12,7 +14,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore, open_database
 from eigenveil_common.concurrency import try_lock
-from eigenveil_common.files import check_owner, path_exists, read_text
+from eigenveil_common.files import check_owner, path_exists, read_text, storage_errors
 from eigenveil_common.storage import upgrade
 from eigenveil_common.storage.database import Expect
 from eigenveil_common.storage.sqlite import SqliteDatabase
@@ -105,12 +107,47 @@ def accept_loss(config: SiteConfig) -> Cost:
         return store.accept_loss()
 
 
+LOCK = "serve.lock"
+OUTDATED, RESTART = "the daemon runs with an older site.toml", "restart eigenveil-site serve"
+
+
 @contextmanager
-def exclusive_lock(state: Path) -> Iterator[None]:
-    """Hold the lock that only one daemon on a state can have; the system frees it at exit. Raises
-    RequestError, code `conflict`, if another process serves this state."""
-    lock = try_lock(state.with_name("serve.lock"))
+def exclusive_lock(state: Path) -> Iterator[IO[bytes]]:
+    """Hold the lock that only one daemon on a state can have, and return its file; the system frees it at
+    exit. Raises RequestError, code `conflict`, if another process serves this state."""
+    lock = try_lock(state.with_name(LOCK))
     if lock is None:
         raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first")
     with lock:
-        yield
+        yield lock
+
+
+def note_configuration(lock: IO[bytes], config: SiteConfig) -> None:
+    """Write the digest of the configuration that a daemon serves with into its lock file, behind the first
+    byte, which Windows locks for reading too."""
+    with storage_errors("write", config.state.with_name(LOCK)):
+        lock.seek(1)
+        lock.write(_config_digest(config))
+        lock.truncate()
+        lock.flush()
+
+
+def runs_outdated(config: SiteConfig) -> bool:
+    """Return True if a daemon serves this state with another configuration than `config`. A daemon that notes
+    none, of an earlier version, counts as up to date."""
+    path = config.state.with_name(LOCK)
+    if not path_exists(path):
+        return False
+    with storage_errors("read", path), path.open("rb") as file:
+        file.seek(1)
+        noted = file.read()
+    if noted in (b"", _config_digest(config)):
+        return False
+    lock = try_lock(path)  # free: of a daemon that runs no more
+    if lock is not None:
+        lock.close()
+    return lock is None
+
+
+def _config_digest(config: SiteConfig) -> bytes:
+    return sha256(repr(config).encode()).digest()

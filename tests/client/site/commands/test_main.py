@@ -19,6 +19,7 @@ from eigenveil.planning.choose import rehearse
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import main
 from eigenveil_client.site.commands.column_profiles import LOCAL_ONLY_NOTE, profile_columns
+from eigenveil_client.site.state.store_access import OUTDATED, exclusive_lock, note_configuration
 from tests.client.site.command_line import Typed, site, written
 from tests.client.site.scripted import FEDERATION, Coordinator
 from tests.client.site.stated import work
@@ -265,3 +266,17 @@ def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:
     (failed,) = [row for row in ran.json["checks"] if row["level"] == "fail"]
     assert Path("nowhere.toml").name in failed["text"]
     assert ran.code == 4
+
+
+def test_a_daemon_with_an_older_configuration_is_named_where_people_decide(stage: Stage) -> None:
+    path = written(stage)
+    old = site_config.load(path)
+    commands = (("map", "--json"), ("approve", "0123456789ab", "--yes"))
+    with exclusive_lock(old.state) as lock:
+        note_configuration(lock, old)
+        for text, outdated in (("", False), ("max_missing = 0.4\n", True)):
+            written(stage, text)
+            assert [OUTDATED in site(path, *words).err for words in commands] == [outdated] * 2
+            rows = site(path, "check", "--json").json["checks"]
+            assert [row["level"] for row in rows if row["check"] == "daemon"] == ["warn"] * outdated
+    assert OUTDATED not in site(path, "map", "--json").err, "it runs no more"

@@ -25,8 +25,10 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
+from eigenveil_client.site import config as site_config
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
+from eigenveil_client.site.state.store_access import runs_outdated
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records import support as records
 from tests.client.site.command_line import written
@@ -275,12 +277,16 @@ async def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage
 
             try:
                 await until(all_answered)
+                assert [runs_outdated(one) for one in (loaded, changed)] == [False, True]
             finally:
                 process.terminate()
                 await process.wait()
             return port
 
+    loaded = site_config.load(config)
+    changed = replace(loaded, offers=("a",))
     port = await scenario()
+    assert not runs_outdated(changed), "no daemon runs"
     assert seen
     assert not [row for row in seen if row[3] == LISTENING]
     assert {address.split(":")[1] for address in {row[2] for row in seen}} <= {f"{port:04X}", "0000"}

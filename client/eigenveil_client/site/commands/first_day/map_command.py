@@ -11,7 +11,7 @@ import click
 
 from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR
 from eigenveil.errors import RequestError
-from eigenveil_client.site.commands.terminal import CONFIG_FILE, JSON, show_table
+from eigenveil_client.site.commands.terminal import CONFIG_FILE, JSON, show_table, warn_if_outdated
 from eigenveil_common.command import console, is_interactive, print_result_as
 from eigenveil_common.trusted_files import check_trusted
 
@@ -77,11 +77,17 @@ def map_columns(
 
     Changes are written into site.toml: the tables [column.NAME], and the key columns. A running daemon
     follows with its next start. At a terminal, without --set and --remove, you are asked for changes."""
+    from eigenveil_client.site import config as site_config
+
     _change(config_file, settings, removed, offer=offer)
     view = mapping_view(config_file)
     print_result_as(view.values(), as_json, lambda _: _show(view, config_file))
-    if settings or removed or offer or not is_interactive(as_json):
-        return
+    if not (settings or removed or offer) and is_interactive(as_json):
+        _ask_changes(config_file)
+    warn_if_outdated(site_config.load(config_file))
+
+
+def _ask_changes(config_file: Path) -> None:
     while (line := click.prompt(PROMPT, default="", show_default=False).strip()) != "":
         try:
             gone = (line[1:].strip(),) if line.startswith("-") else ()
