@@ -60,7 +60,8 @@ def site_readiness(file: Path, profile: Path | None) -> tuple[StudyDraft, tuple[
     """Return the study in a file as it would be sent, and the readiness of its sites, by what they state."""
     with ConnectedFederation(profile) as federation:
         study = load_study(federation, file)
-        return study.resolved, study.plan().sites
+        plan = study.plan()
+        return study.resolved, (*plan.sites, *plan.left_out)
 
 
 def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:

@@ -36,6 +36,13 @@ class SiteReadiness:
         return not (self.lacking or self.failed)
 
     @property
+    def ready_text(self) -> str:
+        """Yes or no; "not known" if the site does not state both its columns and its settings."""
+        if not self.ready:
+            return "no"
+        return "yes" if self.states_settings and not self.unstated else "not known"
+
+    @property
     def summary(self) -> str:
         """The site with the settings and columns that do not fit, as "alpha: person_column (...)"."""
         lacking = [self.columns_text] if self.lacking else []
@@ -98,6 +105,24 @@ def _readiness(
         failed=tuple(verdict for verdict in verdicts if not verdict.passed),
         states_settings=rules is not None or limits is not None,
     )
+
+
+def left_out(plan: Plan, directory: Directory) -> tuple[SiteReadiness, ...]:
+    """Return the readiness of the sites that a plan does not ask and that do not offer one of its columns."""
+    others = {site: one for site, one in directory.sites.items() if site not in plan.study.federation.sites}
+    found = (_readiness(plan, site, stated, None) for site, stated in others.items())
+    return tuple(one for one in found if one.lacking)
+
+
+def left_out_warnings(plan: Plan, directory: Directory) -> list[str]:
+    """Return a warning that names the sites that are `left_out`, and one if a single site is asked."""
+    others, sites = left_out(plan, directory), plan.study.federation.sites
+    named = "; ".join(f"{one.site}: {one.columns_text}" for one in others[:MOST_NAMED])
+    more = f"; and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    found = [f"these sites are left out, as they do not offer a column: {named}{more}"] if others else []
+    if len(sites) == 1 and len(directory.sites) > 1:
+        found.append(f"of the federation's {len(directory.sites)} sites the study asks {sites[0]} alone")
+    return found
 
 
 def sufficient_batches(plan: Plan, directory: Directory) -> int | None:

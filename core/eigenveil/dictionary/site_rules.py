@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.formatting import shown
+from eigenveil.dictionary.dictionary import listed
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import check_readable, coerce_fields, field_types, need, plain_fields
 from eigenveil.study.study import MAX_NAME_LENGTH, Study, Trust
@@ -61,7 +62,8 @@ class ForbiddenByRule(RequestError):
 def upper_limit_verdict(rule: str, name: str, requested: float, most: float) -> Verdict:
     """Return the verdict on a value with an upper limit of the site."""
     text = f"{name} {shown(requested)}; at most {shown(most)}"
-    return Verdict(rule=rule, passed=requested <= most, text=text)
+    needed = f"{rule} {shown(most)} (this study needs {shown(requested)})"
+    return Verdict(rule=rule, passed=requested <= most, text=text, needed=needed)
 
 
 def lower_limit_verdict(
@@ -69,6 +71,7 @@ def lower_limit_verdict(
 ) -> Verdict:
     """Return the verdict on a value with a lower limit of the site, which may be `lowering` it."""
     passed = stated >= least
+    needed = needed or f"{rule} {least} (this study states {name} {stated})"
     remedy = "" if passed else ": raise it in the study"
     if remedy and lowering:
         remedy += f", or lower the site's {rule}"
@@ -119,7 +122,12 @@ class StatedRules:
         algorithms = f"{algorithm}; allowed: {', '.join(self.algorithms)}"
         return (
             self._about_analyst(plan.analyst),
-            Verdict(rule="algorithms", passed=algorithm in self.algorithms, text=algorithms),
+            Verdict(
+                rule="algorithms",
+                passed=algorithm in self.algorithms,
+                text=algorithms,
+                needed=f"algorithms {listed(self.algorithms)} (this study needs {algorithm})",
+            ),
             self._about_noise(plan),
             upper_limit_verdict("max_epsilon_per_study", epsilon, study.epsilon, self.max_epsilon_per_study),
             upper_limit_verdict("max_delta", "delta", study.delta, self.max_delta),
@@ -140,7 +148,12 @@ class StatedRules:
         passed = plan.gaussian or self.noise == NoiseRule.ANY.value
         delta = shown(plan.study.delta)
         noise = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {delta}"
-        return Verdict(rule="noise", passed=passed, text=f"{noise}; allowed: {self.noise}")
+        return Verdict(
+            rule="noise",
+            passed=passed,
+            text=f"{noise}; allowed: {self.noise}",
+            needed=f"noise {self.noise} (this study needs {NoiseRule.ANY.value})",
+        )
 
     def _about_trust(self, study: Study) -> list[Verdict]:
         """Return the verdicts on trust; the rules on other sites apply under secure aggregation only."""
@@ -149,7 +162,8 @@ class StatedRules:
             allowed = study.trust.value in self.trust
             remedy = "" if allowed else f'; state trust = "{self.trust[0]}" in the study'
             text = f"{study.trust.value}: {SEES[study.trust]}; allowed: {', '.join(self.trust)}{remedy}"
-            verdicts.append(Verdict(rule="trust", passed=allowed, text=text))
+            needed = f"trust {listed(self.trust)} (this study states {study.trust.value})"
+            verdicts.append(Verdict(rule="trust", passed=allowed, text=text, needed=needed))
         if study.masked:
             verdicts += [
                 lower_limit_verdict("colluding", "colluding", study.colluders, self.colluding),

@@ -182,7 +182,7 @@ def _bounds_warning(study: Study, result: Result) -> tuple[str, ...]:
     remedy, k = 'run it with scaling = "standard"', len(result.components)
     if result.noise is not None:
         free = f'Moments.of(result).pca({k}, scaling="standard")'
-        remedy = f"use {free} or `eigenveil derive pca -k {k} --scaling standard`, or {remedy}"
+        remedy = f"use {free} or `eigenveil derive pca release.zip -k {k} --scaling standard`, or {remedy}"
     first = f'with scaling = "bounds" the components follow the widths of the bounds: {named(heavy)}'
     verb = "varies" if len(heavy) == 1 else "vary"
     return (f"{first} {verb} most within them. For the components of the correlations {remedy}",)

@@ -14,12 +14,13 @@ LEFT = 'style="text-align:left"'
 
 
 def summary_html(title: str, rows: Iterable[tuple[str, str]], *, note: str = "", picture: str = "") -> str:
-    """Return a title, named values and a note as HTML; `picture` is trusted HTML, the rest is escaped."""
+    """Return a title, named values and a note as HTML, with a paragraph for each line of the note; `picture`
+    is trusted HTML, the rest is escaped."""
     cells = "".join(
         f'<tr><th scope="row" {LEFT}>{escape(name)}</th><td {LEFT}>{escape(value)}</td></tr>'
         for name, value in rows
     )
-    below = f"<p>{escape(note)}</p>" if note else ""
+    below = "".join(f"<p>{escape(line)}</p>" for line in note.splitlines())
     return _table(title, f"<tbody>{cells}</tbody>", picture + below)
 
 

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.dictionary.directory import Directory, SiteStatement
-from eigenveil.dictionary.readiness import check_readiness, readiness, refusal, sufficient_batches
+from eigenveil.dictionary.readiness import (
+    check_readiness,
+    left_out_warnings,
+    readiness,
+    refusal,
+    sufficient_batches,
+)
 from eigenveil.dictionary.site_limits import StatedLimits
 from eigenveil.errors import Code
 from eigenveil.planning.choose import make_plan, possible_rehearsals
@@ -18,7 +24,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_RECORDS, Federation
-from tests.core.dictionary.test_rules import CLOSED
+from tests.core.dictionary.test_rules import CLOSED, OPEN
 from tests.support import a_study, limits, refused
 
 SITES = ("alpha", "beta", "gamma")
@@ -47,6 +53,10 @@ def limited(**changes: Any) -> SiteStatement:
     return stated(replace(LIMITS, **changes))
 
 
+def ruled(**changes: Any) -> SiteStatement:
+    return stated(study_rules=replace(OPEN, **changes))
+
+
 def directory(**sites: SiteStatement | None) -> Directory:
     every = dict.fromkeys(SITES) | sites
     return Directory(federation="fed", sites=every, columns=None, approval_seconds=0.0)
@@ -68,6 +78,10 @@ UNFIT: list[tuple[SiteStatement, dict[str, Any], str]] = [
      "alpha: minimum_records 20 (this study needs 300, by minimum_records_per_batch)"),
     (limited(**SMALL), PASS, "alpha: memory_mib 1 (this study needs 8, by maximum_records)"),
     (stated(study_rules=CLOSED), {}, "alpha: analysts"),
+    (ruled(max_epsilon_per_study=0.5), {}, "alpha: max_epsilon_per_study 0.5 (this study needs 1)"),
+    (ruled(max_delta=1e-9), {}, "alpha: max_delta 1e-09 (this study needs 1e-06)"),
+    (ruled(algorithms=("dp-pca",)), {}, "alpha: algorithms dp-pca (this study needs gauss-cov)"),
+    (ruled(trust=("secure-aggregation",)), {}, "alpha: trust secure-aggregation (this study states central)"),
 ]  # fmt: skip
 
 
@@ -129,6 +143,19 @@ def test_memory_is_compared_only_if_a_query_needs_all_records_at_once() -> None:
     assert told(plan, small)
     assert told(plan, unlimited) == told(a_plan(), small) == []
     assert all(one.ready for one in readiness(plan, small)), "without the queries nothing is said of memory"
+
+
+def test_sites_left_out_and_sites_that_state_nothing_are_named() -> None:
+    plan = a_plan(federation={"sites": ("alpha",), "quorum": 1})
+    every = tuple(f"c{number}" for number in range(4))
+    beta, own = stated(LIMITS, columns=("c0", "c1", "c2")), stated(LIMITS, columns=every)
+    here = directory(alpha=own, beta=beta)
+    first, second = left_out_warnings(plan, here)
+    assert first.endswith("beta: no column 'c3'")
+    assert "3 sites the study asks alpha alone" in second
+    assert left_out_warnings(a_plan(), here) == [], "they are asked"
+    texts = [one.ready_text for one in readiness(a_plan(), here)]
+    assert texts == ["yes", "no", "not known"]
 
 
 def test_the_matrix_has_each_site_with_its_columns_and_settings() -> None:

@@ -195,8 +195,10 @@ class ConnectedFederation(BlockingCoordinator, Summary):
 
     def readiness(self, study: FederatedStudy) -> DisplayTable[SiteReadiness]:
         """Return which sites of a study are ready for it, by what they state of their columns and settings,
-        with the settings that do not fit. Raises as `FederatedStudy.plan`."""
-        return readiness_table(study.plan().sites)
+        with the settings that do not fit; last, the sites left out for a column. Raises as
+        `FederatedStudy.plan`."""
+        plan = study.plan()
+        return readiness_table((*plan.sites, *plan.left_out))
 
     def run(self, wanted: str) -> Run:
         """Return the study of this name, or whose digest starts with `wanted` (6 characters or more). Raises
@@ -219,7 +221,7 @@ def readiness_table(found: Sequence[SiteReadiness]) -> DisplayTable[SiteReadines
 
 def _readiness(one: SiteReadiness) -> Mapping[str, Any]:
     return {
-        "site": one.site, "ready": one.ready, "columns": one.columns_text, "settings": one.settings_text,
+        "site": one.site, "ready": one.ready_text, "columns": one.columns_text, "settings": one.settings_text,
     }  # fmt: skip
 
 

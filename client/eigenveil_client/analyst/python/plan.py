@@ -11,7 +11,14 @@ from eigenveil.accounting.budget import Conversion, studies_left
 from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import MICRO, Cost
 from eigenveil.dictionary.directory import Directory
-from eigenveil.dictionary.readiness import SiteReadiness, readiness, refusal, warnings
+from eigenveil.dictionary.readiness import (
+    SiteReadiness,
+    left_out,
+    left_out_warnings,
+    readiness,
+    refusal,
+    warnings,
+)
 from eigenveil.errors import Code, PeerError
 from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.planning.predict import Prediction, predict
@@ -66,12 +73,15 @@ class StudyPlan(Summary):
 
     `prediction`: its error and size. `explanation`: its queries, what they reveal, and its cost, as plain
     values (see `eigenveil.explain`). `sites`: which sites are ready for it, by what they state; empty without
-    a federation."""
+    a federation. `left_out`: the sites that it does not ask and that do not offer one of its columns."""
 
     study: Study
     prediction: Prediction
     explanation: Mapping[str, Any]
     sites: tuple[SiteReadiness, ...] = ()
+    left_out: tuple[SiteReadiness, ...] = ()
+
+    _inner = ("left_out",)
 
     @property
     def cost(self) -> Cost:
@@ -88,7 +98,7 @@ class StudyPlan(Summary):
 
     @property
     def note(self) -> str:
-        return " ".join(self.warnings)
+        return "\n".join(self.warnings)
 
     def rows(self) -> list[tuple[str, str]]:
         study, found = self.study, self.prediction
@@ -107,6 +117,7 @@ class StudyPlan(Summary):
             ("size", f"at most {found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
             *(("not ready", one.summary) for one in self.sites if not one.ready),
+            *(("left out", f"{one.site}: {one.columns_text}") for one in self.left_out),
         ]
 
 
@@ -149,7 +160,11 @@ def plan_of(
     explanation = explain(plan, courses, spreads)
     refused = refusal(plan, sites)
     explanation["warnings"] += [refused] if refused else warnings(sites)
-    return StudyPlan(study=study, explanation=explanation, prediction=predict(study), sites=sites)
+    others = () if directory is None else left_out(plan, directory)
+    explanation["warnings"] += [] if directory is None else left_out_warnings(plan, directory)
+    return StudyPlan(
+        study=study, explanation=explanation, prediction=predict(study), sites=sites, left_out=others
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +184,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         meanings = Counter(entry["meaning"] for entry in self.value["rounds"])
         queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in meanings.items()]
-        note = " ".join([self.value["guarantee"]["text"], *self.value["warnings"], self._left()])
+        note = "\n".join([self.value["guarantee"]["text"], *self.value["warnings"], self._left()])
         return summary_html(f"Queries of {self.value['name']} to each site", queries, note=note)
 
     def _left(self) -> str:

@@ -67,9 +67,10 @@ SHORT = 12
 class RunStatus:
     """Status of a run.
 
-    `state`: running, awaiting approval, released, failed or cancelled, which is also its text. `rounds`: the
-    number of completed rounds. `spent`: the spent share of its cost. `failure`: the reason of a failure.
+    `state`: running, awaiting approval, released, failed or cancelled. `rounds`: the number of completed
+    rounds. `spent`: the spent share of its cost. `failure`: the reason of a failure.
     Before the first query, `consent` is each site's consent status, and `waits` what the run waits for.
+    Its text is the state with `failure` or `waits`.
     Compared with a text it is its state: `run.status == "released"` is `run.status.state == "released"`."""
 
     state: RunState
@@ -90,7 +91,8 @@ class RunStatus:
         return isinstance(other, RunStatus) and asdict(self) == asdict(other)
 
     def __str__(self) -> str:
-        return self.state
+        more = self.failure or self.waits
+        return f"{self.state}: {more}" if more else self.state
 
 
 class Run(Summary):
@@ -206,13 +208,13 @@ class Run(Summary):
 
     @property
     def note(self) -> str:
-        return " ".join(self.warnings)
+        return "\n".join(self.warnings)
 
     def rows(self) -> list[tuple[str, str]]:
         seen, first = self._seen, self._initial_status
         rows = [("run", self.short)]
         if seen is None:
-            state = "submitted; wait() for it" if first is None else first.waits or first.state
+            state = "submitted; wait() for it" if first is None else str(first)
             return [*rows, ("state", state), *([] if first is None else first.consent.items())]
         now = [] if self._ended else [("now", rounds_line(seen))]
         now += [("awaited", awaited)] if (awaited := awaited_line(seen)) else []

@@ -12,8 +12,10 @@ from typing import Any
 
 from eigenveil.accounting.formatting import shown
 from eigenveil.dictionary.directory import Directory, check_federation, check_study
+from eigenveil.dictionary.readiness import left_out_warnings
 from eigenveil.dictionary.study_files import draft_from_fields, listed_columns
 from eigenveil.errors import Code, RequestError
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.applicant import Applicant
 from eigenveil.study.study import Study
 from eigenveil.study.toml import StudyDraft, study_digest
@@ -108,6 +110,8 @@ class FederatedStudy(Summary):
         self._check_offers()
         value = json.loads(self.coordinator.call(lambda analyst: analyst.explain(self.resolved.text)))
         value |= {"overrides": list(self.resolved.overrides)}
+        if self.directory is not None:
+            value["warnings"] += left_out_warnings(make_plan(self.study), self.directory)
         budget = budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
         left = budget.studies_left(cost_of(value))
         return Explanation(value=value, text=explanation_text(value), left=left)
@@ -137,9 +141,9 @@ class FederatedStudy(Summary):
     ) -> Run:
         """Sign it with your own key, start it, and return its run without waiting.
 
-        This call is your consent. `notify` is called with what you sign first: every value of the study, and
-        the algorithm chosen for `auto`. If it raises, nothing is signed. The signature is valid for
-        `expires_days` days, at most 31; sites refuse the study afterwards.
+        This call is your consent. `notify` is called with what you sign first: every value of the study, the
+        algorithm chosen for `auto`, and the warnings. If it raises, nothing is signed. The signature is valid
+        for `expires_days` days, at most 31; sites refuse the study afterwards.
 
         A study that has or will have a result is charged again only with `again`. One `submission` id is one
         study, however often it is sent; the default is as in `submission_id`.
@@ -162,9 +166,10 @@ class FederatedStudy(Summary):
                 self.resolved.text, chosen, days=expires_days, dictionary=self.resolved.source
             )
         )
-        notify(proposal.summary)
+        known = (*self.plan().warnings, *self._late(expires_days))
+        notify("\n".join([proposal.summary, *(f"  warning: {one}" for one in known)]))
         plan, warnings = self.coordinator.call(lambda analyst: analyst.sign(proposal))
-        every = (*warnings, *self._late(expires_days))
+        every = tuple(dict.fromkeys((*warnings, *known)))
         return Run(self.coordinator, plan.digest, plan.study.name, submission=chosen, warnings=every)
 
     def _check_offers(self) -> None:
@@ -176,7 +181,7 @@ class FederatedStudy(Summary):
     def _late(self, days: int) -> list[str]:
         """Return a warning if a person may decide after the signature has expired."""
         allowed = self.approval["approval_seconds"] / DAY_SECONDS
-        if not self.approval["sites"] or allowed < days:
+        if not self.approval["sites"] or allowed <= days:
             return []
         people = f"people at {', '.join(self.approval['sites'])} have {allowed:g} days to decide"
         late = "A site that agrees later cannot answer; see expires_days (--expires-days)"

@@ -243,7 +243,7 @@ def _sql(config: RecordsConfig) -> str:
         try:
             text = config.sql_file.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            why = f"sql_file {config.sql_file} does not exist. Correct it in site.toml"
+            why = f"sql_file {config.sql_file} does not exist. Correct --sql-file, or sql_file in site.toml"
             raise BadRecords(why, about="sql") from None
         except (OSError, UnicodeError):
             raise BadRecords(f"{config.sql_file} cannot be read as UTF-8 text", about="sql") from None

@@ -131,7 +131,7 @@ def test_what_cannot_be_meant_is_refused(choices: dict[str, Any], message: str |
 
 STUDY = a_study()
 WHOLE = replace(draft_from_toml(study_to_toml(STUDY)), source="heart, version 7")
-NO_APPROVAL = {"sites": [], "approval_seconds": 0}
+DAY = 86_400
 
 
 class Client:
@@ -161,19 +161,26 @@ def no(summary: str) -> None:
     raise PermissionError(summary)
 
 
-def test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned() -> None:
+@pytest.mark.parametrize(("days", "warned"), [(7, False), (8, True)])
+def test_a_study_is_shown_with_its_warnings_before_it_is_signed_and_a_refusal_leaves_it_unsigned(
+    days: int, warned: bool
+) -> None:
     client: Any = Client()
     coordinator: Any = BlockingCoordinator(client)
     study = FederatedStudy(
-        coordinator=coordinator, toml=WHOLE.text, resolved=WHOLE, study=STUDY, approval=NO_APPROVAL
-    )
+        coordinator=coordinator, toml=WHOLE.text, resolved=WHOLE, study=STUDY,
+        approval={"sites": ["anna"], "approval_seconds": days * DAY},
+    )  # fmt: skip
     with pytest.raises(PermissionError, match="You sign it"):
         study.submit(again=True, submission="s", notify=no)
     assert client.calls == [("proposed", "heart, version 7")]
     shown: list[str] = []
     study.submit(again=True, submission="s", notify=shown.append)
     assert client.calls[1:] == [("proposed", "heart, version 7"), ("signed", "You sign it")]
-    assert shown == ["You sign it"]
+    first, *warnings = shown[0].splitlines()
+    assert first == "You sign it"
+    assert [one for one in warnings if not one.startswith("  warning: ")] == []
+    assert ("people at anna have 8 days" in shown[0]) is warned
 
 
 def unreachable(deep: int) -> None:

@@ -220,6 +220,9 @@ def test_a_misleading_study_warns_in_python_before_it_is_submitted(clinical_stud
     assert warning in plan.warnings
     assert warning in repr(plan)
     assert escape(warning) in plan._repr_html_()
+    plan.explanation["warnings"].append("another")
+    assert repr(plan).splitlines()[-1] == "another"
+    assert plan._repr_html_().endswith("<p>another</p></div>")
 
 
 def test_a_study_that_states_no_scaling_shows_and_sends_the_default(monkeypatch: Patch) -> None:
