@@ -79,6 +79,14 @@ OF_LINES: tuple[Mutant, ...] = (
         "",
         f"{SITE}::test_a_study_of_records_with_lost_lines_cannot_be_approved",
     ),
+    *each(
+        "P30",
+        f"{CLIENT}/site/commands/record_checks.py",
+        "tests/client/site/commands/console/test_decision.py::"
+        "test_records_that_cannot_answer_are_stated_before_anybody_agrees",
+        ("few = not policy.lines.exceeded(lines=found.lines, lost=found.lost)", "few = True"),
+        ("partial(policy.quality.require, found.quality)", "partial(policy.quality.require, ())"),
+    ),
     of(
         "P30",
         f"{CLIENT}/site/state/line_decisions.py",
