@@ -87,8 +87,8 @@ def test_a_header_writes_no_setting_and_ends_no_text() -> None:
     assert len(question.splitlines()) == 1
     after = parse_toml(text)["column"]
     assert after == parse_toml(TEXT)["column"] | {"y": {"from": HOSTILE}}
-    removed = with_tables(text, {}, {"x"}, [HOSTILE])
-    assert parse_toml(removed)["column"].keys() == {"sex=f", "y"}
+    removed = with_tables(text, {}, {"x", "y"}, [HOSTILE])
+    assert parse_toml(removed)["column"].keys() == {"sex=f"}
     assert question not in removed
 
 

@@ -90,14 +90,26 @@ def test_what_a_crash_left_reserved_is_the_cost(stage: Stage, store: SiteStore) 
     assert store.ledger.ledger.committed().micro_rho == COST
 
 
-def test_of_two_processes_both_have_the_number_of_the_first(stage: Stage, store: SiteStore) -> None:
+@pytest.mark.parametrize("during", ["count", "draw"])
+def test_of_two_processes_both_have_the_number_of_the_first(
+    stage: Stage, store: SiteStore, during: str
+) -> None:
     other, first = stage.store(), list[tuple[int, float]]()
 
+    def race(point: str) -> None:
+        if point == during:
+            first.append(other.person_counts.noised(lambda: PERSONS, COST))
+
     def count() -> int:
-        first.append(other.person_counts.noised(lambda: PERSONS, COST))
+        race("count")
         return PERSONS + 10_000
 
-    assert [store.person_counts.noised(count, COST)] == first
+    class Racing(FixedNoise):
+        def draw(self, spec: NoiseSpec) -> IntArray:
+            race("draw")
+            return super().draw(spec)
+
+    assert [store.person_counts.noised(count, COST, Racing())] == first
     assert store.ledger.ledger.committed().micro_rho == COST
     other.close()
 
