@@ -28,7 +28,7 @@ from eigenveil_client.site.commands.record_checks import (
     read_headers,
 )
 from eigenveil_client.site.commands.terminal import show_table
-from eigenveil_client.site.config import SiteConfig, record_reader, site_dictionary
+from eigenveil_client.site.config import SiteConfig, dictionary_in_force, record_reader
 from eigenveil_client.site.inference_risk import inference_risk_of
 from eigenveil_client.site.next_steps import next_steps
 from eigenveil_client.site.policy_sections import YearlyLimit
@@ -125,8 +125,8 @@ def explain_plan(
     """Return the facts that a person needs before a decision, as plain values. `signed`: by its analyst, if
     so; `received`: the plan as it came, if it did; `contents`: as `verdicts`."""
     ends, courses = config.policy.approval_ends, possible_rehearsals(plan)
-    known = federation_dictionary(config) or site_dictionary(config.dictionary)
-    explained = explain(plan, courses, known.spreads())  # the analyst's warnings name the same columns
+    spreads = dictionary_in_force(config).spreads()
+    explained = explain(plan, courses, spreads)  # the analyst's warnings name the same columns
     following = received and next_steps(store, received, plan, len(explained["rounds"]))
     found = verdicts(config, store, plan, signed, read_headers(config), courses, contents=contents)
     return explained | {
