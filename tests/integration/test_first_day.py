@@ -73,7 +73,7 @@ async def test_two_commands_lead_from_a_join_file_to_a_green_check(
     text = (folder / "site.toml").read_text()
     missed = [
         header for header, (column, _) in hospital.truth.items()
-        if header not in found and f'--set "{header}={column}"' not in text
+        if header not in found and f'--set "{header}={column}' not in text
     ]  # fmt: skip
     assert len(missed) <= (1 - PROPOSED) * len(hospital.truth), missed
     assert config.policy.minimum_records < 300 <= config.policy.maximum_records

@@ -59,13 +59,13 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{IDS}::test_a_signature_needs_a_confirmation"),
     of("R31", f"{ANALYST}/studies.py", "not (yes or is_interactive(as_json))", "False",
        f"{IDS}::test_without_a_terminal_a_signature_needs_yes"),
-    of("R31", f"{ANALYST}/python/study.py", "        notify(proposal.summary)\n", "",
+    of("R31", f"{ANALYST}/python/study.py", "        notify(", "        repr(",
        f"{TESTS}/python/test_python.py"
-       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+       "::test_a_study_is_shown_with_its_warnings_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", f"{ANALYST}/federation.py", "named == FEDERATION else", "False else",
        f"{IDS}::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
     of("R31", f"{ANALYST}/python/study.py", "self.resolved.source", '""', f"{TESTS}/python/test_python.py"
-       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+       "::test_a_study_is_shown_with_its_warnings_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", CLIENT, ". {proposal.resubmission_message}", "",
        f"{SIGNED}::test_refusal_after_a_signature_names_the_submission_id"),
     of("R31", CLIENT, "EigenveilError as problem:  # whatever", "RequestError as problem:  #",

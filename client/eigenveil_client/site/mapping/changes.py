@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ from eigenveil_client.site.mapping.toml_tables import (
 )
 from eigenveil_common.files import read_text
 
+# of `map --set`; a header may have "=" and ":" as well
+SETTING = re.compile(r"(.*?\S.*?)=\s*([^:=\s]+)\s*(?::(.*))?")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSetting:
@@ -37,12 +41,14 @@ class MappingSetting:
 
 
 def parse_setting(text: str) -> MappingSetting:
-    """Return the parts of THEIRS=column[:unit]. Raises RequestError: code `bad-argument`."""
-    header, _, wanted = text.rpartition("=")
-    column, _, unit = wanted.partition(":")
-    if not header.strip() or not column.strip():
-        raise RequestError(Code.BAD_ARGUMENT, f"{text!r} is not THEIRS=column or THEIRS=column:unit")
-    return MappingSetting(header=header.strip(), column=column.strip(), unit=unit.strip())
+    """Return the parts of THEIRS=column[:unit], or of THEIRS=column:word=level,... Raises RequestError: code
+    `bad-argument`."""
+    found = SETTING.fullmatch(text)
+    if found is None:
+        forms = "THEIRS=column, THEIRS=column:unit or THEIRS=column:word=level,word=level"
+        raise RequestError(Code.BAD_ARGUMENT, f"{text!r} is none of {forms}")
+    header, column, unit = (part.strip() for part in found.groups(default=""))
+    return MappingSetting(header=header, column=column, unit=unit)
 
 
 def apply_changes(config_file: Path, settings: Sequence[MappingSetting], removed: Sequence[str]) -> None:

@@ -16,9 +16,9 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
 from eigenveil_client.records.discovery.units import same_unit
 from eigenveil_client.site.mapping.concepts import (
-    LEVEL_WORDS,
     Linear,
 )
+from eigenveil_client.site.mapping.levels import level_of_word, stated_levels
 from eigenveil_client.site.mapping.names import NameMatch, joined, loinc_in, match_name
 from eigenveil_client.site.mapping.targets import SAME, Target, targets
 
@@ -34,8 +34,9 @@ class ProposedMapping:
 
     `unit`: theirs, as UCUM, "" if unknown; `units`: all in which it may be, if a person must say. `linear`:
     factor and offset to the dictionary's. `readable`: the share of cells with a value that can be read.
-    `levels`: the level of each word, of a category. `reason`: why, without values; `seen`: values, which stay
-    at the site. `question`: what a person must decide, without values; empty if the proposal is certain."""
+    `levels`: the level of each word, of a category; `coded`: its words are none. `reason`: why, without
+    values; `seen`: values, which stay at the site. `question`: what a person must decide, without values;
+    empty if the proposal is certain."""
 
     header: str
     column: str
@@ -44,6 +45,7 @@ class ProposedMapping:
     readable: float = 1.0
     units: tuple[str, ...] = ()
     levels: tuple[tuple[str, str], ...] = ()
+    coded: bool = False
     reason: str = ""
     seen: str = ""
     question: str = ""
@@ -58,6 +60,12 @@ class ProposedMapping:
     def open_text(self) -> str:
         """Text for a person who may set it."""
         return self.question or f"{self.header!r} may be {self.reason}."
+
+    @property
+    def setting(self) -> str:
+        """Text that sets it with `map --set`, with what a person must say in capital letters."""
+        coded = ":WORD=LEVEL,WORD=LEVEL" if self.coded else ""
+        return f"{self.header}={self.column}{':UNIT' if len(self.units) > 1 else coded}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for output, without values of the records."""
@@ -313,19 +321,14 @@ def _shown(column: SeenColumn) -> str:
 
 def confirmed(column: SeenColumn, target: Target, unit: str = "") -> ProposedMapping:
     """Return the mapping of a column to a target that a person states, in a `unit` as people write it ("" for
-    the one that is stated in the header or that the values leave no doubt of).
+    the one that is stated in the header or that the values leave no doubt of). Of a category `unit` has the
+    level of each word, such as "1=male,2=female"; "" for words that are levels.
 
     Raises RequestError: code `bad-argument`, the unit is unknown, or must be stated; or the words of a
     category are not its levels."""
     name, reason = target.column.name, f"{target.column.name} as a person stated"
     if target.column.type is ColumnType.CATEGORY:
-        levels = tuple(
-            (word, level) for word, _ in column.frequent if (level := _level(word, target.column.levels))
-        )
-        if not levels:
-            wanted = ", ".join(target.column.levels)
-            why = f"none of the words of {column.header!r} is a level of {name} ({wanted})"
-            raise RequestError(Code.BAD_ARGUMENT, f"{why}. Write [column.{name}] with values into site.toml")
+        levels = stated_levels(column, target, unit)
         return ProposedMapping(
             header=column.header, column=name, levels=levels, reason=reason, seen=_shown(column)
         )
@@ -355,7 +358,9 @@ def _category(
     if not column.filled or column.is_date or column.distinct > 3 * len(target.column.levels) + 6:
         return None
     words = dict(column.frequent)
-    level_of = {word: level for word in words if (level := _level(word, target.column.levels)) is not None}
+    level_of = {
+        word: level for word in words if (level := level_of_word(word, target.column.levels)) is not None
+    }
     known = sum(words[word] for word in level_of) / max(1, sum(words.values()))
     name, header = target.column.name, repr(column.header)
     reason, question = f"{name} {named.how}", ""
@@ -367,14 +372,6 @@ def _category(
         reason = f"{reason}, and its words are its levels"
     return ProposedMapping(
         header=column.header, column=name, readable=known, levels=tuple(level_of.items()), reason=reason,
-        seen=", ".join(map(repr, list(words)[:5])), question=question, strength=strength + known,
+        coded=not level_of, seen=", ".join(map(repr, list(words)[:5])), question=question,
+        strength=strength + known,
     )  # fmt: skip
-
-
-def _level(word: str, levels: Sequence[str]) -> str | None:
-    """Return the level that a word means; None if it means none of them, or several."""
-    same = [level for level in levels if word.casefold() == level.casefold()]
-    if same:
-        return same[0]
-    found = [level for level in levels if word.casefold() in LEVEL_WORDS.get(level.casefold(), ())]
-    return found[0] if len(found) == 1 else None

@@ -104,9 +104,7 @@ class FirstFile:
         taken = {one.column for one in self.accepted}
         questions = [one for one in self.look.open if one.header not in accepted and one.column not in taken]
         if questions:
-            parts.append(
-                "\n".join(question_line(one.header, one.column, one.question) for one in questions) + "\n"
-            )
+            parts.append("\n".join(question_line(one.setting, one.question) for one in questions) + "\n")
         return "\n".join(parts)
 
     def _top(self) -> str:

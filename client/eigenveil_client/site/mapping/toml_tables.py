@@ -172,10 +172,11 @@ def check_meaning(text: str, wanted: Mapping[str, Any]) -> None:
         raise InternalError(Code.BUG, "site.toml would change beyond what was asked; edit it by hand")
 
 
-def question_line(header: str, column: str, question: str) -> str:
-    """Return the comment of an open question about a column of the records."""
-    wanted = json.dumps(f"{header}={column}", ensure_ascii=False)
-    return comment_line(f"Not sure: {question} To set it: eigenveil-site map {SET_OPTION}{wanted}")
+def question_line(setting: str, question: str) -> str:
+    """Return the comment of an open question about a column of the records, with the `setting` of `map` that
+    answers it, in the folder of the file."""
+    wanted = json.dumps(setting, ensure_ascii=False)
+    return comment_line(f"Not sure: {question} From here: eigenveil-site map {SET_OPTION}{wanted}")
 
 
 def is_question(line: str, header: str) -> bool:

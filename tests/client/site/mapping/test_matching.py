@@ -17,6 +17,7 @@ from eigenveil_client.records.discovery.tables import PossibleTable
 from eigenveil_client.records.discovery.words import Marks
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import site_dictionary
+from eigenveil_client.site.mapping.changes import parse_setting
 from eigenveil_client.site.mapping.concepts import CONCEPTS, MeasurementConcept
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose
 from eigenveil_client.site.mapping.omop import CONCEPT, NEEDED, omop_select
@@ -237,6 +238,11 @@ def test_numbers_for_levels_are_a_question() -> None:
     assert "Which of its words" in found.question
     with refused(Code.BAD_ARGUMENT, "none of the words"):
         confirmed(of_words("sex", "1", "2"), KNOWN["sex"])
+    stated = parse_setting(found.setting.replace("WORD=LEVEL,WORD=LEVEL", " 1=male, 2=female"))
+    coded = confirmed(of_words("sex", "1", "2"), KNOWN[stated.column], stated.unit)
+    assert dict(coded.levels) == {"1": "male", "2": "female"}
+    with refused(Code.BAD_ARGUMENT, "'man' is no level"):
+        confirmed(of_words("sex", "1", "2"), KNOWN["sex"], "1=man")
 
 
 def test_a_person_states_the_unit_that_values_do_not_tell() -> None:

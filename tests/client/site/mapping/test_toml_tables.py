@@ -40,7 +40,7 @@ from = "X"  # as exported
 [column."sex=f"]
 from = "sex"
 values = {w = 1, m = 0}
-# Not sure: Is 'HB' the dictionary's hemoglobin? To set it: eigenveil-site map --set "HB=hemoglobin"
+# Not sure: Is 'HB' the dictionary's hemoglobin? From here: eigenveil-site map --set "HB=hemoglobin"
 '''
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 VALUES = st.one_of(
@@ -82,7 +82,7 @@ HOSTILE = 'Glukose\x85factor = 100 #\u2028x\x7f\n\u202e\'"""'
 
 def test_a_header_writes_no_setting_and_ends_no_text() -> None:
     """Signs at which some readers end a line, and marks of a text of several lines, in a comment."""
-    question = question_line(HOSTILE, "glucose", f"Is {HOSTILE} glucose?")
+    question = question_line(f"{HOSTILE}=glucose", f"Is {HOSTILE} glucose?")
     text = with_tables(TEXT + question + "\n", {"y": table_text("y", {"from": HOSTILE}, [HOSTILE])})
     assert len(question.splitlines()) == 1
     after = parse_toml(text)["column"]
@@ -112,7 +112,7 @@ def test_a_number_is_set_and_all_else_stays(text: str) -> None:
 
 
 def test_an_answered_question_goes() -> None:
-    assert question_line("HB", "hemoglobin", "Is 'HB' the dictionary's hemoglobin?") == TEXT.splitlines()[-1]
+    assert question_line("HB=hemoglobin", "Is 'HB' the dictionary's hemoglobin?") == TEXT.splitlines()[-1]
     table = {"hemoglobin": table_text("hemoglobin", {"from": "HB"})}
     assert "Not sure" not in with_tables(TEXT, table, mapped=["HB"])
     assert "Not sure" in with_tables(TEXT, table, mapped=["H"])

@@ -66,7 +66,13 @@ def mapping_view(config_file: Path) -> MappingView:
 
 @click.command("map")
 @CONFIG_FILE
-@click.option("--set", "settings", multiple=True, metavar="THEIRS=COLUMN[:UNIT]", help="Map a column.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="THEIRS=COLUMN[:UNIT]",
+    help="Map a column; of a category THEIRS=COLUMN:WORD=LEVEL,WORD=LEVEL.",
+)
 @click.option("--remove", "removed", multiple=True, metavar="COLUMN", help="Remove the mapping of a column.")
 @click.option("--offer", is_flag=True, help="State the mapped columns to the federation: write offers.")
 @JSON

@@ -62,13 +62,23 @@ def _ask(one: ProposedMapping, column: SeenColumn, target: Target) -> ProposedMa
     _print(f"{one.question} (Here, and nowhere else: {one.seen}.)")
     if one.units:
         units = [unit or "none" for unit in one.units]
-        shown = f"Unit, one of {', '.join(units)} (empty: leave the column out)"
-        stated = click.prompt(shown, default="", show_default=False).strip()
-        unit = "" if stated == "none" else stated
-        return _confirmed(column, target, unit) if stated else None
+        return _stated(column, target, f"Unit, one of {', '.join(units)}")
+    if one.coded:
+        levels = target.column.levels
+        return _stated(column, target, f"Level of each word, such as 1={levels[0]},2={levels[-1]}")
     if not click.confirm(f"Use it as {one.column}{f' in {one.unit}' if one.unit else ''}?", default=False):
         return None
     return _confirmed(column, target, one.unit)
+
+
+def _stated(column: SeenColumn, target: Target, wanted: str) -> ProposedMapping | None:
+    """Ask until an answer fits, or is empty."""
+    while stated := click.prompt(f"{wanted} (empty: leave it out)", default="", show_default=False).strip():
+        try:
+            return confirmed(column, target, "" if stated == "none" else stated)
+        except RequestError as problem:
+            _print(str(problem))
+    return None
 
 
 def _confirmed(column: SeenColumn, target: Target, unit: str) -> ProposedMapping | None:
