@@ -39,7 +39,7 @@ OF_STATED: tuple[Mutant, ...] = (
     *each("R23", f"{CLIENT}/site/config.py", f"{AT_SITE}::test_a_site_toml_of_1_0_states_no_more_than_before",
           ("config.limits if config.policy.disclose_settings else None", "config.limits")),
     of("R9", f"{CLIENT}/site/daemon/decisions.py",
-       "rule if known or not rule else self._policy.stated_failure(plan, rule)", "rule",
+       "if rule and not analysts.ever_confirmed(folder, plan.analyst):", "if False:",
        "tests/client/site/daemon/test_consent.py"
        "::test_a_decline_names_its_rule_in_every_life_to_an_analyst_who_is_known"),
     *each("R9", f"{CLIENT}/site/policy.py", AT_SITE + NAMED,

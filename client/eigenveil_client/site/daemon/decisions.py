@@ -203,9 +203,10 @@ class PlanDecisions:
             log_error("unsigned-study", study=plan.digest, analyst=plan.analyst, code=problem.code.value)
         named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
         rule = problem.rule if isinstance(problem, ForbiddenByRule) and problem.rule in RULES else ""
+        sent = rule
         # Before an analyst's key was confirmed, plans in that name may be anybody's.
-        known = analysts.ever_confirmed(folder, plan.analyst)
-        sent = rule if known or not rule else self._policy.stated_failure(plan, rule)
+        if rule and not analysts.ever_confirmed(folder, plan.analyst):
+            sent = self._policy.stated_failure(plan, rule)
         self._store.decline_by_rule(
             plan, problem.code, rule or problem.code.value, sent=sent, proof=proof, named=named
         )
