@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import planned_study
-from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, result_warnings
+from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, release_warnings
 from eigenveil.reporting.summary import release_dataframe, release_summary_html, release_summary_text
 from eigenveil.reporting.verify import SignedRelease
 from eigenveil.reporting.verify import load_release as load_signed_release
@@ -93,7 +93,7 @@ class ReleasedResult(SignedRelease):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the result, a sentence or two each."""
-        return result_warnings(self)
+        return release_warnings(self)
 
     def to_dataframe(self) -> Any:
         """Return a DataFrame with a row for each column: unit, mean, scale, and its loading in each component

@@ -28,7 +28,7 @@ from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import batch_of
 from eigenveil.reporting.document import release_document
-from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, result_warnings
+from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, release_warnings
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.reporting.summary import release_dataframe, release_summary_html, release_summary_text
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
@@ -152,7 +152,7 @@ class Simulation:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the result, a sentence or two each."""
-        return result_warnings(self)
+        return release_warnings(self)
 
     def to_dataframe(self) -> Any:
         """Return a DataFrame with a row for each column: unit, mean, scale, and its loading in each component

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from eigenveil.dictionary.readiness import SiteReadiness
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.loadings import component_loadings, result_warnings
+from eigenveil.reporting.loadings import component_loadings, release_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.study.toml import StudyDraft
 from eigenveil_client.analyst.display import Display, event_value
@@ -123,7 +123,7 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     release, files = write_result(run.fetch(), out), [str(out / RELEASE), str(out / REPORT)]
     guarantee, found = release.document["guarantee"], release.result
     asker, asker_sentence = describe_analyst(release.document, profile)
-    declined, warnings = found.declined, result_warnings(release)
+    declined, warnings = found.declined, release_warnings(release)
     value = {
         "study": run.digest,
         "release": files[0],

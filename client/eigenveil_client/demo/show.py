@@ -13,7 +13,7 @@ from rich.table import Table
 from eigenveil.accounting.formatting import shown_down, shown_up
 from eigenveil.protocol.plan import planned_study
 from eigenveil.queries import KINDS
-from eigenveil.reporting.loadings import result_warnings
+from eigenveil.reporting.loadings import release_warnings
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Trust
 from eigenveil_client.analyst.studies import components_table
@@ -39,7 +39,7 @@ def stoppable() -> Iterator[None]:
 def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, still_serving: bool) -> None:
     """Print the result and, if the federation still serves, the next commands."""
     document, result = demonstration.release.document, demonstration.release.result
-    warnings = result_warnings(demonstration.release)
+    warnings = release_warnings(demonstration.release)
     console.print()
     if value["declined"] is None:
         console.print(components_table(result))

@@ -166,7 +166,7 @@ def _turns(noise: float, gaps: FloatArray) -> FloatArray:
     return np.where(gaps > noise, noise / np.maximum(gaps, TINY), 1.0)
 
 
-def result_warnings(release: HasRelease) -> tuple[str, ...]:
+def release_warnings(release: HasRelease) -> tuple[str, ...]:
     """Return the warnings of a release: its own, and one if its components follow the widths of bounds."""
     study = planned_study(release.document["plan"])
     return (*release.result.warnings, *_bounds_warning(study, release.result))

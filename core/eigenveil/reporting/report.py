@@ -20,7 +20,7 @@ from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.figures.captions import report_figures
 from eigenveil.reporting.figures.figure import MOST_COLUMNS
 from eigenveil.reporting.figures.loadings import Projection
-from eigenveil.reporting.loadings import component_loadings, result_warnings
+from eigenveil.reporting.loadings import component_loadings, release_warnings
 from eigenveil.reporting.result import EVERY_COMPONENT, Result
 from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.scaling import SCALING_TEXTS, Scaling
@@ -56,7 +56,7 @@ def render(
         figures=report_figures(release, projection) if len(result.components) else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result),
-        warnings=result_warnings(release),
+        warnings=release_warnings(release),
         loadings=_loadings(document, result),
         error=_error(result.predicted_sin_angle, result.has_every_component),
         measured_sin_angle=measured_sin_angle,

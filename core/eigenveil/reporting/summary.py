@@ -8,7 +8,7 @@ from typing import Any
 
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
-from eigenveil.reporting.loadings import NAMED, ComponentLoadings, component_loadings, result_warnings
+from eigenveil.reporting.loadings import NAMED, ComponentLoadings, component_loadings, release_warnings
 from eigenveil.reporting.presentation import dataframe, summary_html, summary_text, table_html, table_text
 from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import COORDINATOR_SEES_TOTALS, colluding
@@ -25,7 +25,7 @@ def release_summary_html(release: HasRelease) -> str:
     shown = component_loadings(release.result)[:MOST_COMPONENTS]
     table = table_html(_loadings_title(release), *_loadings(shown)) if shown else ""
     picture = _scree(release) if shown else ""
-    warnings = "".join(f"<p><b>Warning:</b> {escape(one)}</p>" for one in result_warnings(release))
+    warnings = "".join(f"<p><b>Warning:</b> {escape(one)}</p>" for one in release_warnings(release))
     below = table + picture + warnings
     return summary_html(_title(release), _rows(release, shown), note=_note(release), picture=below)
 
@@ -34,7 +34,7 @@ def release_summary_text(release: HasRelease) -> str:
     """Return the same card as text."""
     shown = component_loadings(release.result)[:MOST_COMPONENTS]
     table = [table_text(_loadings_title(release), *_loadings(shown))] if shown else []
-    warnings = [f"warning: {one}" for one in result_warnings(release)]
+    warnings = [f"warning: {one}" for one in release_warnings(release)]
     note = "\n".join([*table, _note(release), *warnings])
     return summary_text(_title(release), _rows(release, shown), note=note)
 

@@ -12,7 +12,7 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.rounds import RoundState
 from eigenveil.queries import KINDS
-from eigenveil.reporting.loadings import component_loadings, result_warnings
+from eigenveil.reporting.loadings import component_loadings, release_warnings
 from eigenveil.reporting.trust import trust_text
 from eigenveil.study_authorization import signature_statement
 from eigenveil_common.storage.database import Row
@@ -210,7 +210,7 @@ FORMATTERS = {
     "component_loadings": component_loadings,
     "from_json": json.loads,
     "kinds": KINDS,
-    "result_warnings": result_warnings,
+    "release_warnings": release_warnings,
     "round_states": ROUNDS,
     "signature_statement": signature_statement,
     "states": STATES,

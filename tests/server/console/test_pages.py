@@ -11,7 +11,7 @@ from typing import Any
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.identity import Role
-from eigenveil.reporting.loadings import component_loadings, result_warnings
+from eigenveil.reporting.loadings import component_loadings, release_warnings
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Scaling
 from eigenveil.study.toml import parse_study
@@ -116,7 +116,7 @@ async def test_pages_say_what_a_result_s_card_says_and_warn_before_a_study_is_pa
             page = await shown(analyst, path, 'id="found"')
             report_page = await analyst.get(f"{path}/report")
         release = load_release(await client.release(path.rpartition("/")[2]))
-    *_, warning = result_warnings(release)
+    *_, warning = release_warnings(release)
     assert "c0 varies most" in warning
     assert warning in unescape(page.text)
     assert warning in unescape(report_page.text)

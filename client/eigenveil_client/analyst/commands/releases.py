@@ -54,7 +54,7 @@ def verify(
     The signer is checked with --key, or with your profile if it is of the release's federation. Without
     either the signer is unknown: exit code 14, or 0 with --any-key."""
     from eigenveil.reporting.explain import document_guarantee
-    from eigenveil.reporting.loadings import result_warnings
+    from eigenveil.reporting.loadings import release_warnings
     from eigenveil.reporting.verify import load_release
     from eigenveil_client.analyst import release_files
 
@@ -76,7 +76,7 @@ def verify(
         "analyst": asker,
         "guarantee": document_guarantee(document),
         "trust": release_files.trust_statement(document),
-        "warnings": list(result_warnings(signed)),
+        "warnings": list(release_warnings(signed)),
         "log": None if log_file is None else release_files.check_log(signed, log_file),
     }
     key_source = "the key you gave" if key is not None else "your profile's key of this federation"

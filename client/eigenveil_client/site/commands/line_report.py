@@ -25,7 +25,7 @@ REASON_TEXTS = {
     LostReason.PERSON: "without a person",
     LostReason.OTHER_ROW: "of a person whose other row, with other values, is the record",
 }
-TODO = {
+REMEDIES = {
     LostReason.FEW_CELLS: "correct these lines, or the separator",
     LostReason.MANY_CELLS: "correct these lines, or the separator",
     LostReason.BYTES: "save the file as UTF-8, or state its encoding",
@@ -51,7 +51,7 @@ def line_checks(config: SiteConfig, counts: LineCounts | None) -> list[Check]:
     """Return the check of the lost lines, and of the columns that hold no numbers and are not asked about."""
     if counts is None:
         return [ok("lines", ON_A_CLUSTER)]
-    text, todo = lines_text(counts), "; ".join(dict.fromkeys(TODO[one.reason] for one in counts.lost))
+    text, todo = lines_text(counts), "; ".join(dict.fromkeys(REMEDIES[one.reason] for one in counts.lost))
     if config.policy.lines.declines(counts):
         declined = f"{text}. No study is answered: {config.policy.lines.limit}"
         found = [fail("lines", declined, todo, code=Code.BAD_DATA)]
