@@ -75,8 +75,8 @@ def run(group: click.Command, extra: str) -> int:
         return help_request.exit_code
     except click.ClickException as problem:
         return _print_error("usage", problem.format_message(), problem.exit_code, as_json)
-    except (KeyboardInterrupt, click.Abort):
-        return _print_error("interrupted", "interrupted", INTERRUPTED, as_json)
+    except (KeyboardInterrupt, click.Abort) as stopped:
+        return _print_error("interrupted", str(stopped) or "interrupted", INTERRUPTED, as_json)
     except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
         where = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}"
         return _print_error(Code.BUG.value, f"{where}: please report this line", Code.BUG.exit_code, as_json)

@@ -98,7 +98,7 @@ async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: 
             assert (code, "a [b]measure[/b]" in output) == (0, True)
 
             code, result = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
-            assert (code, result["sites"]) == (0, ["anna"])
+            assert (code, result["sites"], result["warnings"]) == (0, ["anna"], [])
             code, whole = await run("study", "resolve", file, as_json=False)
             assert [column.upper for column in parse_study(whole).columns] == [10.0] * 3
             text = file.read_text()

@@ -12,6 +12,7 @@ COUNTS_PY = f"{SITE}/state/person_counts.py"
 PROMISES = "tests/client/site/mapping/test_promises.py"
 MATCHING = "tests/client/site/mapping/test_matching.py"
 FILE = "tests/client/site/mapping/test_first_file.py"
+FINDINGS = "tests/client/site/mapping/test_findings.py"
 FOUND = "tests/client/records/discovery/test_discovery.py"
 LIVES = "tests/core/test_barrier.py::test_a_noised_number_of_persons_is_one_number_in_all_lives"
 TWICE = f"{COUNTS}::test_a_second_call_draws_counts_and_charges_nothing"
@@ -59,8 +60,8 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
     of(
         "P34",
         FIRST_DAY,
-        "(not self.accept and not (self.asks and ",
-        "(not self.accept and (self.asks and not ",
+        "not self.accept and not (self.asks and ",
+        "not self.accept and (self.asks and not ",
         WITHOUT_TERMINAL,
     ),
     of(
@@ -79,10 +80,24 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
     ),
     of(
         "P34",
-        f"{MAPPING}/site_file.py",
+        f"{MAPPING}/rules.py",
         "{mapping.reason}.",
         "{mapping.reason} {mapping.seen}.",
         f"{FILE}::test_no_value_of_the_records_is_in_the_file",
+    ),
+    of(
+        "P30",
+        "client/eigenveil_client/records/discovery/words.py",
+        "return _folded(word) in _AWAITED",
+        "return True",
+        f"{FINDINGS}::test_words_are_known_in_any_case_and_spelling_of_umlauts",
+    ),
+    of(
+        "P30",
+        "client/eigenveil_client/records/discovery/columns.py",
+        "if _cells(counted, word) >= LEAST_TIMES",
+        "if True",
+        f"{FINDINGS}::test_a_word_that_may_be_a_value_or_of_one_person_is_not_taken",
     ),
     of(
         "P30",
@@ -144,12 +159,12 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
         "R23",
         FIRST_DAY,
         SEEN_FIRST,
-        ("not file.mapped or not questions.may_state(file.mapped)", "not file.mapped"),
+        ("not mapped or not questions.may_state(mapped)", "not mapped"),
     ),
     of(
         "R23",
         FIRST_DAY,
-        "if not self.asks or not file.mapped or not questions.may_state(file.mapped):",
+        "if not self.asks or config.offers or not mapped or not questions.may_state(mapped):",
         "if False:",
         f"{FILE}::test_a_statement_is_equal_for_neighbouring_files_and_other_headers",
     ),
@@ -202,6 +217,20 @@ OF_FIRST_DAY: tuple[Mutant, ...] = (
         "if not stated and look.is_person_open:",
         "if False:",
         f"{FILE}::test_an_unclear_unit_of_privacy_is_an_error_before_anything",
+    ),
+    of(
+        "P30",
+        FIRST_DAY,
+        "        if first:\n",
+        "        if True:\n",
+        f"{FILE}::test_init_goes_on_where_it_was_interrupted",
+    ),
+    of(
+        "P30",
+        f"{SITE}/commands/first_day/begun.py",
+        "if not _are_same(loaded.records, records):",
+        "if False:",
+        f"{FILE}::test_init_does_not_go_on_for_another_site",
     ),
     of(
         "P30",

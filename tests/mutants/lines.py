@@ -52,6 +52,20 @@ OF_LINES: tuple[Mutant, ...] = (
         "pass",
         GENERATED,
     ),
+    of(
+        "P30",
+        f"{RECORDS}/tables/source.py",
+        "    if not is_row_of_units(cells):",
+        "    if False:",
+        f"{KEYS}::test_a_record_is_never_taken_for_units",
+    ),
+    of(
+        "P30",
+        f"{RECORDS}/sources/delimited.py",
+        "if self.units and filled == 2:",
+        "if self.units and filled > 1:",
+        f"{KEYS}::test_units_below_the_header_are_no_record",
+    ),
     of("P30", f"{RECORDS}/tables/cells.py", "self.tally.lost_below += lines", "pass", GENERATED),
     *each(
         "P30",
@@ -113,7 +127,7 @@ OF_LINES: tuple[Mutant, ...] = (
         f"{RECORDS}/isolated/checked.py",
         LIES,
         ("    if lines != used + sum(one.lines for one in lost):\n        raise ReaderFailure\n", ""),
-        (" or any(len(one.text) > LONGEST_CELL for one in examples)", ""),
+        (" or any(len(one) > LONGEST_CELL for one in shown)", ""),
     ),
     of(
         "TM39",

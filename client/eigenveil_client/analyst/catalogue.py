@@ -10,7 +10,7 @@ from typing import Any
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.dictionary.directory import check_study
 from eigenveil.dictionary.formats import stated_fields
-from eigenveil.dictionary.readiness import SiteReadiness
+from eigenveil.dictionary.readiness import SiteReadiness, left_out_warnings
 from eigenveil.dictionary.study_files import ColumnIndex, complete, draft_from_fields, new_study_file
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import make_plan
@@ -93,7 +93,18 @@ def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any])
     if view is not None:
         check_study(study, view.directory)
     write_durably(out, text.encode())
-    return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(sites)}
+    return {
+        "study": str(out), "dictionary": named, "columns": list(columns), "sites": list(sites),
+        "warnings": [] if view is None else _left_out(study, view),
+    }  # fmt: skip
+
+
+def _left_out(study: Study, view: FederationView) -> list[str]:
+    """Return `left_out_warnings`; none of a study that has no plan yet, as `study explain` says why."""
+    try:
+        return left_out_warnings(make_plan(study), view.directory)
+    except RequestError:
+        return []
 
 
 FEWEST = 2**10  # least max_records of a useful study

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from eigenveil_client.records.discovery.words import MOST_FILLERS, fillers
 from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.line_counts import LONGEST_CELL, CellExample, LineCounts, UnreadableCells
 from eigenveil_client.records.offered import OfferedColumns
@@ -25,6 +26,7 @@ from eigenveil_client.records.tables.lost import EXAMPLES, LostPlaces, LostReaso
 from eigenveil_client.records.tables.row_hashes import RowHashes, row_hashes
 from eigenveil_client.records.tables.source import BadRecords, Dialect, Source
 
+SOME = 16  # different words of a batch
 Mask = NDArray[np.bool_]
 Columns = Mapping[str, pa.Array]  # of a batch, by header
 ReadColumn = tuple[ColumnParser, tuple[ColumnCells, ...]]
@@ -177,6 +179,7 @@ class CellCounts:
                 cells=one.cells,
                 what=one.what,
                 examples=tuple(CellExample(place=places[row], text=text) for row, text in one.first),
+                fillers=fillers(one.words),
             )
             for header, one in self._found.items()
             if one.cells and one.holds_numbers
@@ -186,19 +189,23 @@ class CellCounts:
 @dataclass(slots=True)
 class _ColumnCells:
     """Counts of one column of the records. `numbers`: cells with a value. `cells`: unreadable ones, with the
-    row and the text of the first. `named`: something names the column."""
+    row and the text of the first. `words`: their different texts; all if there are few. `named`: something
+    names the column."""
 
     named: bool = False
     numbers: int = 0
     cells: int = 0
     what: str = ""
     first: list[tuple[int, str]] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
 
     def add(self, rows: Sequence[int], what: str, column: pa.Array, start: int) -> None:
         """Add the unreadable cells at these rows of a batch that begins at row `start`."""
         self.cells += len(rows)
         self.what = self.what or what
         self.first += [(start + row, shown_cell(column[row])) for row in rows[: EXAMPLES - len(self.first)]]
+        if len({word.lower() for word in self.words}) <= MOST_FILLERS:
+            self.words |= set(map(shown_cell, column.take(rows).unique()[:SOME]))
 
     @property
     def holds_numbers(self) -> bool:

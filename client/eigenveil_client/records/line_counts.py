@@ -24,22 +24,24 @@ class CellExample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableCells:
     """Number of a column's cells in used lines that cannot be read, the fault of the first, and the first
-    of them."""
+    of them. `fillers`: the one or two words that are all of them, if they may mean "no value"."""
 
     column: str
     cells: int
     what: str
     examples: tuple[CellExample, ...]
+    fillers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineCounts:
     """Counts of one version of the records, whose digest is `version`.
 
-    `lines`: all but the header, what is before it and empty ones; each is used or lost. `skipped`: lines
-    before the header. `repeated`: lines that equal an earlier one, used or lost, for information; None if
-    they are not compared. `cells`: of each column with unreadable cells. `not_numbers`: columns that hold
-    text or dates, and that nothing names: neither a rule, nor an offer, nor a dictionary."""
+    `lines`: all but the header, what is before it, units below it and empty ones; each is used or lost.
+    `skipped`: lines before the header. `repeated`: lines that equal an earlier one, used or lost, for
+    information; None if they are not compared. `cells`: of each column with unreadable cells.
+    `not_numbers`: columns that hold text or dates, and that nothing names: neither a rule, nor an offer, nor
+    a dictionary."""
 
     version: bytes
     lines: int

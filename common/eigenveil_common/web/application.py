@@ -32,6 +32,7 @@ from eigenveil_common.web.sessions import (
 Endpoint = Callable[[Request], Awaitable[Response]]
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATUS = {"NOT_FOUND": 404, "ALREADY_EXISTS": 409, "FAILED_PRECONDITION": 409, "PERMISSION_DENIED": 403}
+NO_FORM = (Code.BAD_DATA, Code.BAD_CONFIG)  # of records and settings: the same form fails again
 # Title and advice of the error pages, by status; others have those of 400 or 500.
 REFUSALS = {
     400: (mark("This could not be read"), mark("Go back, and send the form again.")),
@@ -96,11 +97,12 @@ class PageGateway:
             samesite="strict",
         )
 
-    def refusal_page(self, request: Request, status: int, reason: str = "") -> HTMLResponse:
-        """Return an error page; `reason` is a sentence for a person. With status 403 and a reason, the advice
-        to send the form again is left out."""
+    def refusal_page(
+        self, request: Request, status: int, reason: str = "", *, advise: bool = True
+    ) -> HTMLResponse:
+        """Return an error page; `reason` is a sentence for a person. `advise`: also what usually helps."""
         title, action = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
-        if status == 403 and reason:
+        if not advise:
             action = ""
         return self.pages.render(
             request, "refused.html", status=status, title=title, reason=reason, action=action, code=status
@@ -156,7 +158,10 @@ def application(
         if isinstance(problem, EigenveilError) and (
             isinstance(problem, RequestError) or problem.code is Code.IDENTITY
         ):
-            return gateway.refusal_page(request, STATUS.get(problem.status, 400), str(problem))
+            status = STATUS.get(problem.status, 400)
+            return gateway.refusal_page(
+                request, status, str(problem), advise=status != 403 and problem.code not in NO_FORM
+            )
         code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
         log_error("page-failed", code=code, at=frame_locations(problem.__traceback__))
         return gateway.refusal_page(request, 500)

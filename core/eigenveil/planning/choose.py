@@ -15,6 +15,7 @@ from eigenveil.algorithms.shared.preparation import SMALL_SAMPLE
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import predict_plan_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
+from eigenveil.planning.error_models.perturbation import NOISE, PredictedError
 from eigenveil.protocol.capabilities import Capabilities, common_versions
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import PricedQuery, RoundQuery
@@ -147,8 +148,8 @@ def noise_warnings(study: Study) -> tuple[str, ...]:
     so it covers only the first component and clear cases."""
     one = replace(study, components=1)
     spectrum = default_spectrum(one.dimension, 1)
-    if choose(one) not in (Algorithm.AUTO, *CANDIDATES):
-        return ()  # the others state their own needs
+    if choose(one) not in (Algorithm.AUTO, *CANDIDATES) and not _needs_records(one, spectrum):
+        return ()  # it states its own needs
     if _error(one, spectrum) < MOSTLY_NOISE:
         return _too_many(study)
     would_do = remedies_text(one, spectrum)
@@ -157,6 +158,16 @@ def noise_warnings(study: Study) -> tuple[str, ...]:
         f"{shown(study.epsilon)} the result is likely to be mostly noise"
     )
     return (f"{sentence}; {would_do} would give a usable first component" if would_do else sentence,)
+
+
+def _needs_records(study: Study, spectrum: AssumedSpectrum) -> bool:
+    """Return True if a stated algorithm is predicted to release mostly noise, but not with the most records:
+    without a model, or if only another spectrum would help, too little is known for a warning."""
+    few, most = (
+        _predicted(replace(study, expected_records=records), study.algorithm, spectrum)
+        for records in (study.expected_records, MAX_RECORDS)
+    )
+    return few is not None and few.raw >= MOSTLY_NOISE and (most is None or most.raw < MOSTLY_NOISE)
 
 
 def _too_many(study: Study) -> tuple[str, ...]:
@@ -230,13 +241,17 @@ def _error(study: Study, spectrum: AssumedSpectrum) -> float:
 
 
 def _raw(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> float:
+    error = _predicted(study, algorithm, spectrum)
+    return math.inf if error is None else error.raw
+
+
+def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) -> PredictedError | None:
     try:
         named = study.with_algorithm(algorithm)
         plan = plan_for(named, algorithm, federation="planner", submission="planner")
-        error = predict_plan_error(plan, spectrum)
+        return predict_plan_error(plan, spectrum)
     except RequestError:  # a query would cost less than the smallest cost there is
-        return math.inf
-    return math.inf if error is None else error.raw
+        return NOISE
 
 
 def make_plan(

@@ -183,8 +183,9 @@ def test_invalid_text_costs_its_own_record_only(tmp_path: Path, kind: pa.DataTyp
         with pytest.raises(BadRecords, match="column 'b', row 2: text that is not UTF-8") as caught:
             records.load(path, study)
         assert SECRET not in str(caught.value)
+        result.clear()
         assert len(records.load(path, study, unreadable=result.append)) == 2
-    assert set(result) == {"b"}
+        assert set(result) == {"b" if study is STUDY else None}  # a person's name makes the line a lost one
 
 
 BROKEN = [

@@ -68,6 +68,22 @@ def test_too_many_components_are_refused_with_a_usable_number(d: int, n: int, ep
     assert f"components = {few} would do" in advice.warnings[-1]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "few", "many"),
+    [
+        (Algorithm.GAUSS_COV, True, False), (Algorithm.DP_PCA_SINGLE_PASS, True, False),
+        (Algorithm.SMOOTH_CAUCHY, True, False), (Algorithm.ZERO, False, False),
+        (Algorithm.SUBSPACE_EXACT, False, False),
+    ],
+)  # fmt: skip
+def test_mostly_noise_is_announced_if_records_are_too_few(
+    algorithm: Algorithm, few: bool, many: bool
+) -> None:
+    for records, warned in ((100, few), (10**6, many)):
+        found = noise_warnings(a_study(5, algorithm=algorithm, expected_records=records))
+        assert any("mostly noise" in one for one in found) is warned, (algorithm, records)
+
+
 def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_chosen() -> None:
     assumed_spectrum = default_spectrum(30, 1)
     secure = an_auto(trust=Trust.SECURE_AGGREGATION, federation=Federation(sites=("a", "b", "c")))

@@ -160,6 +160,8 @@ def new(out: Path, profile: Path | None, as_json: bool, variants: Path | None, *
         value = write_new_study(out, profile, choice)
     else:
         value = write_genotype_study(out, profile, variants, choice)
+    for sentence in value.get("warnings", ()):
+        errors.print(f"warning: {sentence}", style="yellow", markup=False)
     then = next_command(profile, "study", "explain", str(out))
     without = f" ({value['left_out']} variants left out)" if value.get("left_out") else ""
     print_result(value, as_json, f"Wrote {out}: {len(value['columns'])} columns{without}. Next: {then}")

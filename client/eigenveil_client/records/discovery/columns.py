@@ -13,18 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from eigenveil_client.records.discovery.units import split_unit
 from eigenveil_client.records.discovery.words import (
     CENSORED,
     CellKind,
     Marks,
     cell_kind,
     date_form,
+    fillers,
     find_marks,
+    is_awaited,
     value_of,
 )
 from eigenveil_client.records.tables.cells import TEXT
 from eigenveil_client.records.tables.codes import MISSING
+from eigenveil_client.records.tables.units import split_unit
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 MEDIAN = 4  # its place in QUANTILES
@@ -34,6 +36,7 @@ LONG, EXAMPLES = 60, 3  # characters of a word that is shown, and words
 # Codes that stand for "no value" in questionnaires and device exports.
 NEGATIVE_CODES = (-1.0, -8.0, -9.0, -77.0, -88.0, -99.0, -777.0, -888.0, -999.0, -9999.0, -99999.0)
 NINES = (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 888.0, 8888.0, 777.0, 7777.0)
+TOTALS = frozenset(("summe", "gesamt", "mittelwert", "mittel", "total", "totals", "sum", "mean", "average"))
 SPREADS = 3.0  # a code lies so many times the spread of the middle half beyond all other values
 LEAST_TIMES, LEAST_SHARE = 5, 0.01  # of a code that could be a value
 SPIKE = 5.0  # times as many cells as the value nearby that most cells have
@@ -45,8 +48,11 @@ class SeenColumn:
 
     `label`: the text above the header, if a second row has one. `unit`: as UCUM, of the header, its label or
     a row of units ("" if none). `absent`: blank, or a usual word for it. `numbers`, `dates` and `words`: the
-    rest. `absent_words`: those not every table has. `codes`: numbers that stand for no value. `quantiles`: at
-    `QUANTILES`, without codes. `frequent`: the words that most cells have; all if there are few."""
+    rest. `absent_words`: those not every table has. `codes`: numbers that stand for no value. `fillers`:
+    known words among numbers that stand for no value. `unclear`: the one or two other words that are all that
+    is no number. `missing_cells`: each of these four, with its cells. `quantiles`: at `QUANTILES`, without
+    codes. `frequent`: the words that most cells have; all if there are few. `totals`: words for a sum or a
+    mean."""
 
     header: str
     label: str = ""
@@ -63,8 +69,12 @@ class SeenColumn:
     date_form: str | None = None
     absent_words: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
+    fillers: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    missing_cells: tuple[tuple[str, int], ...] = ()
     quantiles: tuple[float, ...] = ()
     frequent: tuple[tuple[str, int], ...] = ()
+    totals: tuple[str, ...] = ()
 
     @property
     def filled(self) -> int:
@@ -135,6 +145,9 @@ def seen_column(
         sizes[CellKind.NUMBER] -= unread
         sizes[CellKind.WORD] += unread
     codes, quantiles, whole = _numbers(counted, values)
+    absent = (word for word, kind in kinds.items() if kind is CellKind.ABSENT and word.lower() not in MISSING)
+    absent_words, (known, unclear) = tuple(sorted(absent)), _fillers(counted, kinds, values)
+    without = (*absent_words, *codes, *known, *unclear)
     named = split_unit(label).unit if label else ""
     return SeenColumn(
         header=header, label=label, unit=split_unit(header).unit or unit or named, rows=sum(counted.values()),
@@ -142,10 +155,10 @@ def seen_column(
         words=sizes[CellKind.WORD], distinct=sum(kinds[word] is not CellKind.ABSENT for word in counted),
         whole=whole, censored=sum(times for word, times in counted.items() if CENSORED.match(word)),
         marks=marks, date_form=form,
-        absent_words=tuple(sorted(
-            word for word, kind in kinds.items() if kind is CellKind.ABSENT and word.lower() not in MISSING
-        )),
-        codes=codes, quantiles=quantiles, frequent=_frequent(counted, kinds),
+        absent_words=absent_words, codes=codes, fillers=known, unclear=unclear,
+        missing_cells=tuple((word, _cells(counted, word)) for word in without),
+        quantiles=quantiles, frequent=_frequent(counted, kinds),
+        totals=tuple(sorted(word for word in counted if word.lower() in TOTALS)),
     )  # fmt: skip
 
 
@@ -236,6 +249,26 @@ def _middle(numbers: NDArray[np.float64], weights: NDArray[np.int64]) -> tuple[f
     reached = np.cumsum(weights[order]) / weights.sum()
     low, high = np.minimum(np.searchsorted(reached, (0.25, 0.75)), len(numbers) - 1)
     return float(numbers[order][low]), float(numbers[order][high])
+
+
+def _fillers(
+    counted: Mapping[str, int], kinds: Mapping[str, CellKind], values: Mapping[str, float]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the known words for no value in a column of numbers, and the one or two others that are all the
+    rest, which a person must know. One of a few cells may be of a single person, and is neither."""
+    unread = [word for word, kind in kinds.items() if kind is not CellKind.ABSENT and word not in values]
+    if not values:
+        return (), ()
+    often = [word for word in unread if _cells(counted, word) >= LEAST_TIMES]
+    folded = {word.lower(): word for word in sorted(often, reverse=True) if is_awaited(word)}
+    rest = [word for word in unread if word.lower() not in folded]
+    others = fillers(rest) if set(rest) <= set(often) else ()
+    return tuple(sorted(folded.values())), others
+
+
+def _cells(counted: Mapping[str, int], word: str) -> int:
+    """Return the number of cells with a word, in any case of its letters."""
+    return sum(times for one, times in counted.items() if one.lower() == word.lower())
 
 
 def _frequent(counted: Mapping[str, int], kinds: Mapping[str, CellKind]) -> tuple[tuple[str, int], ...]:

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eigenveil_client.records.discovery.units import is_unit
 from eigenveil_client.records.discovery.words import CellKind, cell_kind
+from eigenveil_client.records.tables.units import cell_unit, is_row_of_units
 
 SEPARATORS = (",", ";", "\t", "|")
 LOOKED_AT = 400  # lines
@@ -118,6 +118,18 @@ def find_header(rows: Sequence[Row]) -> FoundHeader | None:
     return None
 
 
+def repeated_name(rows: Sequence[Row]) -> tuple[int, str] | None:
+    """Return the place of the first row of words above values that names a column twice, and the name; None
+    if there is none."""
+    width, body = usual_width(rows), rows[: BODY + 8]
+    numeric = _numeric_columns(body, width)
+    for place, row in enumerate(body if numeric else ()):
+        if _are_words(row, width) and not _is_body(row, numeric):
+            times = Counter(filter(None, row)).most_common(1)
+            return (place, times[0][0]) if times[0][1] > 1 else None
+    return None
+
+
 def _labels(rows: Sequence[Row], place: int) -> int | None:
     """Return the row just before the header if it titles groups of columns."""
     before = place - 1
@@ -128,10 +140,15 @@ def _labels(rows: Sequence[Row], place: int) -> int | None:
 def _names(row: Row, width: int) -> bool:
     """Return True if a row can name the columns: most are named, by words, no two alike."""
     named = [cell for cell in row if cell]
+    return _are_words(row, width) and len(set(named)) >= 0.9 * len(named)
+
+
+def _are_words(row: Row, width: int) -> bool:
+    """Return True if most columns have a word in a row."""
+    named = [cell for cell in row if cell]
     if not named or len(row) < width * FILLED or len(named) < FILLED * width or len(row) > width:
         return False
-    words = sum(map(_is_word, named))
-    return words >= TEXTUAL * len(named) and len(set(named)) >= 0.9 * len(named)
+    return sum(map(_is_word, named)) >= TEXTUAL * len(named)
 
 
 def _is_word(cell: str) -> bool:
@@ -161,4 +178,5 @@ def _is_body(row: Row, numeric: Sequence[int]) -> bool:
 def _are_units(row: Row, numeric: Sequence[int]) -> bool:
     """Return True if a row has units where the table has numbers."""
     here = [row[column] for column in numeric if column < len(row) and row[column]]
-    return bool(here) and sum(map(is_unit, here)) >= UNITS * len(here)
+    units = sum(bool(cell_unit(cell)) for cell in here)
+    return bool(here) and units >= UNITS * len(here) and is_row_of_units(row)

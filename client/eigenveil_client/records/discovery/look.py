@@ -18,8 +18,8 @@ from eigenveil_client.records.discovery.layout import (
     cells,
     find_header,
     find_layout,
+    repeated_name,
 )
-from eigenveil_client.records.discovery.units import ucum
 from eigenveil_client.records.discovery.words import CellKind, Marks, cell_kind
 from eigenveil_client.records.sources.excel import head_rows
 from eigenveil_client.records.sources.text_bytes import CHUNK, opened
@@ -35,6 +35,7 @@ from eigenveil_client.records.tables.source import (
     kind_of,
     unreadable,
 )
+from eigenveil_client.records.tables.units import cell_unit
 
 MOST_ROWS, MOST_CELLS = 100_000, 2**23  # of a source that are looked at
 MOST_COLUMNS = 5000
@@ -84,7 +85,7 @@ def look_at(config: RecordsConfig) -> SeenTable:
             counts = _count(replace(head, config=found))
     above, below = (dict(zip(counts.headers, row, strict=False)) for row in (head.labels, head.units))
     columns = tuple(
-        seen_column(header, words, usual, label=above.get(header, ""), unit=ucum(below.get(header, "")))
+        seen_column(header, words, usual, label=above.get(header, ""), unit=cell_unit(below.get(header, "")))
         for header, words in counts.words.items()
     )
     return SeenTable(config=found, evidence=evidence, columns=columns, lost=counts.lost)
@@ -116,16 +117,19 @@ def _head_of_text(config: RecordsConfig) -> _Head:
     if not filled:
         raise BadRecords(f"{config.source} is empty. Its first line must name the columns")
     layout = find_layout([line for _, line in filled])
-    if layout.header is None:
-        raise BadRecords(f"{config.source}: {NO_HEADER}")
     rows = cells([line for _, line in filled], layout.separator)
+    if layout.header is None:
+        raise _no_header(str(config.source), "line", rows, filled)
     dialect = Dialect(separator=layout.separator, encoding=encoding.name)
     place = filled[layout.header.row][0]
-    settings = replace(config, dialect=dialect, header_line=_first(layout.header, filled))
+    settings = replace(
+        config, dialect=dialect, header_line=_first(layout.header, filled),
+        units_below_header=layout.header.units is not None,
+    )  # fmt: skip
     evidence = (
         layout.evidence,
         f"encoding {encoding.name}: {encoding.evidence}",
-        _header_evidence("line", place),
+        _header_evidence("line", place, layout.header),
     )
     return _Head(config=settings, evidence=evidence, **_beside(layout.header, rows))
 
@@ -149,14 +153,27 @@ def _head_of_sheet(config: RecordsConfig) -> _Head:
     rows = [[cell.strip() for cell in row] for _, row in numbered]
     header = find_header(rows)
     if header is None:
-        raise BadRecords(f"{config.source}, sheet {config.sheet!r}: {NO_HEADER}")
-    settings = replace(config, header_line=_first(header, numbered))
-    evidence = (_header_evidence("row", numbered[header.row][0]),)
+        raise _no_header(f"{config.source}, sheet {config.sheet!r}", "row", rows, numbered)
+    settings = replace(
+        config, header_line=_first(header, numbered), units_below_header=header.units is not None
+    )
+    evidence = (_header_evidence("row", numbered[header.row][0], header),)
     return _Head(config=settings, evidence=evidence, **_beside(header, rows))
 
 
-def _header_evidence(what: str, number: int) -> str:
-    return f"{what} {number} is the last of distinct words before the first {what} with values"
+def _no_header(
+    table: str, what: str, rows: Sequence[Sequence[str]], numbered: Sequence[tuple[int, object]]
+) -> BadRecords:
+    found = repeated_name(rows)
+    if found is None:
+        return BadRecords(f"{table}: {NO_HEADER}")
+    row, name = found
+    return BadRecords(f"{table}: {what} {numbered[row][0]} names two columns {name!r}. Rename one of them")
+
+
+def _header_evidence(what: str, number: int, header: FoundHeader) -> str:
+    below = "" if header.units is None else f"; the {what} below it has units, and is skipped"
+    return f"{what} {number} is the last of distinct words before the first {what} with values{below}"
 
 
 def _beside(header: FoundHeader, rows: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -165,7 +182,7 @@ def _beside(header: FoundHeader, rows: Sequence[Sequence[str]]) -> dict[str, Seq
 
 
 def _count(head: _Head) -> _Counts:
-    """Count the words of each named column, over the first rows; a row of units is no record."""
+    """Count the words of each named column, over the first rows."""
     source, lost, rows = open_source(head.config), list[int](), 0
     headers = source.headers
     named = Counter(headers)
@@ -181,9 +198,6 @@ def _count(head: _Head) -> _Counts:
         rows += part.num_rows
         if rows >= most:
             break
-    units = dict(zip(headers, head.units, strict=False))
-    if units:
-        words = {name: counted - Counter([units.get(name, "")]) for name, counted in words.items()}
     return _Counts(headers=headers, words=words, lost=sum(lost))
 
 

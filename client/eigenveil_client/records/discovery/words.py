@@ -5,6 +5,7 @@ A kind depends on the text of the cell alone."""
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,6 +30,32 @@ ABSENT = frozenset(
         *("-", "--", "---", ".", "?", "*", "/", "–", "—"),
     }
 )
+# Words for a pending or missing result, which are a value of no measurement. Any other word is a question.
+# Compared as `_folded`.
+AWAITED = (
+    *("ausstehend", "noch ausstehend", "steht aus", "steht noch aus", "folgt", "Befund folgt", "Wert folgt"),
+    *("Ergebnis folgt", "wird nachgereicht", "angefordert", "in Arbeit", "in Bearbeitung", "storniert"),
+    *("annulliert", "hämolytisch", "hämolysiert", "geronnen", "kein Material", "Material fehlt"),
+    *("zu wenig Material", "keine Probe", "Probe fehlt", "nicht durchgeführt", "nicht erfolgt"),
+    *("nicht erhoben", "nicht untersucht", "nicht angefordert", "nicht verfügbar", "ohne Angabe"),
+    *("keine Daten", "kein Wert", "kein Ergebnis"),
+    *("pending", "result pending", "awaited", "to follow", "in progress", "cancelled", "canceled"),
+    *("hemolyzed", "haemolyzed", "hemolysed", "haemolysed", "clotted", "no sample", "no specimen"),
+    *("sample missing", "specimen missing", "insufficient sample", "insufficient specimen", "not performed"),
+    *("test not performed", "not tested", "not obtained", "not collected", "not recorded", "not reported"),
+    *("not determined", "not assessed", "not ordered", "not received", "not applicable", "unavailable"),
+    *("patient refused", "no data", "no result", "no value", "to be determined"),
+    *("en attente", "en cours", "annulé", "hémolysé", "non fait", "non réalisé", "non effectué"),
+    *("non mesuré", "non déterminé", "non disponible", "manquant", "inconnu"),
+    *("pendiente", "cancelado", "anulado", "hemolizado", "no realizado", "no medido", "no disponible"),
+    *("sin muestra", "sin datos", "desconocido"),
+    *("in afwachting", "volgt", "geannuleerd", "gehemolyseerd", "niet bepaald", "niet gedaan"),
+    *("niet gemeten", "niet beschikbaar", "ontbreekt", "geen materiaal", "onbekend"),
+    *("in attesa", "in corso", "annullato", "emolizzato", "non eseguito", "non misurato"),
+    *("non determinato", "mancante", "sconosciuto"),
+)
+LETTERS = re.compile(r"[^\W\d_]+(?:[ ./-]+[^\W\d_]+)*\.?")
+MOST_LETTERS, MOST_FILLERS = 40, 2
 DATE_SHAPE = re.compile(
     r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(?:[ T][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}"
     r"(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?|[0-9]{8}",
@@ -40,6 +67,30 @@ FORMS = (
     *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%m/%d/%Y %H:%M:%S"),
 )
 EARLIEST, LATEST = 1880, 2100  # years of a plausible date
+
+
+def is_awaited(word: str) -> bool:
+    """Return True for a known word for a pending or missing result."""
+    return _folded(word) in _AWAITED
+
+
+def fillers(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words among numbers that may mean "no value", without those that differ in case, if these
+    are all `words` that are no number; empty if there are more than two, or one is not of letters."""
+    found = {word.lower(): word for word in sorted(words, reverse=True)}
+    few = 0 < len(found) <= MOST_FILLERS
+    fits = all(len(word) <= MOST_LETTERS and LETTERS.fullmatch(word) for word in found)
+    return tuple(sorted(found.values())) if few and fits else ()
+
+
+def _folded(word: str) -> str:
+    """Return a word in small letters without accents, in which hämo, haemo and hamo are the same."""
+    parts = unicodedata.normalize("NFD", word.casefold())
+    plain = "".join(one for one in parts if not unicodedata.combining(one)).rstrip(". ")
+    return re.sub(r"(?<=[aou])e", "", " ".join(plain.split()))
+
+
+_AWAITED = frozenset(map(_folded, AWAITED))
 
 
 class CellKind(Enum):

@@ -115,10 +115,12 @@ def unreadable_cells(value: Any) -> UnreadableCells:
     examples = tuple(
         CellExample(place=text(one["place"]), text=text(one["text"])) for one in value["examples"]
     )
-    if len(examples) > EXAMPLES or any(len(one.text) > LONGEST_CELL for one in examples):
+    words = tuple(texts(value["fillers"]))
+    shown = [*words, *(one.text for one in examples)]
+    if max(len(examples), len(words)) > EXAMPLES or any(len(one) > LONGEST_CELL for one in shown):
         raise ReaderFailure
     about = {"column": text(value["column"]), "what": text(value["what"])}
-    return UnreadableCells(cells=count(value["cells"]), examples=examples, **about)
+    return UnreadableCells(cells=count(value["cells"]), examples=examples, fillers=words, **about)
 
 
 @strict

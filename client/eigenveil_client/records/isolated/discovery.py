@@ -55,6 +55,9 @@ def _column(value: Any) -> SeenColumn:
         whole=value["whole"] is True, marks=Marks(**_texts_by_key(value["marks"])),
         date_form=None if form is None else text(form), quantiles=quantiles,
         absent_words=tuple(texts(value["absent_words"])), codes=tuple(texts(value["codes"])),
+        fillers=tuple(texts(value["fillers"])), unclear=tuple(texts(value["unclear"])),
+        totals=tuple(texts(value["totals"])),
+        missing_cells=tuple((text(word), count(times)) for word, times in value["missing_cells"]),
         frequent=tuple((text(word), count(times)) for word, times in value["frequent"]),
     )  # fmt: skip
 
@@ -70,7 +73,10 @@ def _texts_by_key(value: Any) -> dict[str, str]:
 def _seen(config: RecordsConfig, columns: tuple[SeenColumn, ...], done: Any) -> SeenTable:
     try:
         dialect = Dialect(**_texts_by_key(done["dialect"]))
-        settings = replace(config, dialect=dialect, header_line=count(done["header_line"]))
+        settings = replace(
+            config, dialect=dialect, header_line=count(done["header_line"]),
+            units_below_header=done["units_below_header"] is True,
+        )  # fmt: skip
     except RequestError:
         raise ReaderFailure from None
     return SeenTable(

@@ -6,9 +6,9 @@ import atexit
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
-from contextlib import suppress
 
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_common.concurrency import DEVNULL, ONE_THREAD, kill_process, start_isolated
@@ -38,10 +38,14 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             for _ in range(TRIES):
-                with suppress(OSError):  # it ended when idle
+                try:
                     return self._send(b"reader", [theirs.fileno()]), ours
+                except OSError as problem:  # it ended when idle
+                    ended = isinstance(problem, ConnectionError)
+                    why = "its process ended at once" if ended else problem.strerror
         ours.close()
-        raise BadRecords("cannot start a reader of the records. Check the free memory", about="reader")
+        todo = f"Check that this user may run {sys.executable}, and the free memory"
+        raise BadRecords(f"cannot start a reader of the records: {why}. {todo}", about="reader")
 
     def exit_status(self, pid: int) -> int | None:
         """Return the exit code of a killed reader (negative: a signal). RUNNING, if the kernel does not end
@@ -81,11 +85,11 @@ class ForkServer:
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, self._owner = ours, os.getpid()  # which `_stop` closes
         with theirs:
             self._process = start_isolated(
                 PROGRAM, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, settings=SETTINGS
             )
-        self._control, self._owner = ours, os.getpid()
         return ours
 
     def _stop(self) -> None:

@@ -130,6 +130,7 @@ def see_table(config: RecordsConfig, item: Item, sink: RowSink) -> dict[str, Any
     return {
         "dialect": asdict(found.config.dialect),
         "header_line": found.config.header_line,
+        "units_below_header": found.config.units_below_header,
         "evidence": list(found.evidence),
         "lost": found.lost,
     }

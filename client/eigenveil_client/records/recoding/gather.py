@@ -246,7 +246,8 @@ def _parsed(reading: Reading, parsers: Sequence[ColumnParser], header: str | Non
         if header is not None:
             names = named_persons(reading, header, columns[header], start)
         found = [cells for one in parsers for cells in one.cells_and_dates(columns, reading.table.dialect)]
-        reading.report([bad for cells in found for bad in cells.faults], start)
+        used = np.True_ if header is None else names.is_valid().to_numpy(zero_copy_only=False)
+        reading.report([bad for cells in found for bad in cells.faults], start, used)
         start += batch.num_rows
         reading.tally.rows += batch.num_rows
         yield NamedRows(names=names, columns=[(cells.values, cells.unreadable) for cells in found])
@@ -256,7 +257,7 @@ def named_persons(reading: Reading, header: str, column: pa.Array, start: int) -
     """Return the names of the persons of rows from `start` on. A row without one is null, and reported."""
     names, bad = person_names(reading, header, column)
     unnamed = names.is_null().to_numpy(zero_copy_only=False)
-    reading.report((*bad, *faults(header, unnamed, NO_PERSON)), start)
+    reading.report_lost((*bad, *faults(header, unnamed, NO_PERSON)), start)
     reading.tally.unnamed += int(unnamed.sum())
     return names
 

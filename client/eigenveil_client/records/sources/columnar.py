@@ -11,7 +11,17 @@ import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.source import BadRecords, Dialect, OnLost, digest, reads, unreadable
+from eigenveil_client.records.tables.source import (
+    DELIMITED,
+    WORKBOOKS,
+    BadRecords,
+    Dialect,
+    OnLost,
+    digest,
+    kind_of,
+    reads,
+    unreadable,
+)
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns
@@ -122,7 +132,11 @@ def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
     """Open a Parquet file, or a folder of them in the order of their names."""
     paths = tuple(_members(path)) if path.is_dir() else (path,)
     if not paths:
-        raise BadRecords(f"{path} holds no .parquet file. Put the records there, or name another folder")
+        others = sorted(one for one in path.iterdir() if kind_of(one) in (*DELIMITED, *WORKBOOKS))
+        why, todo = "holds no .parquet file", "Put the records there, or name another folder"
+        if others:
+            why, todo = f"{why}, and other files are read one at a time", f"State one, such as {others[0]}"
+        raise BadRecords(f"{path} {why}. {todo}")
     first, *rest = ((one, _columns(one)) for one in paths)
     for other, columns in rest:
         if not columns.equals(first[1]):

@@ -25,6 +25,7 @@ from eigenveil_client.records.tables.source import (
     BadRecords,
     Dialect,
     OnLost,
+    check_units,
     digest,
     places_of,
     reads,
@@ -75,15 +76,17 @@ def _is_utf8(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
-    """Delimited text with one header line and one record a line; every cell is text. A cell must not span
-    lines: an open quote would swallow the records behind it, and a text with line breaks could pass for
-    several records. Such a file is refused. A line is lost if it has not the number of cells of the header,
-    or bytes that are invalid in the encoding: a letter that is replaced could make two persons one."""
+    """Delimited text with one header line, below it a line of `units` if there is one, and one record a line;
+    every cell is text. A cell must not span lines: an open quote would swallow the records behind it, and a
+    text with line breaks could pass for several records. Such a file is refused. A line is lost if it has not
+    the number of cells of the header, or bytes that are invalid in the encoding: a letter that is replaced
+    could make two persons one."""
 
     path: Path
     dialect: Dialect
     headers: tuple[str, ...]
     header_line: int = 1
+    units: bool = False
 
     def schema(self) -> pa.Schema:
         return pa.schema([(header, pa.string()) for header in self.headers])
@@ -164,8 +167,8 @@ class CsvTable:
         return io.TextIOWrapper(opened(self.path, self.dialect.encoding), encoding="latin-1")
 
     def _lines(self) -> Iterator[_Line]:
-        """Yield the nonempty lines from the header on, which is never lost."""
-        marks, separator, header = len(self.headers) - 1, self.dialect.separator, True
+        """Yield the nonempty lines from the header on, which is never lost, without the one of units."""
+        marks, separator, filled = len(self.headers) - 1, self.dialect.separator, 0
         cell = _cell(separator)
         whole = re.compile(f"{cell}(?:{re.escape(separator)}{cell}){{{marks}}}")
         with self._characters() as file:
@@ -173,14 +176,18 @@ class CsvTable:
                 text = line.removesuffix("\n")
                 if not text:
                     continue
-                lost = None
+                filled += 1
+                if self.units and filled == 2:
+                    continue
                 fits = text.count(separator) == marks if '"' not in text else bool(whole.fullmatch(text))
-                if header:
-                    header = False
+                if filled == 1:
+                    lost = None
                 elif not fits:
                     lost = LostReason.MANY_CELLS if whole.match(text) else LostReason.FEW_CELLS
                 elif not _is_utf8(text):
                     lost = LostReason.BYTES
+                else:
+                    lost = None
                 yield _Line(number, text, lost)
 
     def _scan(self) -> _Scan:
@@ -192,10 +199,13 @@ class CsvTable:
             for line in file:  # fast, as nearly every file has plain lines alone
                 if line != "\n":
                     filled += 1
+                    if filled == 2 and self.units:
+                        continue
                     plain = plain and line.count(separator) == marks and '"' not in line
                     plain = plain and (line.isascii() or _is_utf8(line))
                     if len(line) > longest:
                         longest = len(line)
+        filled -= self.units and filled > 1
         if plain:
             return _Scan(filled=filled, skipped=skipped, longest=longest)
         cell, lost = _cell(separator), LostPlaces()
@@ -208,16 +218,16 @@ class CsvTable:
         return _Scan(filled=filled, skipped=skipped, longest=longest, lost=lost)
 
     def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
-        any_lost = found.lost.total > 0
+        by_line = found.lost.total > 0 or self.units
         whole_lines = (line.text.encode("latin-1") + b"\n" for line in self._lines() if line.lost is None)
         with (
-            ByteStream(whole_lines) if any_lost else opened(self.path, self.dialect.encoding) as source,
+            ByteStream(whole_lines) if by_line else opened(self.path, self.dialect.encoding) as source,
             arrow_csv.open_csv(
                 source,
                 read_options=arrow_csv.ReadOptions(
                     # a line longer than two blocks is an error, and all that is skipped is in the first
                     block_size=max(BLOCK_BYTES, found.skipped + found.longest + 2),
-                    skip_rows=0 if any_lost else self.header_line - 1,
+                    skip_rows=0 if by_line else self.header_line - 1,
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self.dialect.separator, newlines_in_values=True
@@ -238,15 +248,19 @@ class CsvTable:
         return places_of(rows, (f"line {number}" for number in numbers))
 
 
-def csv_headers(path: Path, dialect: Dialect, header_line: int = 1) -> tuple[str, ...]:
-    """Return the names in the header, the first nonempty line from `header_line` on."""
+def csv_headers(path: Path, dialect: Dialect, header_line: int = 1, units: bool = False) -> tuple[str, ...]:
+    """Return the names in the header, the first nonempty line from `header_line` on, with `units` below it
+    or not."""
     stated = "first line" if header_line == 1 else f"header (from line {header_line} on)"
     try:
         # text is decoded in blocks, and bytes of later records must not matter
         file = opened(path, dialect.encoding)
         with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
             lines = islice(text, header_line - 1, None)
-            headers = next((cells for cells in csv.reader(lines, delimiter=dialect.separator) if cells), [])
+            rows = filter(None, csv.reader(lines, delimiter=dialect.separator))
+            headers = next(rows, [])
+            for cells in islice(rows, int(units)):
+                check_units(cells, f"{path}: the line below the header")
         "".join(headers).encode()
     except UnicodeEncodeError:
         why = f"is not {dialect.encoding} text. Save it as UTF-8, or state its encoding"

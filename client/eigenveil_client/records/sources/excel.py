@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from eigenveil_client.records.tables.batches import text_batches, text_of, text_schema
 from eigenveil_client.records.tables.lost import LostLines
-from eigenveil_client.records.tables.source import BadRecords, Dialect, OnLost, digest, places_of
+from eigenveil_client.records.tables.source import (
+    BadRecords,
+    Dialect,
+    OnLost,
+    check_units,
+    content_of,
+    digest,
+    places_of,
+)
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
@@ -33,13 +41,15 @@ UNREADABLE = "cannot be read as a workbook. Check that it exists and is complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcelTable:
     """Sheet whose first nonempty row from `header_line` on names the columns; every later nonempty row is a
-    record. A sheet has at most 2^20 rows, and is in memory as a whole while it is read."""
+    record, but the first if it has `units`. A sheet has at most 2^20 rows, and is in memory as a whole while
+    it is read."""
 
     path: Path
     sheet: str
     dialect: Dialect
     headers: tuple[str, ...]
     header_line: int = 1
+    units: bool = False
 
     def schema(self) -> pa.Schema:
         return text_schema(self.headers)
@@ -54,8 +64,7 @@ class ExcelTable:
 
     def _records(self) -> Iterator[tuple[int, Sequence[Any]]]:
         filled = _filled(_sheet(self.path, self.sheet), self.header_line)
-        next(filled, None)
-        return filled
+        return islice(filled, 1 + self.units, None)
 
     def lost_lines(self) -> tuple[LostLines, ...]:
         return ()
@@ -64,23 +73,32 @@ class ExcelTable:
         return places_of(rows, (f"row {number}" for number, _ in self._records()))
 
 
-def excel_table(path: Path, sheet: str, dialect: Dialect, header_line: int = 1) -> ExcelTable:
+def excel_table(
+    path: Path, sheet: str, dialect: Dialect, header_line: int = 1, units: bool = False
+) -> ExcelTable:
     """Open the sheet named `sheet`, or the only one if that is empty; BadRecords if there is none such."""
-    _, cells = next(_filled(_sheet(path, sheet), header_line), (0, ()))
+    rows = _filled(_sheet(path, sheet), header_line)
+    _, cells = next(rows, (0, ()))
     if not cells:
         stated = "first row" if header_line == 1 else f"header (from row {header_line} on)"
         raise BadRecords(f"{path} is empty. Its {stated} must name the columns")
-    headers = tuple((text_of(cell) or b"").decode(errors="replace") for cell in cells)
-    return ExcelTable(path=path, sheet=sheet, dialect=dialect, headers=headers, header_line=header_line)
+    for number, row in islice(rows, int(units)):
+        check_units(_texts(row), f"{path}: row {number}")
+    return ExcelTable(
+        path=path, sheet=sheet, dialect=dialect, headers=tuple(_texts(cells)), header_line=header_line,
+        units=units,
+    )  # fmt: skip
 
 
 def head_rows(path: Path, sheet: str, most: int) -> list[tuple[int, list[str]]]:
     """Return the first nonempty rows of a sheet as text, with their numbers; at most `most`. Raises as
     `excel_table`."""
     rows = islice(_filled(_sheet(path, sheet), 1), most)
-    return [
-        (number, [(text_of(cell) or b"").decode(errors="replace") for cell in row]) for number, row in rows
-    ]
+    return [(number, _texts(row)) for number, row in rows]
+
+
+def _texts(row: Sequence[Any]) -> list[str]:
+    return [(text_of(cell) or b"").decode(errors="replace") for cell in row]
 
 
 def sheet_names(path: Path) -> tuple[str, ...]:
@@ -135,7 +153,9 @@ def _workbook(path: Path) -> Iterator[CalamineWorkbook]:
         with CalamineWorkbook.from_path(path) as book:
             yield book
     except (CalamineError, OSError):
-        raise BadRecords(f"{path} {UNREADABLE}") from None
+        content = content_of(path)
+        why = f"cannot be read as a workbook: {content}" if content else UNREADABLE
+        raise BadRecords(f"{path} {why}") from None
 
 
 def _sheet(path: Path, name: str) -> CalamineSheet:

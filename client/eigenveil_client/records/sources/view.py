@@ -39,6 +39,7 @@ from eigenveil_client.records.tables.source import (
     OnLost,
     RecordsConfig,
     Source,
+    content_of,
     kind_of,
 )
 
@@ -251,12 +252,13 @@ def _sql(config: RecordsConfig) -> str:
 
 
 def _plain(config: RecordsConfig, path: Path) -> Source:
-    ending, dialect, first = kind_of(path), config.dialect, config.header_line
+    ending, dialect = kind_of(path), config.dialect
+    first, units = config.header_line, config.units_below_header
     if ending in DELIMITED:
         if ending == ".tsv" and dialect.separator == COMMAS.separator:
             dialect = replace(dialect, separator="\t")
-        headers = csv_headers(path, dialect, first)
-        return CsvTable(path=path, dialect=dialect, headers=headers, header_line=first)
+        headers = csv_headers(path, dialect, first, units)
+        return CsvTable(path=path, dialect=dialect, headers=headers, header_line=first, units=units)
     if ending == BED:
         return GenotypeTable(str(path), plink_matrix(path))
     if ending in ZARR:
@@ -266,6 +268,7 @@ def _plain(config: RecordsConfig, path: Path) -> Source:
     if path.suffix.lower() in ARROW:
         return arrow_table(path, dialect)
     if path.suffix.lower() in WORKBOOKS:
-        return excel_table(path, config.sheet, dialect, first)
+        return excel_table(path, config.sheet, dialect, first, units)
     known = f"{', '.join(ENDINGS)} or a folder of Parquet files"
-    raise BadRecords(f"{path}: records are read from {known}, not {path.suffix!r}")
+    content, ending = content_of(path), repr(path.suffix) if path.suffix else "a file without an ending"
+    raise BadRecords(f"{path}: records are read from {known}, not {ending}{content and ': '}{content}")

@@ -105,16 +105,27 @@ class Reading:
         self.tally.lost_below += lines
         self.unreadable(None)
 
-    def report(self, faults: Iterable[Fault], start: int) -> None:
-        """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords. A cell
-        that several columns use is reported once."""
+    def report_lost(self, faults: Iterable[Fault], start: int) -> None:
+        """Report that lines of a batch are lost by these faults, or raise BadRecords, as `report`."""
+        if self.unreadable is None:
+            self.report(faults, start)
+        elif any(fault.cells.any() for fault in faults):
+            self.unreadable(None)
+
+    def report(
+        self, faults: Iterable[Fault], start: int, used: NDArray[np.bool_] | np.bool_ = np.True_
+    ) -> None:
+        """Report the faults of the `used` rows of a batch that begins at row `start` of the file, or raise
+        BadRecords. A cell that several columns use is reported once."""
         bad: dict[tuple[str, str], NDArray[np.bool_]] = {}
         for fault in faults:
             about = fault.header, fault.what
             bad[about] = bad[about] | fault.cells if about in bad else fault.cells
         for (header, what), cells in bad.items():
+            if not (used & cells).any():
+                continue
             if self.unreadable is None:
-                place = self.table.locations([start + int(np.argmax(cells))])[0]
+                place = self.table.locations([start + int(np.argmax(used & cells))])[0]
                 raise BadRecords(f"column {header!r}, {place}: {what}", about=header)
             self.unreadable(header)
 

@@ -11,7 +11,7 @@ NUMBERING = ("identifier", "number", "nummer", "code", "uuid", "num", "key", "id
 
 def name_and_unit(header: str) -> tuple[str, str | None]:
     """Split a header: `glucose [mmol/L]` is the column glucose in mmol/L; the unit may be absent.
-    This is the grammar of studies; `discovery.units.split_unit` finds other spellings."""
+    This is the grammar of studies; `units.split_unit` finds other spellings."""
     name, bracket, unit = header.strip().rpartition("[")
     if not bracket or not unit.endswith("]") or not name.strip():
         return header.strip(), None

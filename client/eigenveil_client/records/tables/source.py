@@ -24,6 +24,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.tables.codes import check_codes
 from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.names import name_and_unit
+from eigenveil_client.records.tables.units import is_row_of_units
 from eigenveil_common.config import ABOVE_ZERO, between, check_rules, ensure, key
 
 DECIMALS = (".", ",")
@@ -86,6 +87,7 @@ class RecordsConfig:
     timeout_seconds: float = key(600.0, ABOVE_ZERO)
     missing: tuple[str, ...] = ()
     header_line: int = key(1, between(1, MOST_SKIPPED))
+    units_below_header: bool = False
     person: str = ""
     dialect: Dialect = COMMAS
 
@@ -107,7 +109,9 @@ class RecordsConfig:
         )
         check_codes("missing", self.missing)
         titled = self.source is not None and kind_of(self.source) in (*DELIMITED, *WORKBOOKS)
-        ensure(titled or self.header_line == 1, "header_line is for text files and workbooks. Remove it")
+        tops = {"header_line": self.header_line != 1, "units_below_header": self.units_below_header}
+        for name in (name for name, stated in tops.items() if stated):
+            ensure(titled, f"{name} is for text files and workbooks. Remove it")
         ensure(
             self.person == self.person.strip(), f"person: {self.person!r} has blanks around it. Remove them"
         )
@@ -132,6 +136,7 @@ class RecordsConfig:
         """The digest of the keys that change what the same bytes mean; empty if none is stated."""
         stated = {name: getattr(self, name) for name in ("missing", "header_line", "person")}
         changed = {name: value for name, value in stated.items() if value not in ((), 1, "")}
+        changed |= {"units_below_header": True} if self.units_below_header else {}
         return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).digest() if changed else b""
 
     @property
@@ -149,6 +154,26 @@ def kind_of(path: Path) -> str:
     """Return the ending that states the kind of a file, in small letters, without .gz."""
     ending = path.suffix.lower()
     return Path(path.stem).suffix.lower() if ending == ".gz" else ending
+
+
+PAGES = (b"<!doctype html", b"<html", b"<head", b"<meta", b"<table")
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"  # also the shell of one that is encrypted
+
+
+def content_of(path: Path) -> str:
+    """Return what the first bytes of a file show it to be, and what to do then; empty if that is not seen."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2**10)
+    except OSError:
+        return ""
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(PAGES):
+        return "it is an HTML page. Open it in a spreadsheet program, and save it as .xlsx or .csv"
+    if head.startswith(OLD_WORKBOOK):
+        return "it is an old or an encrypted workbook. Save it as .xlsx, without a password"
+    if path.suffix.lower() == ".zip":
+        return "it is a zip archive. Unpack it, and state the file with the records"
+    return "it is text. If it is a table, give its name the ending .csv" if head and b"\0" not in head else ""
 
 
 # Arrow's MemoryError is one of these as well: callers let it pass, and the reader process reports it.
@@ -210,6 +235,14 @@ def places_of(rows: Sequence[int], places: Iterable[str]) -> list[str]:
         if row in wanted:
             found[row] = place
     return [found[row] for row in rows]
+
+
+def check_units(cells: Sequence[str], where: str) -> None:
+    """Raise an error if the row below the header, which is skipped by its place alone, is no row of units: it
+    would be a person's, and without that person another's."""
+    if not is_row_of_units(cells):
+        why = "is no row of units, which units_below_header expects"
+        raise BadRecords(f"{where} {why}. Remove units_below_header from site.toml")
 
 
 def unreadable(path: Path) -> BadRecords:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality, PlausibleRange
 from eigenveil_client.records.isolated import reader
@@ -13,8 +14,9 @@ from eigenveil_client.records.tables.names import name_and_unit
 from eigenveil_client.site.commands.line_report import UNREADABLE, cells_of, cells_text
 from eigenveil_client.site.commands.terminal import show_table
 from eigenveil_client.site.config import SiteConfig, plausible_ranges
+from eigenveil_client.site.mapping.toml_tables import key_lines
 from eigenveil_client.site.policy_sections import TOLERATED_PERSONS
-from eigenveil_common.command import console
+from eigenveil_common.command import console, shell_command
 from eigenveil_common.doctor import Check, ok, warn
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -26,17 +28,26 @@ LOCAL_ONLY_NOTE = "This table is confidential: it stays here, and no command and
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFindings:
     """Column with its plausible range, if the dictionary has one in its unit, and the findings about it, of
-    which a column of text or dates that nothing names has none."""
+    which a column of text or dates that nothing names has none. `fillers`: the one or two words that are all
+    of its unreadable cells; `missing`: its codes in force with these."""
 
     seen: ColumnProfile
     plausible: PlausibleRange | None
     odd: tuple[str, ...]
+    fillers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
-    def check(self) -> Check:
-        """Return the line of `eigenveil-site check`."""
+    def check(self, config_file: Path) -> Check:
+        """Return the line of `eigenveil-site check --config FILE`."""
         about = f"column {self.seen.name!r}"
         if not self.odd:
             return ok(about, "no findings")
+        if self.fillers:
+            line = key_lines({"missing": self.missing}).strip()
+            words = (f"--missing={word}" for word in self.fillers)
+            command = shell_command("eigenveil-site", "map", *words, "--config", config_file)
+            todo = f"if that means no value, set {line} in {self.rule}, or run for all columns: {command}"
+            return warn(about, "; ".join(self.odd), todo)
         return warn(about, "; ".join(self.odd), f"state in site.toml what its cells mean ({self.rule})")
 
     @property
@@ -58,14 +69,19 @@ def profile_columns(config: SiteConfig, counts: LineCounts | None = None) -> lis
     bounds = {name: None if one is None else (one.lower, one.upper) for name, one in within.items()}
     person, found = config.policy.person_column or None, []
     for one in reader.profile(config.records, config.column, bounds, person, limits):
-        unit, stated = units[one.name], known.get(one.name)
-        other = () if unit is None or stated is None or unit == stated.unit else (
-            f"is in {unit}, and in {stated.unit} in the dictionary: state units",
+        unit, usual = units[one.name], known.get(one.name)
+        other = () if unit is None or usual is None or unit == usual.unit else (
+            f"is in {unit}, and in {usual.unit} in the dictionary: state units",
         )  # fmt: skip
-        odd = (*other, *_odd(config, one, within[one.name], cells_of(config, counts, one.name)))
+        cells = cells_of(config, counts, one.name)
+        odd = (*other, *_odd(config, one, within[one.name], cells))
         if counts is not None and one.name in {name_and_unit(header)[0] for header in counts.not_numbers}:
             odd = ()  # a warning that cannot be answered is read no more
-        found.append(ColumnFindings(seen=one, plausible=within[one.name], odd=odd))
+        words = cells[0].fillers if len(cells) == 1 else ()
+        stated = [word for rule in config.column if one.name in rule.columns for word in rule.missing]
+        found.append(ColumnFindings(
+            seen=one, plausible=within[one.name], odd=odd, fillers=words, missing=(*stated, *words)
+        ))  # fmt: skip
     return found
 
 

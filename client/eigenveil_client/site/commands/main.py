@@ -125,7 +125,8 @@ def init(
 
     SOURCE is a file, a folder of Parquet files, or a database (postgresql://USER@HOST/NAME or service=NAME).
     Its columns are matched with the federation's dictionary. At a terminal you are asked about what is not
-    certain; elsewhere it stays a comment in the file. Nothing of the records is sent."""
+    certain; elsewhere it stays a comment in the file. Nothing of the records is sent. After Ctrl-C or an
+    error the same command goes on: answers, enrolment and charges stay."""
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import setup
     from eigenveil_client.site.commands.first_day import first_day
@@ -134,6 +135,7 @@ def init(
         raise click.UsageError("state either SOURCE or --records")
     asks_records = source is None and records is None
     options = first_day.TableOptions(table=table, sheet=sheet, sql=sql, sql_file=sql_file)
+    begun, name, join_file = first_day.begun_settings(source, options, folder, name, join_file)
     name, records, analysts = setup.initial_settings(name, source or records, analysts, join_file, as_json)
     source = str(records) if asks_records else source
     quality = QualityRules(**{rule: limits.pop(rule) for rule in keys(QualityRules)})
@@ -143,7 +145,7 @@ def init(
     if source is not None:
         first_day.look_and_write(
             source, options, folder, name, policy, join_file,
-            person=person, accept=accept, as_json=as_json,
+            begun=begun, person=person, accept=accept, as_json=as_json,
         )  # fmt: skip
         return
     options.require_unused()
@@ -177,22 +179,26 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 
 
 @group.command()
-@CONFIG
+@CONFIG_FILE
 @click.option("--study", "study_file", type=click.Path(path_type=Path), help="Check the records against it.")
 @JSON
-def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
+def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent.
 
     Without --study each column that studies may use is shown; this table is confidential. With --study the
     check states instead if that study would be answered."""
     from eigenveil.errors import EigenveilError
+    from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands.checks import offline_checks
     from eigenveil_client.site.commands.column_profiles import profile_columns, show_profiles
     from eigenveil_client.site.commands.consent import plan_of
     from eigenveil_client.site.commands.line_report import counted_checks
     from eigenveil_common.doctor import exit_code, fail
     from eigenveil_common.doctor import show as doctor_show
+    from eigenveil_common.trusted_files import check_trusted
 
+    config = site_config.load(config_file)
+    check_trusted([config_file])
     plan = None if study_file is None else plan_of(config, study_file)
     counts, counted = counted_checks(config, [] if plan is None else plan.study.columns)
     checks = offline_checks(config, plan, counted)
@@ -202,7 +208,7 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
         failed = fail("columns", str(problem), code=problem.code)
         checks += [failed] if failed.text not in {one.text for one in checks} else []
     else:
-        checks += [one.check() for one in columns if one.odd]
+        checks += [one.check(config_file) for one in columns if one.odd]
         if columns and not as_json:
             show_profiles(columns)
     doctor_show(checks, as_json)

@@ -12,8 +12,8 @@ from eigenveil.dictionary.site_rules import analysts_line
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.study.study import NAME
+from eigenveil_client.connection.identity import StoredIdentity, key_comparison_text, read_join
 from eigenveil_client.connection.identity import enrol as enrol_here
-from eigenveil_client.connection.identity import key_comparison_text, read_join
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.daemon import service
 from eigenveil_client.site.policy import Policy
@@ -35,14 +35,15 @@ def initial_settings(
         if name not in (None, joined.name):
             raise click.UsageError(f"the join file is for {joined.name}, and --name is {name}")
         name = joined.name
-    missing = [option for option, value in (("--name", name), ("--records", records)) if value is None]
+    wanted = (("SOURCE or --records", records), ("--name", name))
+    missing = [option for option, value in wanted if value is None]
     if missing and (as_json or not sys.stdin.isatty()):
         raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are prompted for them")
-    name = name or click.prompt("The site's name in the federation", value_proc=_name)
     missing_file = isinstance(records, Path) and not records.exists()
     if join is not None and missing_file:  # before its token is used
         raise click.UsageError(f"--records: there is no {records}; the join file was not used")
     records = records or click.prompt("Its records: a file, or a folder of Parquet files", type=EXISTING)
+    name = name or click.prompt("The site's name in the federation", value_proc=_name)
     if missing and not analysts:
         analysts = click.prompt(
             "Allowed analysts, by the names in their certificates (a, b; empty: none)",
@@ -66,7 +67,11 @@ def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
     of the connection."""
     config = site_config.load(config_file)
     enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
-    stored = service.check_role(enrolled, config.name)
+    return enrolment(config_file, service.check_role(enrolled, config.name))
+
+
+def enrolment(config_file: Path, stored: StoredIdentity) -> tuple[dict[str, Any], str]:
+    """Return a site's enrolment as values and as text."""
     value = {
         "identity": stored.identity.uri,
         "coordinator": stored.coordinator,

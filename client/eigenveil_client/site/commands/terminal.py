@@ -47,6 +47,14 @@ def warn_if_outdated(config: SiteConfig) -> None:
         errors.print(f"warning: {OUTDATED}: {RESTART}", soft_wrap=True)
 
 
+def print_warnings(texts: Iterable[str]) -> None:
+    """Print each text on standard error, in a line."""
+    from eigenveil.reporting.presentation import one_line
+
+    for text in texts:
+        errors.print(one_line(f"warning: {text}"), markup=False, soft_wrap=True)
+
+
 CONFIG_PATH, HELP = click.Path(path_type=Path), "The site's site.toml."
 USUAL = Path("site.toml")
 CONFIG = click.option(

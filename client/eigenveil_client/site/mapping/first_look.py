@@ -25,6 +25,7 @@ ADDRESSES = ("postgresql://", "postgres://", "service=", "host=", "dbname=")
 LISTING = "SELECT 1 AS a"  # a database needs some SELECT before its tables are known
 MOST_LOOKED_AT = 12  # tables
 NOBODY = "none"  # the answer that every row is another person
+MOST_COLUMNS_FOUND = "which has most of the columns that the dictionary may have"
 CLEARLY = 2  # times as many proposals as the next table
 
 
@@ -32,7 +33,7 @@ CLEARLY = 2  # times as many proposals as the next table
 class FirstLook:
     """Findings in a table: its content, the person column, proposals for its other columns, and the
     choice among several rows of a person, if there are several. Without a person column, `rows_are_persons`
-    if a person said so; else it is open what a row is."""
+    if a person said so; else it is open what a row is. `taken`: which of several tables it is, and why."""
 
     table: SeenTable
     dictionary: Dictionary
@@ -40,6 +41,7 @@ class FirstLook:
     proposals: tuple[ProposedMapping, ...]
     rows: RowChoice | None
     rows_are_persons: bool = False
+    taken: str = ""
 
     @property
     def is_person_open(self) -> bool:
@@ -151,7 +153,12 @@ def _best(
     best, second = len(ranked[0][1].proposals), len(ranked[1][1].proposals) if len(ranked) > 1 else 0
     if len(ranked) > 1 and (not best or best < CLEARLY * second):
         raise SeveralTables(config, [one.label for one in wanted])
-    return ranked[0][1]
+    table, look = ranked[0]
+    if len(tables) == 1:
+        return look
+    kind = "table" if config.source is None or config.is_sqlite else "sheet"
+    why = "as stated" if chosen else MOST_COLUMNS_FOUND
+    return replace(look, taken=f"{kind} {table.label!r} of {len(tables)}, {why}")
 
 
 def _of_table(config: RecordsConfig, table: PossibleTable) -> RecordsConfig:

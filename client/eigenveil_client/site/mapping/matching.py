@@ -14,7 +14,7 @@ from typing import Any
 from eigenveil.dictionary.dictionary import ColumnType, Dictionary, listed
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
-from eigenveil_client.records.discovery.units import same_unit
+from eigenveil_client.records.tables.units import same_unit
 from eigenveil_client.site.mapping.concepts import (
     Linear,
 )

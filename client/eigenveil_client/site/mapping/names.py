@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from eigenveil.dictionary.dictionary import LOINC, check_digit
-from eigenveil_client.records.discovery.units import split_unit
+from eigenveil_client.records.tables.units import split_unit
 
 
 def _listed(text: str) -> frozenset[str]:

@@ -24,6 +24,13 @@ class RowChoice:
     by: str = ""
     form: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The row that counts, and the reason."""
+        if not self.by:
+            return "their mean counts (rows), as no column of dates is clearly that of the visit"
+        return f"the last by {self.by} counts (rows), by its name or as the only column of dates"
+
     def keys(self, *, words: bool) -> dict[str, Any]:
         """Return the keys of a column; a column of `words` has no mean."""
         if not self.by:

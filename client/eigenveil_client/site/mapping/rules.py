@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR, Dictionary, DictionaryColumn
@@ -20,6 +20,7 @@ from eigenveil_client.site.mapping.targets import SAME
 Keys = dict[str, Any]  # of one table [column.NAME]
 DIGITS = 12  # of a factor
 AGE = "age"
+UNCLEAR = "Words that may be a value stand among its numbers: eigenveil-site check names those that remain."
 
 
 def missing_everywhere(columns: Iterable[SeenColumn]) -> tuple[str, ...]:
@@ -36,6 +37,27 @@ def missing_everywhere(columns: Iterable[SeenColumn]) -> tuple[str, ...]:
     return (*sorted(folded.values()), *sorted(several))
 
 
+def missing_reason(missing: Collection[str], columns: Iterable[SeenColumn]) -> str:
+    """Return why words mean "no value" in some columns, without the words or counts; empty for no word."""
+    seen = list(columns)
+    kinds = {
+        "usual words for it": {word for one in seen for word in one.absent_words},
+        "numbers that lie apart from all values": {word for one in seen for word in one.codes},
+        "known words for a pending or missing result": {word for one in seen for word in one.fillers},
+    }
+    found = [why for why, words in kinds.items() if words & set(missing)]
+    return f"Taken as no value (missing): {'; '.join(found)}." if found else ""
+
+
+def mapping_reason(mapping: ProposedMapping, column: SeenColumn, tables: Mapping[str, Keys]) -> str:
+    """Return the comment above the tables of a mapping."""
+    keys = next(iter(tables.values()))
+    parts = [f"{mapping.header}: {mapping.reason}.", missing_reason(keys.get("missing", ()), [column])]
+    if column.unclear and not {"levels", "values"} & keys.keys():
+        parts.append(UNCLEAR)
+    return " ".join(filter(None, parts))
+
+
 def rule_tables(
     mapping: ProposedMapping,
     column: SeenColumn,
@@ -49,7 +71,8 @@ def rule_tables(
     words differ from its levels."""
     keys: Keys = {FROM: column.header.strip()}
     stated = {word.lower() for word in everywhere}
-    missing = [word for word in (*column.absent_words, *column.codes) if word.lower() not in stated]
+    words = (*column.absent_words, *column.codes, *(() if known.levels else column.fillers))
+    missing = [word for word in words if word.lower() not in stated]
     if missing:
         keys["missing"] = sorted(set(missing))
     if known.levels:

@@ -14,35 +14,38 @@ from eigenveil_client.records.recoding.rule import FROM
 from eigenveil_client.records.tables.source import COMMAS, RecordsConfig
 from eigenveil_client.site.mapping.first_look import FirstLook
 from eigenveil_client.site.mapping.matching import ProposedMapping
-from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
-from eigenveil_client.site.mapping.rules import Keys, MadeTables, proposed_tables, usable_names
+from eigenveil_client.site.mapping.promises import EPSILON
+from eigenveil_client.site.mapping.rules import (
+    Keys,
+    MadeTables,
+    mapping_reason,
+    missing_reason,
+    proposed_tables,
+    usable_names,
+)
 from eigenveil_client.site.mapping.toml_tables import comment_line, key_lines, question_line, table_text
 
 WIDTH = 108
 MOST_OTHERS = 1000  # columns without a dictionary that are listed by name
 PROMISES = (
-    "Promises about the records, which others may read: half and twice the number of persons, noised once "
-    f"(epsilon {EPSILON:g}, charged to the budget), with room for the noise, rounded to 1, 2 or 5 times a "
-    "power of ten."
+    "Promises about the records, which others may read. init and eigenveil-site sizes propose half and twice "
+    f"the number of persons, noised once (epsilon {EPSILON:g}, charged to the budget), with room for the "
+    "noise, rounded to 1, 2 or 5 times a power of ten."
 )
-MEMORY = "What a study of the dictionary's columns and maximum_records takes, or the usual limit."
 OFFERS = "Columns that the federation is told of: none until a person states the mapped ones (map --offer)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFile:
     """Settings of a first site.toml: the keys before the tables, what was found, the mappings that are in
-    force, the columns that a person states to the federation, and the promises if they were confirmed.
-    `others`: studies may also use columns of numbers that no dictionary has, as a federation without a
+    force. `others`: studies may also use columns of numbers that no dictionary has, as a federation without a
     dictionary does. `missing` and `tables`: the words for "no value" in the whole file, and the tables of the
     mappings."""
 
     stated: Mapping[str, Any]
     look: FirstLook
     accepted: tuple[ProposedMapping, ...]
-    promises: SizePromises | None = None
     others: bool = False
-    offers: tuple[str, ...] = ()
     missing: tuple[str, ...] = field(init=False)
     tables: MadeTables = field(init=False)
 
@@ -86,16 +89,14 @@ class FirstFile:
     def text(self) -> str:
         """Return the file."""
         parts = [self._top(), self._records()]
-        if self.promises is not None:
-            parts.append(
-                f"{comment(MEMORY)}\n[engine]\n{key_lines({'memory_mib': self.promises.memory_mib})}"
-            )
         named = f"{self.look.dictionary.name} (version {self.look.dictionary.version})"
         parts.append(
             comment(f"Columns of the records as columns of the dictionary {named}: eigenveil-site map.")
         )
         for mapping, tables in self.tables:
-            why = "age as the years since the date of birth" if mapping is None else _why(mapping)
+            why = (
+                "age as the years since the date of birth" if mapping is None else self._why(mapping, tables)
+            )
             parts += [
                 table_text(name, keys, textwrap.wrap(why, WIDTH - 2) if first else ())
                 for first, (name, keys) in zip([True, *[False] * len(tables)], tables.items(), strict=False)
@@ -109,12 +110,8 @@ class FirstFile:
 
     def _top(self) -> str:
         """Return the keys before the tables, with comments above some of them."""
-        keys = {**self.stated, "columns": self.stated.get("columns", self.columns), "offers": self.offers}
-        above = {"offers": OFFERS}
-        if self.promises is not None:
-            keys["minimum_records"] = self.promises.minimum_records
-            keys["maximum_records"] = self.promises.maximum_records
-            above["minimum_records"] = PROMISES
+        keys = {**self.stated, "columns": self.stated.get("columns", self.columns), "offers": ()}
+        above = {"offers": OFFERS, "minimum_records": PROMISES}
         lines = [
             (f"{comment(above[name])}\n" if name in above else "") + key_lines({name: value})
             for name, value in keys.items()
@@ -123,20 +120,20 @@ class FirstFile:
 
     def _records(self) -> str:
         config, person = self.look.table.config, self.look.person
-        why = [f"Found: {one}." for one in self.look.table.evidence]
+        why = [f"Found: {one}." for one in (self.look.taken, *self.look.table.evidence) if one]
         if person is not None:
             why.append(f"{person.header} names the person: {person.evidence}.")
         if self.look.rows is not None:
-            by = self.look.rows.by
-            why.append(f"Of several rows of a person: {f'the last by {by}' if by else 'the mean'}.")
+            why.append(f"Of several rows of a person {self.look.rows.text}. It is a choice of the analysis.")
+        why.append(missing_reason(self.missing, self.look.table.columns))
         keys = records_keys(config)
         keys |= {} if person is None else {"person": person.header.strip()}
         keys |= {"missing": list(self.missing)} if self.missing else {}
-        return "\n".join([*map(comment, why), "[records]", key_lines(keys)])
+        return "\n".join([*map(comment, filter(None, why)), "[records]", key_lines(keys)])
 
-
-def _why(mapping: ProposedMapping) -> str:
-    return f"{mapping.header}: {mapping.reason}."
+    def _why(self, mapping: ProposedMapping, tables: Mapping[str, Keys]) -> str:
+        seen = [one for one in self.look.table.columns if one.header == mapping.header]
+        return mapping_reason(mapping, seen[0], tables)
 
 
 def _marks(config: RecordsConfig) -> Marks:
@@ -160,6 +157,8 @@ def records_keys(config: RecordsConfig) -> Keys:
         keys["sql_file"] = str(config.sql_file)
     if config.header_line != 1:
         keys["header_line"] = config.header_line
+    if config.units_below_header:
+        keys["units_below_header"] = True
     for name in ("separator", "decimal", "thousands", "encoding"):
         if (value := getattr(config.dialect, name)) != getattr(COMMAS, name):
             keys[name] = value

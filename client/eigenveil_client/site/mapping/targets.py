@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn
-from eigenveil_client.records.discovery.units import same_unit
+from eigenveil_client.records.tables.units import same_unit
 from eigenveil_client.site.config import site_dictionary
 from eigenveil_client.site.mapping.concepts import CATEGORY_NAMES, CONCEPTS, Linear, MeasurementConcept
 from eigenveil_client.site.mapping.names import joined

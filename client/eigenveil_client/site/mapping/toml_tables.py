@@ -15,6 +15,8 @@ from eigenveil.study.checks import parse_toml, toml_text
 
 TABLE = re.compile(r"^\s*\[")
 COLUMN = re.compile(r"^\s*\[column\.(?P<key>.+)\]\s*(?:#.*)?$")
+RECORDS = re.compile(r"^\s*\[records\]\s*(?:#.*)?\n", re.MULTILINE)
+RECORDS_KEY = re.compile(r"""^(records\s*=\s*)(?:"[^"\n]*"|'[^'\n]*'|\{[^}\n]*\})""", re.MULTILINE)
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 # Outside of a text of several lines: what opens one, a comment, or a text on one line.
 TOKEN = re.compile(r"""\"{3}|'{3}|#|"(?:\\.|[^"\\])*"|'[^']*'""")
@@ -204,6 +206,25 @@ def with_names(text: str, key: str, names: Sequence[str]) -> str:
     """Return the text with the array `key` of the top table set to some names; a new one stands first."""
     start, end = _span(text, key) if key in parse_toml(text) else (0, 0)
     return f"{text[:start]}{key} = {_value(names)}{text[end:] if end else f'{chr(10)}{text}'}"
+
+
+def with_missing(text: str, words: Sequence[str]) -> str:
+    """Return the text with the codes for "no value" of all columns set. Raises InternalError: code `bug`,
+    another part of the file would mean something else."""
+    wanted = parse_toml(text)
+    stated = wanted["records"]
+    wanted["records"] = ({"source": stated} if isinstance(stated, str) else stated) | {"missing": list(words)}
+    keys = ", ".join(f"{name} = {_value(value)}" for name, value in wanted["records"].items())
+    parts = ["\n".join(one.lines) for one in blocks(text)]
+    for place, part in enumerate(parts):
+        if found := RECORDS.search(part):
+            parts[place] = part[: found.end()] + with_names(part[found.end() :], "missing", words)
+            break
+    else:
+        parts = [RECORDS_KEY.sub(lambda one: f"{one[1]}{{{keys}}}", text, count=1)]
+    changed = "\n".join(parts)
+    check_meaning(changed, wanted)
+    return changed
 
 
 def with_number(text: str, name: str, value: int, table: str = "") -> str:

@@ -6,6 +6,7 @@ import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,8 @@ from eigenveil_client.analyst.python.connect import DisplayTable
 from eigenveil_client.analyst.python.plan import budget_from
 from eigenveil_client.analyst.python.study import FederatedStudy, draft_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import a_study
+from tests.client.commands import eigenveil
+from tests.support import Capture, Patch, a_study
 
 NASTY = "<script>[bold]\x1b[31m"
 
@@ -90,6 +92,16 @@ VIEW = FederationView(
 
 def made(**choices: Any) -> Study:
     return complete(draft_of(choices, VIEW), shipped()).study()
+
+
+def test_a_new_study_file_names_the_sites_left_out(
+    tmp_path: Path, monkeypatch: Patch, capfd: Capture
+) -> None:
+    monkeypatch.setattr("eigenveil_client.analyst.catalogue.call_coordinator", lambda profile, ask: VIEW)
+    words = ["study", "new", "--columns", "age,bmi", "--out", str(tmp_path / "one.toml")]
+    assert eigenveil(words) == 0
+    shown = " ".join(capfd.readouterr().err.split())
+    assert "warning: these sites are left out, as they do not offer a column: south: no column 'bmi'" in shown
 
 
 def test_sites_that_lack_a_column_are_not_invited() -> None:

@@ -15,11 +15,11 @@ from eigenveil_client.records.discovery.encodings import find_encoding
 from eigenveil_client.records.discovery.layout import find_header, find_layout
 from eigenveil_client.records.discovery.look import look_at
 from eigenveil_client.records.discovery.persons import find_person, possible_persons
-from eigenveil_client.records.discovery.units import same_unit, split_unit
 from eigenveil_client.records.discovery.words import CellKind, Marks, cell_kind, find_marks, value_of
 from eigenveil_client.records.isolated import discovery
 from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.tables.source import RecordsConfig
+from eigenveil_client.records.tables.units import same_unit, split_unit
 from tests.client.records.discovery.messy import messy_file
 from tests.support import refused
 
@@ -70,6 +70,7 @@ def test_a_file_is_looked_at_as_it_is_read(end: str, cell: str, tmp_path: Path) 
         (["a;b", "1;2", "3;4"], 0, None),
         (["Export;", "a;b", "1;2", "3;4"], 1, None),
         (["age;weight", "[years];[kg]", "50;70", "60;80"], 0, 1),
+        (["age;weight", "m;77", "50;70", "60;80"], 0, None),
         (["Alter in Jahren;Gewicht", "age;wt", "50;70", "60;80"], 1, None),
         (["name;word", "x;y", "z;w"], 0, None),
         (["1;2", "3;4", "5;6"], None, None),
@@ -87,11 +88,27 @@ def test_a_mark_in_free_text_separates_nothing() -> None:
     assert find_layout(lines).separator == ";"
 
 
-def test_a_table_without_names_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2\n3,4\n5,6\n", "no row names the columns"),
+        ("a,a\nb,b\n", "no row names the columns"),
+        ("Export\n\nid;BMI;BMI;age\n1;2;3;4\n5;6;7;8\n", "line 3 names two columns 'BMI'"),
+    ],
+)
+def test_a_table_without_names_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
-    path.write_text("1,2\n3,4\n5,6\n")
-    with refused(Code.BAD_DATA, "no row names the columns"):
+    path.write_text(text)
+    with refused(Code.BAD_DATA, message):
         look_at(RecordsConfig(source=path))
+
+
+def test_a_row_of_units_is_stated_to_be_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("age;weight\n[years];[kg]\n50;70\n60;80\n55;75\n")
+    table = look_at(RecordsConfig(source=path))
+    assert table.config.units_below_header
+    assert [(one.unit, one.filled) for one in table.columns] == [("a", 3), ("kg", 3)]
 
 
 def column(header: str, *cells: tuple[str, int]) -> SeenColumn:
@@ -174,14 +191,16 @@ def test_a_unit_is_split_from_a_header(header: str, name: str, unit: str) -> Non
     ("name", "value"),
     [
         ("numbers", -1), ("numbers", "9"), ("quantiles", [1.0]), ("frequent", [["a"]]), ("header", 3),
-        ("marks", {"decimal": "."} | {"other": "x"}), ("codes", [4]),
+        ("marks", {"decimal": "."} | {"other": "x"}), ("codes", [4]), ("fillers", [4]), ("unclear", [4]),
     ],
 )  # fmt: skip
 def test_a_reader_that_lies_about_a_column_is_not_believed(name: str, value: object) -> None:
     good = {
         "header": "a", "label": "", "unit": "", "rows": 2, "absent": 0, "numbers": 2, "dates": 0, "words": 0,
         "distinct": 2, "whole": True, "censored": 0, "marks": {"decimal": ".", "thousands": ""},
-        "date_form": None, "absent_words": [], "codes": [], "quantiles": [1.0] * 9, "frequent": [["1", 1]],
+        "date_form": None, "absent_words": [], "codes": [], "fillers": [], "unclear": [], "missing_cells": [],
+        "totals": [],
+        "quantiles": [1.0] * 9, "frequent": [["1", 1]],
     }  # fmt: skip
     assert discovery._column(good).numbers == 2
     with pytest.raises(ReaderFailure):

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -38,6 +39,18 @@ from tests.support import Log, Patch
 OF_GENOTYPES = replace(
     STUDY, columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in ("rs0_A", "rs1_A", "rs2_G"))
 )
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "why"),
+    [(fork_server, "PROGRAM", "its process ended at once"), (sys, "executable", "No such file or directory")],
+)
+def test_a_reader_that_cannot_be_started_says_why(
+    where: Any, name: str, why: str, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(where, name, "/nowhere")
+    with pytest.raises(BadRecords, match=f"{why}. Check that this user may run .*, and the free memory"):
+        fork_server.ForkServer().reader()
 
 
 def test_a_file_of_many_columns_is_read_in_little_memory(tmp_path: Path) -> None:

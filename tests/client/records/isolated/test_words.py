@@ -152,7 +152,8 @@ def test_a_reader_that_lies_is_not_believed(frames: list[tuple[FrameKind, Any]])
     assert (problem.about, problem.kind) == ("reader", "")
 
 
-LOST, CELLS = ["no-person", 1, ["line 2"]], {"column": "a", "cells": 1, "what": "text", "examples": []}
+LOST = ["no-person", 1, ["line 2"]]
+CELLS = {"column": "a", "cells": 1, "what": "text", "examples": [], "fillers": []}
 COUNTED = {"lines": 3, "used": 2, "skipped": 0, "repeated": 0, "version": "00" * 32}
 
 
@@ -169,6 +170,7 @@ COUNTED = {"lines": 3, "used": 2, "skipped": 0, "repeated": 0, "version": "00" *
     ([LOST, CELLS | {"cells": 0.5}], COUNTED),
     ([LOST, CELLS | {"examples": [{"place": "line 2", "text": "x" * 41}]}], COUNTED),
     ([LOST, CELLS | {"examples": [{"place": "line 2", "text": "x"}] * 4}], COUNTED),
+    ([LOST, CELLS | {"fillers": ["x" * 41]}], COUNTED),
 ])  # fmt: skip
 def test_counts_of_lines_that_contradict_themselves_are_not_believed(items: list[Any], end: Any) -> None:
     call = partial(reader.line_counts, ABSENT, (), OfferedColumns(), None)

@@ -15,7 +15,7 @@ import xlsxwriter
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Column
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig
 from tests.client.records import support as records
 from tests.client.site.support import a_study
 
@@ -63,13 +63,58 @@ def test_lines_before_the_header_are_no_records(tmp_path: Path) -> None:
         rows(text(tmp_path, title + body + "1,2\n", header_line=4))
 
 
+def test_units_below_the_header_are_no_record(tmp_path: Path) -> None:
+    body, plain = "a,b,c\n\n[mm],,µl\n{}1,2,3\n\n4,5,6\n", rows(text(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"))
+    for ends in ("\n", "\r\n", "\r"):
+        for broken in ("", "7,8\n", "7,8,µ\n"):
+            content = body.format(broken).replace("\n", ends).encode("latin-1")
+            found = list[str | None]()
+            config = text(tmp_path, content, units_below_header=True)
+            assert rows(config, unreadable=found.append) == plain
+            assert found == ([None] if broken else [])
+            if broken:
+                with pytest.raises(BadRecords, match="line 4: the line has"):
+                    rows(config)
+    only = text(tmp_path, "a,b,c\nmm,mm,mm\n", units_below_header=True)
+    assert rows(only) == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *("p1;NA;;7", "p1;g/l;;7,5", "p1;g/l;;-0.5", "p1;g/l;;<5", "p1;g/l;;.5", "p1;g/l;;12 mg/l", "p1;;;"),
+        *("p1;ja;nein;", "p1;g/l;;1.234,5", "p1;g/l;2024-01-02;", "p1;g/l;2024/01/02;", "p1;g/l;01.02.2024;"),
+        *("p1;0x10;inf;", ";1;1;1", "p1;m;;"),
+    ],
+)  # fmt: skip
+def test_a_record_is_never_taken_for_units(tmp_path: Path, row: str) -> None:
+    dialect, content = Dialect(separator=";"), f"patient;a;b;c\n{row}\np2;4;5;6\n"
+    with pytest.raises(BadRecords, match="the line below the header is no row of units, which"):
+        rows(text(tmp_path, content, dialect=dialect, units_below_header=True))
+
+
+@pytest.mark.parametrize(
+    "row", ["ID;mg/l;10^9/L;1", ";[kg/m²];0/1;TT.MM.JJJJ", ";%;1-5;0 = no", "Nr.;(mm);;1 | 2"]
+)
+def test_a_row_of_units_may_tell_how_columns_are_coded(tmp_path: Path, row: str) -> None:
+    config = text(
+        tmp_path, f"patient;a;b;c\n{row}\np2;4;5;6\n", dialect=Dialect(separator=";"), units_below_header=True
+    )
+    assert len(rows(config)) == 1
+
+
 def test_rows_of_a_sheet_before_the_header_are_no_records(tmp_path: Path) -> None:
     path, body = tmp_path / "records.xlsx", [["a", "b", "c"], [1, 2, 3], [4, 5, 6]]
-    with xlsxwriter.Workbook(path) as book:
-        sheet = book.add_worksheet()
-        for number, row in enumerate([["Laboratory", None, "x"], [], *body]):
-            sheet.write_row(number, 0, row)
-    assert rows(RecordsConfig(source=path, header_line=3)) == rows(text(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"))
+    plain = rows(text(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"))
+    for units in ([], [["mm", None, "1"]]):
+        with xlsxwriter.Workbook(path) as book:
+            sheet = book.add_worksheet()
+            for number, row in enumerate([["Laboratory", None, "x"], [], body[0], *units, *body[1:]]):
+                sheet.write_row(number, 0, row)
+        config = RecordsConfig(source=path, header_line=3, units_below_header=bool(units))
+        assert rows(config) == plain
+    with pytest.raises(BadRecords, match="row 5 is no row of units, which units_below_header"):
+        rows(RecordsConfig(source=path, header_line=4, units_below_header=True))
 
 
 def test_the_person_column_may_have_another_name_in_the_records(tmp_path: Path) -> None:
@@ -87,12 +132,11 @@ def test_the_person_column_may_have_another_name_in_the_records(tmp_path: Path) 
 
 
 def test_the_keys_change_the_version_of_the_records(tmp_path: Path) -> None:
-    body = "a,b,c\n1,2,3\n"
-    versions = {
-        records.read(text(tmp_path, body, **keys), STUDY).file
-        for keys in ({}, {"missing": ("-9",)}, {"missing": ("-8",)}, {"person": "a person"})
-    }
-    assert len(versions) == 4
+    body = "a,b,c\n1,1,1\n"
+    keys: list[dict[str, Any]] = [{}, {"missing": ("-9",)}, {"missing": ("-8",)}, {"person": "a person"}]
+    assert len({records.read(text(tmp_path, body, **one), STUDY).file for one in keys}) == 4
+    units = text(tmp_path, body, units_below_header=True)
+    assert units.reading_digest != text(tmp_path, body).reading_digest
 
 
 def sqlite_file(folder: Path, *tables: str) -> Path:

@@ -131,6 +131,29 @@ def test_a_sheet_is_named_where_there_are_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("r.xlsx", b"\xef\xbb\xbf\n<HTML><table>", "it is an HTML page. Open it in a spreadsheet program"),
+        ("r.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "it is an old or an encrypted workbook"),
+        ("r.xls", b"a,b\n1,2\n", "it is text. If it is a table, give its name the ending .csv"),
+        ("r", b"a,b\n1,2\n", "not a file without an ending: it is text. If it is a table, give"),
+        ("r.zip", b"PK\x03\x04\0", "it is a zip archive. Unpack it"),
+        ("r", b"\0\1", "not a file without an ending"),
+        ("r.dat", b"\0\1", "not '.dat'"),
+        ("parts/0.csv", b"a,b\n1,2\n", r"read one at a time. State one, such as .*parts/0.csv"),
+    ],
+)
+def test_an_unreadable_source_is_called_what_it_is(
+    name: str, data: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    with pytest.raises(BadRecords, match=message):
+        open_source(RecordsConfig(source=path.parent if path.parent != tmp_path else path))
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (5.0, "5"), (-0.1, "-0.1"), (1e-300, "1e-300"), (float("nan"), "nan"), (True, "True"), (7, "7"),

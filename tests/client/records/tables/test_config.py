@@ -46,6 +46,7 @@ def test_a_text_is_a_table_that_names_its_source_alone(tmp_path: Path) -> None:
     ('source = "r.csv"\ntable = "t"', "table is for SQLite files"),
     ('source = "r.db"\nheader_line = 2', "header_line is for text files and workbooks"),
     ('source = "r.parquet"\nheader_line = 2', "header_line is for text files and workbooks"),
+    ('source = "r.parquet"\nunits_below_header = true', "units_below_header is for text files"),
     ('source = "r.csv"\nheader_line = 0', "header_line must lie between 1 and 1000"),
     ('source = "r.csv"\nmissing = ["-9", "-9.0"]', "missing: a code is repeated"),
     ('source = "r.csv"\nperson = "PatNr"', "person needs person_column"),

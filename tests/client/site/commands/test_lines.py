@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.study import Column
-from eigenveil_client.records.records import RecordsSummary
+from eigenveil_client.records.records import LINES, RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent
@@ -122,6 +122,21 @@ def test_unreadable_cells_are_shown_at_the_site_alone(stage: Stage, caplog: Log)
         assert SECRET not in repr([sent, store.egress.rows()])
     assert SECRET not in caplog.text
     assert "cells-unreadable" in caplog.text
+
+
+def test_cells_of_lost_lines_are_not_unreadable_ones(stage: Stage, caplog: Log) -> None:
+    caplog.set_level(logging.DEBUG)
+    write(stage, *lines(60), ",x,y,z")
+    site_config.record_reader(site_config.load(config(stage)))(a_study(person_column="patient"))
+    (found,) = [vars(one)["fields"] for one in caplog.records if "cells-unreadable" in one.getMessage()]
+    assert found == {"columns": LINES}
+
+
+def test_units_below_the_header_are_no_lost_line(stage: Stage) -> None:
+    write(stage, ",mm,mm,mm", *lines(60))
+    assert checks(config(stage))["lines"]["level"] == "warn"
+    found = checks(config(stage, records="units_below_header = true"))["lines"]
+    assert (found["level"], found["text"]) == ("ok", "60 lines, 60 used")
 
 
 def test_text_and_dates_that_nothing_names_do_not_warn_for_ever(stage: Stage) -> None:

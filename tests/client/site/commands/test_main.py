@@ -207,7 +207,7 @@ def init(patch: Patch, folder: Path, typed: Typed, *words: object) -> int:
 def test_init_repeats_its_prompt_until_the_value_is_valid(tmp_path: Path, monkeypatch: Patch) -> None:
     records = tmp_path / "records.csv"
     records.write_text("a\n1\n")
-    typed = Typed(f"Anna!\nanna\nnowhere.csv\n{records}\nbob, carla\nnone\nn\n", terminal=True)
+    typed = Typed(f"nowhere.csv\n{records}\nAnna!\nanna\nbob, carla\nnone\nn\n", terminal=True)
     assert init(monkeypatch, tmp_path, typed) == 0
     written = site_config.load(tmp_path / "new" / "site.toml")
     assert (written.name, written.records.source) == ("anna", records)

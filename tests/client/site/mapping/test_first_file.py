@@ -4,6 +4,7 @@ records is in the file."""
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -332,4 +333,66 @@ def test_a_size_that_the_command_states_stays(file: Path) -> None:
     Path("egress.key").unlink()
     assert init(file, "--accept", *stated).code == 0
     assert (loaded().policy.maximum_records, has_state(loaded())) == (900, False)
-    assert init(file, "--accept").code == 9
+
+
+def test_an_edited_size_stays_or_is_named_if_it_contradicts_the_number(file: Path) -> None:
+    init(file)
+    text = Path("site.toml")
+    first = text.read_text()
+    text.write_text(first.replace("minimum_records = 20", "minimum_records = 5000"))
+    wanted = "minimum_records = 5000 of site.toml contradicts maximum_records = "
+    assert (init(file, "--accept").code, wanted in init(file, "--accept").err) == (4, True)
+    text.write_text(f"{first}[engine]\nmemory_mib = 64\n")  # sizes are stated, and edited to the defaults
+    edited = text.read_text()
+    assert (init(file, "--accept").code, text.read_text()) == (0, edited)
+
+
+def test_going_on_reports_the_mapping_of_the_file(file: Path) -> None:
+    for _ in range(2):
+        assert "open questions (1), as comments in the file: CRP" in init(file).out
+    setting = ("--set", "Krea [µmol/l]=creatinine:mg/dl")
+    site(None, "map", *setting, "--set", "CRP=crp:mg/l", "--remove", "sex")
+    ran, made = init(file), init(file, "--json").json
+    assert "open questions (1), see eigenveil-site map --config site.toml: Geschlecht" in ran.out
+    found = {one["column"]: (one["unit"], one["factor"], one["reason"]) for one in made["mapped"]}
+    stated = "as site.toml states"
+    assert found["creatinine"] == ("mg/dL", 1.0, stated)
+    assert (found["age"][2] != stated, set(found)) == (True, {"age", "creatinine", "crp"})
+
+
+def test_init_goes_on_where_it_was_interrupted(file: Path) -> None:
+    """Answers, edits and the number of persons stay; the end of the typed text is an interruption."""
+    text = Path("site.toml")
+    ran = init(file, answer="mg/l\n")
+    assert (ran.code, "crp" in columns(), has_state(loaded())) == (130, True, False)
+    assert f"to go on: eigenveil-site init {file}\n" in ran.err
+    text.write_text(text.read_text() + OWN)
+    ran = site(None, "init", file, answer="y\n")
+    spent, shown = charged(), re.findall("minimum_records = .*", ran.out)
+    assert (ran.code, spent > 0, "is not charged again" in ran.err) == (130, True, True)
+    edited = text.read_text()
+    ran = site(None, "init", file, "--accept", answer="x\n")  # asks nothing
+    assert (ran.code, shown, charged()) == (0, re.findall("minimum_records = .*", ran.out), spent)
+    text.write_text(
+        edited.replace("\ncolumns =", "\nmax_delta = 1e-7\ncolumns =").replace("max_delta = 1e-05", "")
+    )
+    ran = site(None, "init", file, answer="y\ny\nn\n")
+    assert (ran.code, shown[0] in ran.out, "at no further cost" in ran.out) == (0, True, True)
+    assert (charged(), loaded().policy.max_delta, OWN in text.read_text()) == (spent, 1e-7, True)
+    assert columns() == {"age", "sex=female", "sex=male", "creatinine", "crp"}
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ((), "choose another folder"), (("other.csv",), "other records: "), (("--name", "b"), "value of name"),
+    (("--person", "Zimmer"), "value of person"), (("--minimum-records", "7"), "value of minimum_records"),
+    (("--analyst", "ada"), "value of analysts"), (("--sql", "SELECT 1"), "other records: "),
+])  # fmt: skip
+def test_init_does_not_go_on_for_another_site(file: Path, words: tuple[str, ...], message: str) -> None:
+    init(file)
+    text = Path("site.toml").read_text()
+    source = [file] if words[:1] not in ((), ("other.csv",)) else []
+    ran = site(None, "init", *source, *words)
+    assert (ran.code, message in ran.err, Path("site.toml").read_text()) == (9, True, text), ran.err
+    Path("site.toml").write_text(text.removeprefix(site_config.HEADING))
+    ran = site(None, "init", file)
+    assert (ran.code, "eigenveil-site map" in ran.err) == (9, True)

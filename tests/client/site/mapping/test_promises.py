@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil.accounting.budget import NoiseRule, reported_epsilon
+from eigenveil.errors import RequestError
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column
@@ -18,6 +19,7 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.mapping.promises import (
+    USUAL,
     count_cost,
     rounded_down,
     rounded_up,
@@ -44,10 +46,22 @@ def test_promises_hold_for_the_true_number_and_for_twice_of_it(
     sigma = math.sqrt(10**6 / (2 * count_cost(Policy())))
     found = size_promises(persons + round(error * sigma), sigma, columns)
     assert found.minimum_records <= max(Policy().minimum_records, persons)
-    assert found.maximum_records >= 2 * persons
+    assert found.maximum_records >= min(2 * persons, USUAL)
     wide = min(columns, 2 * found.minimum_records)  # more, no study may have
     assert found.memory_mib * 2**20 >= 2 * wide * found.maximum_records
     replace(Policy(), minimum_records=found.minimum_records, maximum_records=found.maximum_records)
+
+
+@pytest.mark.parametrize(("persons", "suits"), [(5_100_000, True), (20_000_000, False)])
+def test_usual_studies_suit_a_site_that_is_small_enough(persons: int, suits: bool) -> None:
+    assert (size_promises(persons, 36.0, 20).maximum_records <= USUAL) is suits
+
+
+def test_an_own_maximum_has_its_memory_and_a_place_above_the_minimum() -> None:
+    own = {"maximum_records": 5_000_000}
+    assert size_promises(60_000, 36.0, 20, own=own).memory_mib * 2**20 >= 2 * 20 * own["maximum_records"]
+    with pytest.raises(RequestError, match=r"maximum_records = 900 .*contradicts minimum_records ="):
+        size_promises(60_000, 36.0, 20, own={"maximum_records": 900})
 
 
 @pytest.mark.parametrize("rule", NoiseRule)

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands.first_day.map_command import mapping_view
 from eigenveil_client.site.mapping.changes import MappingSetting, apply_changes
+from eigenveil_client.site.state.store_access import runs_outdated
 from eigenveil_common.trusted_files import check_trusted
 from eigenveil_common.web.pages import Pages
 
@@ -33,11 +34,12 @@ async def _show_mapping(config_file: Path, pages: Pages, request: Request) -> Re
     """Return the page: the mapping in force, open questions, and the form for changes."""
 
     def look() -> dict[str, Any]:
-        view = mapping_view(config_file)
-        dictionary = site_config.dictionary_in_force(site_config.load(config_file))
+        view, config = mapping_view(config_file), site_config.load(config_file)
+        dictionary = site_config.dictionary_in_force(config)
         named = {one.header for one in view.mapped} | {one.header for one in view.proposed}
         headers = sorted({*view.unmapped, *named})
-        return {"view": view, "headers": headers, "columns": [one.name for one in dictionary.columns]}
+        columns = [one.name for one in dictionary.columns]
+        return {"view": view, "headers": headers, "columns": columns, "outdated": runs_outdated(config)}
 
     return pages.render(request, "mapping.html", **await run_in_threadpool(look))
 

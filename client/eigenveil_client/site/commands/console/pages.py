@@ -37,7 +37,7 @@ from eigenveil_client.site.state import person_counts
 from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.store_access import open_site_store
+from eigenveil_client.site.state.store_access import open_site_store, runs_outdated
 from eigenveil_common.web.pages import Pages, Translator, gauge, histogram_bars, mark, step_chart
 
 T = TypeVar("T")
@@ -109,6 +109,7 @@ async def _studies(console: Console, request: Request) -> Response:
             "counts": store.declined.counts()[::-1],
             "unanswered": store.declined.unanswered_counts()[::-1],
             "proofs": store.proofs.all(),
+            "outdated": runs_outdated(config),
         }
 
     found = await console.from_store(look)
@@ -124,6 +125,7 @@ async def _study(console: Console, request: Request, template: str) -> Response:
         signatures=labels.SIGNATURE_LABELS,
         peoples=labels.PERSON_LABELS, units=labels.UNITS, reasons=labels.REASON_LABELS,
         applicant_labels=labels.APPLICANT_LABELS,
+        outdated=await run_in_threadpool(runs_outdated, view.config),
     )  # fmt: skip
 
 

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from eigenveil import __version__
 from eigenveil.dictionary.dictionary import Dictionary, listed
-from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.reporting.presentation import one_line
-from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.connection.session_start import fetch_dictionary
+from eigenveil_client.connection.identity import folder_identity, load_identity
+from eigenveil_client.connection.session_start import fetch_dictionary, stored_dictionary
 from eigenveil_client.records.discovery.persons import possible_persons
-from eigenveil_client.records.isolated import reader
-from eigenveil_client.records.tables.source import RecordsConfig
+from eigenveil_client.records.tables.source import SQLITE, WORKBOOKS, RecordsConfig, kind_of
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import setup
 from eigenveil_client.site.commands.first_day import questions
+from eigenveil_client.site.commands.first_day.begun import (
+    begun_site,
+    check_join,
+    check_options,
+    naming_progress,
+)
+from eigenveil_client.site.commands.first_day.counted import is_counted, noised_promises, states_sizes
+from eigenveil_client.site.commands.first_day.report import Report, unknown_columns
+from eigenveil_client.site.commands.terminal import print_warnings, warn_if_outdated
 from eigenveil_client.site.config import SiteConfig, site_dictionary
+from eigenveil_client.site.daemon.service import check_role
+from eigenveil_client.site.mapping.changes import (
+    offered_by,
+    set_mappings,
+    state_mapping,
+    state_missing,
+    state_sizes,
+)
 from eigenveil_client.site.mapping.first_look import (
+    ADDRESSES,
     NOBODY,
     FirstLook,
     SeveralTables,
@@ -31,72 +49,104 @@ from eigenveil_client.site.mapping.first_look import (
     records_config,
 )
 from eigenveil_client.site.mapping.matching import ProposedMapping, propose
-from eigenveil_client.site.mapping.promises import SizePromises, count_cost, size_promises
+from eigenveil_client.site.mapping.promises import SizePromises
 from eigenveil_client.site.mapping.site_file import FirstFile
+from eigenveil_client.site.mapping.table import mappings_of_rules, still_open
 from eigenveil_client.site.policy import Policy
-from eigenveil_client.site.state.store_access import open_site_store
-from eigenveil_common import config
-from eigenveil_common.command import console, is_interactive, print_result, shell_command
-from eigenveil_common.files import make_folder
+from eigenveil_common.command import console, errors, is_interactive, print_result
+from eigenveil_common.files import path_exists, read_text
 
 PERSON = "patient"  # the usual name of the person column in studies
-ROWS_ARE_PERSONS = "every row counts as one person"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDay:
-    """Inputs of a first day: the folder, the site's name, its records, its policy and its join file, if there
-    is one. `person`: the column that names the person, `none` if every row is another person, or empty if
-    that is not stated. `accept`: the promises are confirmed, and nothing is asked; `asks`: a person can
+    """Inputs of a first day: the folder, the site's name, its records and the SOURCE that names them, its
+    policy and its join file, if there is one. `person`: the column that names the person, `none` if every row
+    is another person, or empty if that is not stated. `begun`: the configuration of an `init` that ended
+    early, which goes on. `accept`: the promises are confirmed, and nothing is asked; `asks`: a person can
     answer."""
 
     folder: Path
     name: str
+    source: str
     records: RecordsConfig
     policy: Policy
     join: Path | None = None
     person: str = ""
+    begun: SiteConfig | None = None
     accept: bool = False
     asks: bool = False
 
     def run(self) -> tuple[dict[str, Any], str]:
-        """Do all of it, and return the result as values and as text. Raises EigenveilError: an early one
-        leaves nothing behind; a late one names what is left to do."""
-        site_config.check_unwritten(self.folder)
-        look = self._with_person(self._look(site_dictionary(None)))
-        path = site_config.write(self.folder, self._file(look, look.certain).text())
-        value: dict[str, Any] = {}
-        enrolled, others = "", False
-        if self.join is not None:
-            value, enrolled = setup.joined(path, self.join)
+        """Do all of it, and return the result as values and as text. Raises EigenveilError or Abort: an early
+        one leaves nothing behind; a late one names what is done, and the command that goes on."""
+        path = self.folder / "site.toml"
+        if self.begun is None:
+            look = self._with_person(self._look(site_dictionary(None)))
+            path = site_config.write(self.folder, self._file(look).text())
+        with naming_progress(path, self._again(), self.join):
+            if self.begun is not None:
+                look = self._with_person(self._look(site_dictionary(self.begun.dictionary)))
+            return self._go_on(path, look)
+
+    def _again(self) -> list[str | Path]:
+        folder = () if self.folder == Path() else ("--dir", self.folder)
+        return ["eigenveil-site", "init", self.source, *folder, *(("--accept",) if self.accept else ())]
+
+    def _go_on(self, path: Path, look: FirstLook) -> tuple[dict[str, Any], str]:
+        """Enrol, and ask what is open. A file that is as `init` writes it first is written anew for the
+        federation's dictionary; of any other one only what a person answers changes."""
+        first = self.begun is None or read_text(path) == site_config.headed(self._file(look).text())
+        (value, enrolled), others = self._enrolled(path), False
+        if enrolled:
             look, others = self._in_federation(path, look)
-        accepted = self._accepted(look)
-        file = self._file(look, accepted, others=others)
-        _rewrite(path, file.text())
-        file = self._stating(path, self._promised(path, file))
-        left = [one for one in look.open if one.header not in {other.header for other in accepted}]
-        view = value | {
-            "config": str(path), "name": self.name, "columns": list(file.columns),
-            "mapped": [one.to_dict() for one in accepted], "open": [one.to_dict() for one in left],
-            "promises": None if file.promises is None else config.values(file.promises),
-            "offers": list(file.offers),
-            "person": None if file.look.person is None else file.look.person.header,
-        }  # fmt: skip
-        return view, _report(path, file, left, enrolled)
+        file = self._file(look, others=others)
+        if first:
+            site_config.replace_text(path, site_config.headed(file.text()))
+        answers = tuple(self._answers(path, look))
+        promises = self._promised(path)
+        self._state(path)
+        config = site_config.load(path)
+        mapped = mappings_of_rules(config, look, answers)
+        if enrolled and not others:
+            print_warnings(unknown_columns(path, look, mapped))
+        report = Report(
+            path=path, config=config, look=look, mapped=mapped, left=still_open(config, look),
+            promises=promises, unlisted=file.unlisted if first else 0, enrolled=enrolled,
+            begun=self.begun is not None, first=first,
+        )  # fmt: skip
+        return value | report.values(), report.text()
+
+    def _enrolled(self, path: Path) -> tuple[dict[str, Any], str]:
+        """Return the site's enrolment, as values and as text; empty without a join file. A site that goes on
+        needs none if it is enrolled."""
+        config = site_config.load(path)
+        if self.begun is not None and folder_identity(config.identity) is not None:
+            return setup.enrolment(path, check_role(load_identity(config.identity), config.name))
+        return ({}, "") if self.join is None else setup.enrolled(path, self.join)
 
     def _look(self, dictionary: Dictionary) -> FirstLook:
+        records, begun = self.records, None if self.begun is None else self.begun.records
+        if begun is not None and not begun.one_row_per:  # else a SELECT that init makes anew
+            parts = {name: getattr(begun, name) for name in ("table", "sheet", "sql", "sql_file")}
+            records = replace(records, **parts)
         try:
-            return look_first(self.records, dictionary)
+            with errors.status(Text(f"reading {records}")):
+                return look_first(records, dictionary)
         except SeveralTables as several:
             if not self.asks:
                 raise
             chosen = questions.ask_table(several.names)
-            return look_first(self.records, dictionary, chosen=chosen)
+            return look_first(records, dictionary, chosen=chosen)
 
     def _with_person(self, look: FirstLook) -> FirstLook:
         """Return the findings with the person column as stated, or as answered at a terminal. Raises
         RequestError: code `bad-argument`, it is open, or the column is not there."""
         stated = self.person
+        if self.begun is not None and not stated:
+            own = self.begun.person_header or NOBODY
+            stated = own if look.person is None or look.person.header.strip() != own else ""
         if not stated and look.is_person_open:
             candidates = possible_persons(one.header for one in look.table.columns)
             if not self.asks:
@@ -113,17 +163,18 @@ class FirstDay:
         return look.with_person(stated) if stated else look
 
     def _in_federation(self, path: Path, look: FirstLook) -> tuple[FirstLook, bool]:
-        """Return the proposals for the federation's dictionary, and True if it has published none."""
+        """Return the proposals for the federation's dictionary, and True if it has published none. Without an
+        answer of the coordinator it is the one last received."""
         stored = load_identity(site_config.load(path).identity)
         rule = site_config.load(path).proxy_rule
         try:
             software = f"eigenveil-site init {__version__}"
             found = asyncio.run(fetch_dictionary(replace(stored, proxy=rule), software))
         except EigenveilError as problem:
-            todo = "Start the daemon, then run: eigenveil-site map"
-            what = f"The federation's dictionary was not fetched ({problem}): the usual one is used"
-            console.print(f"{what}. {todo}", markup=False, soft_wrap=True)
-            return look, False
+            found = stored_dictionary(stored)
+            if found is None:
+                _print_not_fetched(problem)
+                return look, False
         if found is None:
             return look, True
         if look.table.config.database and look.table.config.one_row_per:
@@ -132,102 +183,60 @@ class FirstDay:
         proposals = tuple(propose(look.table.columns, found, without=without))
         return replace(look, dictionary=found, proposals=proposals), False
 
-    def _accepted(self, look: FirstLook) -> tuple[ProposedMapping, ...]:
-        if not self.asks or self.accept:
-            return look.certain
-        return (*look.certain, *questions.answered(look))
+    def _answers(self, path: Path, look: FirstLook) -> Iterator[ProposedMapping]:
+        """Yield the mappings that a person confirms, each once it is written."""
+        if self.asks:
+            for one in questions.answered(look, still_open(site_config.load(path), look)):
+                print_warnings(set_mappings(path, look, [one]))
+                yield one
+            for words in questions.words_without_value(site_config.load(path), look):
+                try:
+                    print_warnings(state_missing(path, words))
+                except RequestError as problem:  # a rule gives such a word another meaning
+                    print_warnings([str(problem)])
 
-    def _file(
-        self, look: FirstLook, accepted: tuple[ProposedMapping, ...], *, others: bool = False
-    ) -> FirstFile:
-        policy = self.policy
+    def _file(self, look: FirstLook, *, others: bool = False) -> FirstFile:
+        policy = self.policy if self.begun is None else self.begun.policy
         if look.person is not None and not policy.person_column:
             policy = replace(policy, person_column=PERSON)
         stated = site_config.first_keys(self.name, policy)
-        if policy.columns == Policy().columns:
-            del stated["columns"]  # those that were found
-        return FirstFile(stated=stated, look=look, accepted=accepted, others=others)
+        del stated["columns"]  # those that were found
+        return FirstFile(stated=stated, look=look, accepted=look.certain, others=others)
 
-    def _stating(self, path: Path, file: FirstFile) -> FirstFile:
-        """Return the file with the mapped columns as `offers`, written, if a person who saw them agrees."""
-        if not self.asks or not file.mapped or not questions.may_state(file.mapped):
-            return file
-        stating = replace(file, offers=file.mapped)
-        _rewrite(path, stating.text())
-        return stating
+    def _state(self, path: Path) -> None:
+        """Write the mapped columns as `offers`, if a person who saw them agrees."""
+        config = site_config.load(path)
+        mapped = offered_by(config)
+        if not self.asks or config.offers or not mapped or not questions.may_state(mapped):
+            return
+        state_mapping(path)
 
-    def _promised(self, path: Path, file: FirstFile) -> FirstFile:
-        """Return the file with promises, if a person confirms them; written and charged. Those that the
-        command states stay as they are."""
-        default = Policy()
+    def _promised(self, path: Path) -> SizePromises | None:
+        """Return promises that a person confirms, written and charged; None if there are none. Those that the
+        file states stay as they are. Raises RequestError: one of them contradicts the number of persons."""
+        loaded, default = site_config.load(path), Policy()
         own = {
-            name: getattr(self.policy, name)
+            name: getattr(loaded.policy, name)
             for name in ("minimum_records", "maximum_records")
-            if getattr(self.policy, name) != getattr(default, name)
+            if getattr(loaded.policy, name) != getattr(default, name)
         }
-        if len(own) > 1 or (not self.accept and not (self.asks and questions.may_count())):
-            return file
-        promises = replace(noised_promises(site_config.load(path)), **own)
+        if (
+            len(own) > 1
+            or states_sizes(path, loaded)
+            or (not self.accept and not (self.asks and questions.may_count(counted=is_counted(loaded))))
+        ):
+            return None
+        promises = noised_promises(loaded, own)
         if not self.accept and not questions.confirm_promises(promises):
-            return file
-        promised = replace(file, promises=promises)
-        _rewrite(path, promised.text())
-        return promised
+            return None
+        state_sizes(path, promises)
+        return promises
 
 
-def noised_promises(loaded: SiteConfig) -> SizePromises:
-    """Return promises for a site's records and the columns of its dictionary, from its number of persons,
-    which is noised and charged once. Raises RequestError: the records cannot be read, or the budget is too
-    small."""
-    make_folder(loaded.identity, mode=0o700)  # where the ledger's position is noted, also before enrolment
-    with open_site_store(loaded) as store:
-        cost, yearly = count_cost(loaded.policy), loaded.policy.yearly
-        noised, sigma = store.noised_persons(lambda: _persons(loaded), cost, yearly)
-    columns = len(site_config.dictionary_in_force(loaded).usable())
-    return size_promises(noised, sigma, columns, loaded.policy)
-
-
-def _persons(loaded: SiteConfig) -> int:
-    """Return the number of persons in the records."""
-    limits, ruled = loaded.engine.reading, [name for rule in loaded.column for name in rule.columns]
-    one = (ruled or reader.columns(loaded.records, limits))[0]
-    found = reader.profile(loaded.records, loaded.column, {one: None}, loaded.person_header or None, limits)
-    quality = found[0].quality
-    if quality is None:
-        raise RequestError(Code.BAD_DATA, f"the persons cannot be counted: {found[0].problem}")
-    return quality.persons
-
-
-def _rewrite(path: Path, text: str) -> None:
-    """Write the text of site.toml anew; the former one stays if the new one is invalid."""
-    site_config.replace_text(path, site_config.headed(text))
-
-
-def _report(path: Path, file: FirstFile, left: list[ProposedMapping], enrolled: str) -> str:
-    person, lost = file.look.person, file.look.table.lost
-    named = f"{one_line(person.header)} names the person of a row" if person is not None else ROWS_ARE_PERSONS
-    lines = [f"wrote {path}", named]
-    if lost:
-        lines.append(f"{lost} lines lack cells, have too many, or broken letters: run eigenveil-site check")
-    mapped = [one_line(f"{one.header} -> {one.column}") for one in file.accepted]
-    lines.append(f"mapped columns ({len(mapped)}): {listed(mapped)}" if mapped else "no column was mapped")
-    if left:
-        named = listed([one_line(one.header) for one in left])
-        lines.append(f"open questions ({len(left)}), as comments in the file: {named}")
-    if file.promises is not None:
-        stated = ", ".join(f"{key} = {value}" for key, value in config.values(file.promises).items())
-        lines.append(f"promises from the number of persons, noised once: {stated}")
-    if ANY in (one.header.strip() for one in file.look.table.columns):
-        lines.append("a column of the records is named '*', which means every column: rename it there")
-    if file.unlisted:
-        lines.append(f"{file.unlisted} other columns of numbers are too many to list: name them in columns")
-    if not file.columns:
-        lines.append("columns = [] declines every study: map columns, or name those that studies may use")
-    if not file.offers:
-        command = shell_command("eigenveil-site", "map", "--offer", "--config", path)
-        lines.append(f"no column is stated to the federation; to state the mapped ones: {command}")
-    lines.append(enrolled or setup.to_enrol(path))
-    return "\n".join(lines)
+def _print_not_fetched(problem: EigenveilError) -> None:
+    todo = "Start the daemon, then run: eigenveil-site map"
+    what = f"The federation's dictionary was not fetched ({problem}): the usual one is used"
+    console.print(f"{what}. {todo}", markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +255,13 @@ class TableOptions:
             raise click.UsageError(f"--{used[0].replace('_', '-')} needs SOURCE, the argument of init")
 
     def records(self, source: str) -> RecordsConfig:
-        """Return the settings of SOURCE. Raises RequestError: code `bad-config`."""
+        """Return the settings of SOURCE. Raises RequestError: code `bad-config`; UsageError: an option names
+        a part that such a source does not have."""
+        database, path = source.startswith(ADDRESSES), Path(source)
+        if self.sheet and (database or kind_of(path) not in WORKBOOKS):
+            raise click.UsageError(f"--sheet is for workbooks ({', '.join(WORKBOOKS)}). Remove it")
+        if self.table and not database and path.suffix.lower() not in SQLITE:
+            raise click.UsageError(f"--table is for databases and SQLite ({', '.join(SQLITE)}). Remove it")
         return records_config(source, **asdict(self))
 
 
@@ -258,14 +273,39 @@ def look_and_write(
     policy: Policy,
     join: Path | None,
     *,
+    begun: SiteConfig | None,
     person: str,
     accept: bool,
     as_json: bool,
 ) -> None:
-    """Look at SOURCE, write site.toml, enrol with a join file, and print the result."""
+    """Look at SOURCE, write site.toml or go on with the one `begun`, enrol with a join file, and print the
+    result."""
+    records = options.records(source)
+    if begun is not None:
+        check_options(folder / "site.toml", begun, name, person, policy)
     day = FirstDay(
-        folder=folder, name=name, records=options.records(source), policy=policy, join=join, accept=accept,
-        person=person, asks=is_interactive(as_json) and not accept,
+        folder=folder, name=name, source=source, records=records, policy=policy, join=join, accept=accept,
+        person=person, begun=begun, asks=is_interactive(as_json) and not accept,
     )  # fmt: skip
     value, text = day.run()
-    print_result(value, as_json, f"{text}{setup.to_allow(policy)}")
+    print_result(value, as_json, f"{text}{setup.to_allow(policy if begun is None else begun.policy)}")
+    if begun is not None:
+        warn_if_outdated(site_config.load(folder / "site.toml"))
+
+
+def begun_settings(
+    source: str | None, options: TableOptions, folder: Path, name: str | None, join: Path | None
+) -> tuple[SiteConfig | None, str | None, Path | None]:
+    """Return the configuration of an `init` that ended early, if there is one, and the site's name and join
+    file, as site.toml and its identity need them. Raises RequestError: code `conflict`, the folder has a
+    site.toml, and `init` cannot go on with it; or the join file is another site's."""
+    if source is None:
+        site_config.check_unwritten(folder)
+        return None, name, join
+    begun = begun_site(folder, options.records(source))
+    if begun is None:
+        return None, name, join
+    enrolled = folder_identity(begun.identity) is not None
+    if join is not None and (path_exists(join) or not enrolled):  # of an enrolled site it may be gone
+        check_join(folder / "site.toml", begun, join)
+    return begun, name or begun.name, None if enrolled else join

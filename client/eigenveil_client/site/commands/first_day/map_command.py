@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil.dictionary.dictionary import LEVEL_SEPARATOR
 from eigenveil.errors import RequestError
-from eigenveil_client.site.commands.terminal import CONFIG_FILE, JSON, show_table, warn_if_outdated
+from eigenveil_client.site.commands.terminal import (
+    CONFIG_FILE,
+    JSON,
+    print_warnings,
+    show_table,
+    warn_if_outdated,
+)
 from eigenveil_common.command import console, is_interactive, print_result_as
 from eigenveil_common.trusted_files import check_trusted
 
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     from eigenveil_client.site.mapping.matching import ProposedMapping
     from eigenveil_client.site.mapping.table import MappedColumn
 
-HEADINGS = ("their column", "column", "unit", "factor", "share readable", "")
+HEADINGS = ("their column", "column", "unit", "factor", "share readable", "share plausible", "")
 LOCAL_NOTE = "The shares are confidential: they stay here, and no command and no daemon sends them."
 OFFER = "eigenveil-site map --offer"
 PROMPT = "Change it: THEIRS=column, THEIRS=column:unit, or -column to remove one (empty: done)"
@@ -50,14 +55,12 @@ def mapping_view(config_file: Path) -> MappingView:
     """Return the mapping of a site, as its records and its dictionary are now. Raises as
     `mapping_in_force`."""
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.mapping.table import look_again, mapping_in_force, unmapped_headers
+    from eigenveil_client.site.mapping.table import look_again, mapping_in_force, still_open, unmapped_headers
 
     config = site_config.load(config_file)
     mapped, look = mapping_in_force(config), look_again(config)
-    headers = set(unmapped_headers(config))
-    columns = {one.column for one in mapped} | {one.column.partition(LEVEL_SEPARATOR)[0] for one in mapped}
-    proposed = [one for one in look.proposals if one.header in headers and one.column not in columns]
-    rest = [one for one in headers if one not in {other.header for other in proposed}]
+    proposed = still_open(config, look)
+    rest = {*unmapped_headers(config)} - {one.header for one in proposed}
     return MappingView(
         dictionary=look.dictionary.name, version=look.dictionary.version, mapped=mapped, proposed=proposed,
         unmapped=sorted(rest), offers=config.offers,
@@ -74,21 +77,29 @@ def mapping_view(config_file: Path) -> MappingView:
     help="Map a column; of a category THEIRS=COLUMN:WORD=LEVEL,WORD=LEVEL.",
 )
 @click.option("--remove", "removed", multiple=True, metavar="COLUMN", help="Remove the mapping of a column.")
+@click.option(
+    "--missing", multiple=True, metavar="WORD", help="Take a word or number as no value, in all columns."
+)
 @click.option("--offer", is_flag=True, help="State the mapped columns to the federation: write offers.")
 @JSON
 def map_columns(
-    config_file: Path, settings: tuple[str, ...], removed: tuple[str, ...], offer: bool, as_json: bool
+    config_file: Path,
+    settings: tuple[str, ...],
+    removed: tuple[str, ...],
+    missing: tuple[str, ...],
+    offer: bool,
+    as_json: bool,
 ) -> None:
     """Show which column of the records is which column of the dictionary, and change it.
 
-    Changes are written into site.toml: the tables [column.NAME], and the key columns. A running daemon
-    follows with its next start. At a terminal, without --set and --remove, you are asked for changes."""
+    Changes are written into site.toml: the tables [column.NAME], the key columns, and missing of [records].
+    A running daemon follows with its next start. At a terminal, without options, you are asked for them."""
     from eigenveil_client.site import config as site_config
 
-    _change(config_file, settings, removed, offer=offer)
+    _change(config_file, settings, removed, missing, offer=offer)
     view = mapping_view(config_file)
     print_result_as(view.values(), as_json, lambda _: _show(view, config_file))
-    if not (settings or removed or offer) and is_interactive(as_json):
+    if not (settings or removed or missing or offer) and is_interactive(as_json):
         _ask_changes(config_file)
     warn_if_outdated(site_config.load(config_file))
 
@@ -105,15 +116,23 @@ def _ask_changes(config_file: Path) -> None:
 
 
 def _change(
-    config_file: Path, settings: Sequence[str], removed: Sequence[str], *, offer: bool = False
+    config_file: Path,
+    settings: Sequence[str],
+    removed: Sequence[str],
+    missing: Sequence[str] = (),
+    *,
+    offer: bool = False,
 ) -> None:
-    from eigenveil_client.site.mapping.changes import apply_changes, parse_setting, state_mapping
+    from eigenveil_client.site.mapping import changes
 
     check_trusted([config_file])
     if settings or removed:
-        apply_changes(config_file, [parse_setting(one) for one in settings], removed)
+        wanted = [changes.parse_setting(one) for one in settings]
+        print_warnings(changes.apply_changes(config_file, wanted, removed))
+    if missing:
+        print_warnings(changes.state_missing(config_file, missing))
     if offer:
-        state_mapping(config_file)
+        changes.state_mapping(config_file)
 
 
 def _show(view: MappingView, config_file: Path) -> None:
@@ -132,6 +151,6 @@ def _show(view: MappingView, config_file: Path) -> None:
 
 def _row(one: MappedColumn) -> tuple[str, ...]:
     factor = f"{one.factor:.6g}" + (f" {one.offset:+.6g}" if one.offset else "")
-    share = "" if one.readable is None else f"{100 * one.readable:.4g} %"
+    shares = ("" if share is None else f"{100 * share:.4g} %" for share in (one.readable, one.plausible))
     note = one.problem or ("" if one.known else "not in the dictionary")
-    return one.header, one.column, one.unit, factor, share, note
+    return one.header, one.column, one.unit, factor, *shares, note

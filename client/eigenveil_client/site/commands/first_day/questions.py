@@ -10,6 +10,7 @@ from eigenveil.dictionary.dictionary import listed
 from eigenveil.errors import RequestError
 from eigenveil.reporting.presentation import one_line, printable_text
 from eigenveil_client.records.discovery.columns import SeenColumn
+from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.mapping.first_look import NOBODY, FirstLook
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed
 from eigenveil_client.site.mapping.promises import EPSILON, SizePromises
@@ -43,13 +44,13 @@ def ask_person(columns: Sequence[SeenColumn], candidates: Sequence[str]) -> str:
     return stated
 
 
-def answered(look: FirstLook) -> Iterator[ProposedMapping]:
-    """Ask every open question, and yield the mappings that a person confirms, at most one a column of the
+def answered(look: FirstLook, proposals: Sequence[ProposedMapping]) -> Iterator[ProposedMapping]:
+    """Ask about proposals, and yield the mappings that a person confirms, at most one a column of the
     dictionary."""
     seen = {one.header: one for one in look.table.columns}
     known = {one.column.name: one for one in targets(look.dictionary)}
-    taken = {one.column for one in look.certain}
-    for one in look.open:
+    taken = set[str]()
+    for one in proposals:
         if one.column in taken:
             continue
         found = _ask(one, seen[one.header], known[one.column])
@@ -58,8 +59,26 @@ def answered(look: FirstLook) -> Iterator[ProposedMapping]:
             yield found
 
 
+def words_without_value(config: SiteConfig, look: FirstLook) -> Iterator[tuple[str, ...]]:
+    """Ask of each column of numbers if the one or two words among them mean "no value", and yield those."""
+    measured = {rule.header: rule.missing for rule in config.column if not rule.levels and not rule.values}
+    known = {word.lower() for word in config.records.missing}
+    for one in look.table.columns:
+        stated = known | {word.lower() for word in measured.get(one.header.strip(), ())}
+        words = tuple(word for word in one.unclear if word.lower() not in stated)
+        if one.header.strip() not in measured or not words:
+            continue
+        shown = listed([f"{word!r} in {dict(one.missing_cells)[word]} cells" for word in words])
+        _print(
+            f"{one_line(one.header)}: no number, of the rows looked at: {shown}. (Here, and nowhere else.)"
+        )
+        if click.confirm("Does that mean no value, in all columns?", default=False):
+            known |= set(map(str.lower, words))
+            yield words
+
+
 def _ask(one: ProposedMapping, column: SeenColumn, target: Target) -> ProposedMapping | None:
-    _print(f"{one.question} (Here, and nowhere else: {one.seen}.)")
+    _print(f"{one.open_text} (Here, and nowhere else: {one.seen}.)")
     if one.units:
         units = [unit or "none" for unit in one.units]
         return _stated(column, target, f"Unit, one of {', '.join(units)}")
@@ -94,11 +113,13 @@ def rows_are_persons() -> bool:
     return click.confirm("site.toml has no person_column. Is every row another person?", default=False)
 
 
-def may_count() -> bool:
-    """Ask if the number of persons may be noised and charged, from which promises are proposed."""
+def may_count(*, counted: bool) -> bool:
+    """Ask if promises may be proposed from the number of persons, which is noised and charged unless it was
+    `counted` before."""
+    once = f"noised once for epsilon {EPSILON:g} of the budget"
     _print(
         "Studies are declined unless minimum_records and maximum_records of site.toml suit them. They can be "
-        f"proposed from the number of persons, noised once for epsilon {EPSILON:g} of the budget."
+        f"proposed from the number of persons, {'noised before, at no further cost' if counted else once}."
     )
     return click.confirm("Propose them?", default=True)
 

@@ -28,7 +28,7 @@ def propose_sizes(config_file: Path, accept: bool, person: str | None, as_json: 
     same."""
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands.first_day import questions
-    from eigenveil_client.site.commands.first_day.first_day import noised_promises
+    from eigenveil_client.site.commands.first_day.counted import is_counted, noised_promises
     from eigenveil_client.site.mapping.changes import state_sizes
 
     check_trusted([config_file])
@@ -38,7 +38,7 @@ def propose_sizes(config_file: Path, accept: bool, person: str | None, as_json: 
     if not loaded.person_header and person is None and not (asks and questions.rows_are_persons()):
         todo = "State person_column in it, or --person none if every row is another person"
         raise RequestError(Code.BAD_CONFIG, f"{config_file} does not say whose a row is. {todo}")
-    sizes = noised_promises(loaded) if accept or questions.may_count() else None
+    sizes = noised_promises(loaded) if accept or questions.may_count(counted=is_counted(loaded)) else None
     if sizes is not None and asks and not questions.confirm_promises(sizes):
         sizes = None
     if sizes is not None:

@@ -27,7 +27,12 @@ from eigenveil_client.site.config import load
 from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SIGNATURE_TEXT, SignatureStatus
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.received_plans import ConsentStatus
-from eigenveil_client.site.state.store_access import open_site_store
+from eigenveil_client.site.state.store_access import (
+    OUTDATED,
+    exclusive_lock,
+    note_configuration,
+    open_site_store,
+)
 from tests.client.site.commands.console.rig import Rig, rigged, stated_plan, study_plan
 from tests.client.site.support import SITE, Patch, a_plan
 from tests.common.web.asgi import Browser
@@ -75,6 +80,30 @@ def test_the_page_of_the_columns_names_lost_lines_and_cells(rig: Rig) -> None:
     with rig.config_file.open("a") as file:
         file.write("max_lost_lines = 2\n")
     assert "So many lines are lost that no study is answered." in browser.get("/columns").text
+
+
+def test_an_error_of_the_records_does_not_ask_for_the_form_again(rig: Rig) -> None:
+    browser, path, again = rig.browser(), about(rig, "/approve"), "send the form again"
+    secret = browser.csrf(path)
+    nameless = browser.post(path, {"csrf": secret})
+    with rig.stage.records.open("a") as file:
+        file.write("1\n" * 20)
+    lost = browser.post(path, {"csrf": secret, "by": NAME})
+    assert (nameless.status, lost.status) == (400, 400)
+    assert ("max_lost_lines" in lost.text, again in lost.text, again in nameless.text) == (True, False, True)
+
+
+def test_pages_say_that_the_daemon_runs_with_older_settings(rig: Rig) -> None:
+    browser, before = rig.browser(), load(rig.config_file)
+    with exclusive_lock(before.state) as lock:
+        note_configuration(lock, before)
+        for outdated in (False, True):
+            pages = ("/", about(rig), "/mapping")
+            assert {OUTDATED in browser.get(path).text.replace("The d", "the d") for path in pages} == {
+                outdated
+            }
+            with rig.config_file.open("a") as file:
+                file.write("max_lost_lines = 2\n")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -200,7 +229,7 @@ def study_page(rig: Rig, **changes: object) -> str:
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX_RANK])
 def test_answer_about_small_groups_is_not_called_one_about_all(rig: Rig, algorithm: Algorithm) -> None:
-    none = "No question is about one patient alone"
+    none = "No question names a patient"
     assert none in html.unescape(rig.browser().get(about(rig)).text)
     shown_text = study_page(rig, algorithm=algorithm, components=1, scaling="bounds")
     assert none not in shown_text

@@ -1,8 +1,10 @@
-"""Units in headers: the spellings that files have, as UCUM, and a header without its unit."""
+"""Units in headers and in the row below: the spellings that files have, as UCUM, and a header without its
+unit."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Spellings in small letters, without blanks, of each unit of UCUM.
@@ -44,6 +46,7 @@ SPELLINGS = {
     "kg": "kg kilogramm kilogram kgs",
     "g": "g gramm gram",
     "[lb_av]": "lb lbs pound pounds",
+    "mm": "mm millimeter",
     "cm": "cm zentimeter centimeter",
     "m": "m meter",
     "[in_i]": "in inch inches zoll",
@@ -74,6 +77,10 @@ WHOLE_BRACKET = re.compile(r"^(?P<name>[^\[(]*?)\s*[\[(](?P<unit>.+)[\])]\s*$") 
 OVER = re.compile(r"^(?P<name>[^/0-9^]*[^/0-9^\s])\s*(?P<unit>/\s*[A-Za-z]+)$")  # Puls/min
 AFTER_WORD = re.compile(r"^(?P<name>.+?)(?:\s+in\s+|\s*,\s+|\s+-\s+)(?P<unit>[^,]+)$", re.IGNORECASE)
 TOKENS = re.compile(r"[\s_.\-]+")
+# A number, a limit or a date, also with a unit; not 0/1, 1-5 or "0 = no", which tell how a column is coded.
+VALUE = re.compile(
+    r"(?:<=?|>=?|[≤≥=+-])?\s*[.,]?[0-9](?!\s*[=/|]|[0-9]*-[0-9]+$)|[0-9]{1,4}[/-][0-9]{1,2}[/-][0-9]{1,4}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +97,18 @@ def ucum(text: str) -> str:
     return UCUM_OF.get(plain) or UCUM_OF.get(plain.strip(".")) or ""
 
 
-def is_unit(text: str) -> bool:
-    """Return True if a text is a unit, as in a row of units below the header, also in brackets."""
-    return bool(ucum(text) or ucum(text.strip().strip("[]()")))
+def cell_unit(text: str) -> str:
+    """Return the unit in a cell of a row of units below the header, also in brackets, as `ucum`."""
+    return ucum(text) or ucum(text.strip().strip("[]()"))
+
+
+def is_row_of_units(cells: Iterable[str]) -> bool:
+    """Return True if a cell is a unit of more than a letter, which could be a category, and none is a value;
+    1 is the unit of what has none."""
+    stated = [cell.strip().strip("[]()") for cell in cells]
+    units = [one for one in stated if cell_unit(one)]
+    certain = any(len(one) > 1 or not one.isalpha() for one in units)
+    return certain and not any(VALUE.match(one) for one in stated if one not in ("1", *units))
 
 
 def same_unit(one: str, other: str) -> bool:
