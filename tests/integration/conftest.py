@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study, study_to_toml
+from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import (
     demo_dictionary,
@@ -32,6 +34,17 @@ def answer_both(federation: DemoFederation, config: Path, name: str) -> None:
     federation.restart(name)
 
 
+async def stated(stage: Stage) -> None:
+    """Wait until the coordinator has what every site states since its restart: it refuses studies by that."""
+    async with Analyst(stage.analyst) as analyst:
+        while True:
+            found = [one.statement for one in (await analyst.federation()).sites]
+            rules = [one.study_rules for one in found if one is not None]
+            if sum(one is not None and "central" in one.trust for one in rules) == len(SITES):
+                return
+            await asyncio.sleep(0.1)
+
+
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The demonstration's federation, whose sites know each other; a small epsilon leaves budget for many
@@ -47,7 +60,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             federation.set_up()
             for name in SITES:
                 answer_both(federation, layout.site_config(name), name)
-            yield Stage(layout=layout, federation=federation, text=text)
+            found = Stage(layout=layout, federation=federation, text=text)
+            asyncio.run(stated(found))
+            yield found
         finally:
             processes.stop()
 

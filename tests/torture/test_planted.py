@@ -124,7 +124,7 @@ async def test_kills_find_a_coordinator_that_publishes_before_it_charges(
     [
         (Choice("coordinator", Kind.SYNC, 4), go_on, "the process went on"),
         (Choice("coordinator", Kind.FULL, 5), end_as_told, "exit code 0, fault met"),
-        (Choice("site", Kind.SYNC, 4), take_a_failed_commit_for_good,
+        (Choice("site", Kind.SYNC, 5), take_a_failed_commit_for_good,
          "an answer to round 0 left and is not written down"),
     ],
 )  # fmt: skip

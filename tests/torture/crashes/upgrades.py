@@ -99,34 +99,37 @@ def content(database: SqliteDatabase, columns: Columns) -> dict[str, tuple[int, 
     return found
 
 
-def new_values(database: SqliteDatabase, earlier: Columns) -> list[object]:
-    """Return the values of all columns that earlier tables did not have."""
-    now = columns_of(database)
-    new = [(table, one) for table, names in earlier.items() for one in set(now[table]) - set(names)]
-    return [row[0] for table, one in new for row in database.rows(f'SELECT "{one}" FROM {table}')]
+def defaults_of(database: SqliteDatabase) -> dict[tuple[str, str], str]:
+    """Return the default of each column, by table and name, as SQL."""
+    return {
+        (table, row["name"]): row["dflt_value"] or "NULL"
+        for table in columns_of(database)
+        for row in database.rows(f"PRAGMA table_info({table})")
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """State of a database before its upgrade, and the tables of a new one."""
+    """State of a database before its upgrade, and the tables and defaults of a new one."""
 
     columns: Columns
     rows: dict[str, tuple[int, str]]
     tables: list[tuple[str, ...]]
     new_tables: list[tuple[str, ...]]
+    defaults: dict[tuple[str, str], str]
     steps: int
 
     @classmethod
     def of(cls, kind: Kind) -> Expected:
         with memory_folder() as here, closing(kind.opened(here, Expect.NEW)) as database:
-            new_tables = tables_of(database)
+            new_tables, defaults = tables_of(database), defaults_of(database)
         with memory_folder() as here:
             write(here, kind.image)
             with closing(kind.opened(here, Expect.TO_UPGRADE)) as database:
                 columns = columns_of(database)
                 return cls(
                     columns=columns, rows=content(database, columns), tables=tables_of(database),
-                    new_tables=new_tables, steps=len(database.pending),
+                    new_tables=new_tables, defaults=defaults, steps=len(database.pending),
                 )  # fmt: skip
 
     def faults(self, database: SqliteDatabase) -> Iterator[str]:
@@ -137,8 +140,15 @@ class Expected:
             yield "tables differ"
         if content(database, self.columns) != self.rows:
             yield "rows differ"
-        if set(new_values(database, self.columns)) - {""}:
+        if any(self._changed(database)):
             yield "a new column has another value than its default"
+
+    def _changed(self, database: SqliteDatabase) -> Iterator[bool]:
+        """Yield, for each column that earlier tables did not have, if some value is not its default."""
+        for table, names in columns_of(database).items():
+            for one in set(names) - set(self.columns.get(table, names)):
+                default = self.defaults[table, one]
+                yield bool(database.rows(f'SELECT 1 FROM {table} WHERE "{one}" IS NOT ({default})'))
 
 
 def cut(kind: Kind, at: int, random: Random) -> tuple[Image, bool]:

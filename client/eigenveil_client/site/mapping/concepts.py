@@ -84,7 +84,7 @@ _BODY = (
     _measured("body_weight", "kg !g=0.001 [lb_av]=0.45359237", (50, 110),
               "body weight, weight, wt, bw, gewicht, körpergewicht, kg, kgewicht, bodyweight, bmxwt, "
               "pat gewicht", codes="29463-7 3141-9", omop=3025315),
-    _measured("body_height", "cm m=100 [in_i]=2.54", (150, 190),
+    _measured("body_height", "cm m=100 ![in_i]=2.54", (150, 190),
               "body height, height, ht, größe, groesse, körpergröße, koerpergroesse, kgröße, stature, "
               "körperlänge, bmxht, pat größe", near="länge, length", codes="8302-2", omop=3036277),
     _measured("bmi", "kg/m2", (20, 36), "bmi, body mass index, bodymassindex, bmxbmi, quetelet",
@@ -171,8 +171,8 @@ _SUBSTANCES = (
               codes="2777-1 14879-1", molar=30.974),
     _measured("magnesium", MG, (1.5, 2.6), "magnesium, mg, mg++", codes="19123-9 2601-3", molar=24.305),
     _measured("total_protein", "g/dL g/L=0.1", (5.3, 8.2),
-              "total protein, gesamteiweiß, gesamteiweiss, gesamtprotein, eiweiß gesamt, tp, prot ges",
-              near="protein, eiweiß, eiweiss", codes="2885-2"),
+              "total protein, gesamteiweiß, gesamteiweiss, gesamtprotein, eiweiß gesamt, prot ges",
+              near="tp, protein, eiweiß, eiweiss", codes="2885-2"),
     _measured("albumin", "g/dL g/L=0.1 !mg/dL=0.001", (2.6, 5.2), "albumin, alb, serum albumin",
               codes="1751-7", omop=3024561),
     _measured("total_bilirubin", MG, (0.25, 2), "total bilirubin, bilirubin total, bilirubin, bili, "
@@ -181,7 +181,7 @@ _SUBSTANCES = (
               "bili ges", codes="1975-2 14631-6", omop=3024128, molar=584.66),
     _measured("direct_bilirubin", MG, (0.05, 0.8), "direct bilirubin, bilirubin direct, dbil, dbili, "
               "bilirubin direkt, direktes bilirubin, bili dir", codes="1968-7 14629-0", molar=584.66),
-    _measured("iron", "ug/dL umol/L=5.5845", (35, 150), "iron, fe, eisen, serum iron", codes="2498-4"),
+    _measured("iron", "ug/dL umol/L=5.5845", (35, 150), "iron, eisen, serum iron", near="fe", codes="2498-4"),
     _measured("ferritin", "ng/mL ug/L=1", (25, 500), "ferritin, ferr", codes="2276-4"),
     _measured("transferrin", "mg/dL g/L=100", (160, 340), "transferrin, trf", codes="3034-6"),
     _measured("crp", "mg/L mg/dL=10", (0.8, 90), "crp, c reactive protein, c reaktives protein, "

@@ -214,10 +214,13 @@ def _unit_of(column: SeenColumn, target: Target) -> FoundUnit | None:
     if plausible is None:
         return _unit_alone(column, target, stated)
     fits = {name: way for name, way in units.items() if _inside(column, plausible, way)}
-    rare = target.concept.rare if target.concept is not None and not column.unit else frozenset[str]()
-    if fits.keys() - rare:
-        fits = {name: way for name, way in fits.items() if name not in rare}
     usual = {name for name, way in fits.items() if typical is not None and _is_typical(column, typical, way)}
+    rare = target.concept.rare if target.concept is not None and not column.unit else frozenset[str]()
+    common = {name: way for name, way in fits.items() if name not in rare}
+    # A rare unit in which the values would be usual is possible, unless a common one is the same.
+    usual -= {name for name in rare & usual if fits[name] in common.values()}
+    if common and not usual & rare:
+        fits = common
     if column.unit:
         if stated is None or stated not in fits:
             return None

@@ -97,6 +97,8 @@ def test_another_measurement_with_the_name_inside_is_never_sure(header: str, val
         *[("potasium", 4.2, "potassium"), ("weight", 40, "body_weight"), ("crp", 4, "crp")],
         ("glucose [mmol/L]", 101, "glucose"), ("Alter", 700, "age"), ("T4", 1.2, "free_t4"),
         ("sodium [mmol/L]", 14, "sodium"), ("potassium (mmol/l)", 42, "potassium"),
+        *[("TG", 1.4, "triglycerides"), ("LDL", 1.3, "ldl_cholesterol"), ("height", 68, "body_height")],
+        *[("Fe", 60, "iron"), ("TP", 72, "total_protein")],
     ],
 )  # fmt: skip
 def test_a_doubt_is_a_question(header: str, values: float, column: str) -> None:
@@ -110,7 +112,7 @@ def test_a_doubt_is_a_question(header: str, values: float, column: str) -> None:
     [
         *[("glucose", 5.4, 18.0156), ("glucose", 101, 1), ("Krea", 82, 0.011312), ("Krea", 0.9, 1)],
         *[("Hb", 8.6, 1.6114), ("Hb", 138, 0.1), ("Chol", 5.1, 38.665), ("HbA1c", 42, 0.09148)],
-        ("calcium", 2.35, 4.0078), ("height", 1.72, 100), ("height", 68, 2.54), ("temperature", 98.4, 5 / 9),
+        ("calcium", 2.35, 4.0078), ("height", 1.72, 100), ("temperature", 98.4, 5 / 9),
     ],
 )  # fmt: skip
 def test_a_unit_that_is_not_stated_follows_from_the_values(header: str, values: float, factor: float) -> None:
