@@ -4,6 +4,7 @@ unit."""
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,16 +28,17 @@ SPELLINGS = {
     "mmol/mol": "mmol/mol mmolmol",
     "mg/g": "mg/g mgg mg/gkrea mg/gcrea",
     "mg/mmol": "mg/mmol",
-    "U/L": "u/l ul iu/l iul units/l",
+    "U/L": "u/l ul iu/l iul units/l ui/l uil e/l",
     "kU/L": "ku/l",
     "ukat/L": "ukat/l ukatl",
-    "u[IU]/mL": "uiu/ml uiuml mcu/ml uu/ml µu/ml",
-    "m[IU]/L": "miu/l miul mu/l mu/l",
+    "u[IU]/mL": "uiu/ml uiuml mcu/ml uu/ml µu/ml uui/ml",
+    "m[IU]/L": "miu/l miul mu/l mui/l me/l",
     "10*3/uL": "10*3/ul 10^3/ul 10e3/ul 10^3/mcl 10*9/l 10^9/l 10e9/l x10^9/l x10^3/ul x10e9/l giga/l gpt/l "
-               "g/l(giga) /nl tsd/ul tsd./ul k/ul thou/ul 1000/ul tausend/ul",
+               "g/l(giga) /nl tsd/ul tsd./ul k/ul thou/ul 1000/ul tausend/ul "
+               "10^3/mm3 10*3/mm3 10e3/mm3 10^3/mmc mil/mm3 mil/ul miles/ul",
     "10*6/uL": "10*6/ul 10^6/ul 10e6/ul 10*12/l 10^12/l 10e12/l x10^12/l x10^6/ul tera/l tpt/l t/l /pl "
-               "mio/ul mio./ul m/ul mill/ul",
-    "/uL": "/ul cells/ul zellen/ul /mcl",
+               "mio/ul mio./ul m/ul mill/ul 10^6/mm3 10*6/mm3 10e6/mm3 10^6/mmc",
+    "/uL": "/ul cells/ul zellen/ul /mcl /mm3 /mmc cel/ul",
     "fL": "fl",
     "pg": "pg pg/cell",
     "fmol": "fmol",
@@ -53,12 +55,15 @@ SPELLINGS = {
     "kg/m2": "kg/m2 kg/m^2 kg/m² kgm2 kg/qm kg/m*m",
     "mm[Hg]": "mmhg mm[hg] mm_hg torr",
     "kPa": "kpa",
-    "/min": "/min bpm 1/min beats/min schläge/min permin min-1 atemzüge/min breaths/min min^-1 x/min",
+    "/min": "/min bpm 1/min beats/min schläge/min permin min-1 atemzüge/min breaths/min min^-1 x/min "
+            "lpm rpm bat/min batt/min lat/min slag/min slagen/min slag/minut",
     "Cel": "cel °c c degc celsius gradcelsius grad °celsius",
     "[degF]": "°f f degf fahrenheit [degf]",
-    "a": "a y yr yrs year years jahr jahre j jahren inyears injahren lebensjahre",
-    "mo": "mo month months monat monate mon monaten inmonths",
-    "d": "d day days tag tage tagen",
+    "a": "a y yr yrs year years jahr jahre j jahren inyears injahren lebensjahre ans année années "
+         "annees años año anos anni jaar jaren år ar",
+    "mo": "mo month months monat monate mon monaten inmonths mois meses mesi maanden månader "
+          "måneder",
+    "d": "d day days tag tage tagen jours días dias giorni dagen dagar dage dager",
     "mosm/kg": "mosm/kg mosmol/kg mosmkg",
     "mL/min/{1.73_m2}": "ml/min/1.73m2 ml/min/1.73m² ml/min/1,73m2 ml/min/1,73m² ml/min/1.73m^2 ml/min "
                         "ml/min/{1.73_m2} ml/min/1.73 mlmin",
@@ -71,11 +76,19 @@ UCUM_OF = {
 LETTERS_ALIKE = str.maketrans({"µ": "u", "μ": "u", "²": "2", "³": "3", "⁹": "9", "·": "*", "×": "x", " ": ""})
 # A unit of one or two letters is one only in brackets: `k` is potassium, and `m` male.
 LEAST_GLUED = 2
-NOT_GLUED = frozenset(["a", "c", "d", "f", "g", "j", "m", "y", "in", "mm", "min", "mon", "mol", "grad"])
+NOT_GLUED = frozenset(["a", "c", "d", "f", "g", "j", "m", "y", "in", "mm", "min", "mon", "mol", "grad", "ar"])
+# Long spellings without their marks, as R, pandas and SQL leave them: plt_10_9_l. 1 min may be a time.
+LEAST_UNMARKED, MOST_TOKENS = 4, 7
+UNMARKED = {re.sub(r"[^0-9a-z]", "", one): unit for one, unit in UCUM_OF.items()}
+UNMARKED = {
+    one: unit for one, unit in UNMARKED.items() if len(one) >= LEAST_UNMARKED and one not in ("1min", "min1")
+}
 BRACKETED = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\[\]()]*(?:\([^()]*\))?[^\[\]()]*)[\])]\s*$")
 WHOLE_BRACKET = re.compile(r"^(?P<name>[^\[(]*?)\s*[\[(](?P<unit>.+)[\])]\s*$")  # (mm[Hg])
 OVER = re.compile(r"^(?P<name>[^/0-9^]*[^/0-9^\s])\s*(?P<unit>/\s*[A-Za-z]+)$")  # Puls/min
-AFTER_WORD = re.compile(r"^(?P<name>.+?)(?:\s+in\s+|\s*,\s+|\s+-\s+)(?P<unit>[^,]+)$", re.IGNORECASE)
+AFTER_WORD = re.compile(
+    r"^(?P<name>.+?)(?:\s+(?:in|en|em|i)\s+|\s*,\s+|\s+-\s+)(?P<unit>[^,]+)$", re.IGNORECASE
+)
 TOKENS = re.compile(r"[\s_.\-]+")
 # A number, a limit or a date, also with a unit; not 0/1, 1-5 or "0 = no", which tell how a column is coded.
 VALUE = re.compile(
@@ -93,7 +106,7 @@ class NameAndUnit:
 
 def ucum(text: str) -> str:
     """Return a spelled unit as UCUM; empty if it is unknown."""
-    plain = text.strip().translate(LETTERS_ALIKE).lower().replace("μ", "u")
+    plain = unicodedata.normalize("NFC", text).strip().translate(LETTERS_ALIKE).lower().replace("μ", "u")
     return UCUM_OF.get(plain) or UCUM_OF.get(plain.strip(".")) or ""
 
 
@@ -128,9 +141,12 @@ def split_unit(header: str) -> NameAndUnit:
     if found and (unit := ucum(found["unit"])):
         return NameAndUnit(name=found["name"].strip(), unit=unit)
     tokens = [token for token in TOKENS.split(text) if token]
-    for length in range(min(5, len(tokens) - 1), 0, -1):
+    for length in range(min(MOST_TOKENS, len(tokens) - 1), 0, -1):
         tail = tokens[-length:]
-        over = "/".join(one for one in tail if one.lower() != "per")
+        parts = [one for one in tail if one.lower() != "per"]
+        if length > 1 and (unit := UNMARKED.get("".join(parts).translate(LETTERS_ALIKE).lower(), "")):
+            return NameAndUnit(name=_head(text, tokens[:-length]), unit=unit)
+        over = "/".join(parts)
         for joined in (over, "".join(tail), f"/{tail[0]}" if length == 1 else ""):
             unit = ucum(joined)
             glued = joined == "%" or (

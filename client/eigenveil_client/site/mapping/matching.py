@@ -15,16 +15,23 @@ from eigenveil.dictionary.dictionary import ColumnType, Dictionary, listed
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
 from eigenveil_client.records.tables.units import same_unit
-from eigenveil_client.site.mapping.concepts import (
+from eigenveil_client.site.mapping.levels import levels_of_words, stated_levels
+from eigenveil_client.site.mapping.measurements.concepts import (
     Linear,
 )
-from eigenveil_client.site.mapping.levels import level_of_word, stated_levels
-from eigenveil_client.site.mapping.names import NameMatch, joined, loinc_in, match_name
+from eigenveil_client.site.mapping.measurements.names import (
+    NameMatch,
+    joined,
+    loinc_in,
+    match_name,
+    may_count_measurements,
+)
 from eigenveil_client.site.mapping.targets import SAME, Target, targets
 
 INSIDE = 0.95  # least share of values in the plausible range
 LEAST_VALUES = 10  # numbers with which a range can be judged
 NEAR_TYPICAL = 1.5  # a factor beyond usual medians
+FEW = 50  # a number of cells below it may be a number of measurements
 READABLE = 0.95  # least share of readable cells of a certain match
 
 
@@ -171,7 +178,7 @@ def _named(column: SeenColumn, target: Target) -> tuple[NameMatch | None, float]
     labelled = match_name(column.label, target.names) if column.label else None
     if labelled is not None and labelled.exact:
         return NameMatch(exact=True, how="by the label above its name"), 2.5
-    near = match_name(column.header, target.concept.near) if target.concept and target.concept.near else None
+    near = match_name(column.header, target.near) if target.near else None
     if near is not None and near.exact:
         return NameMatch(exact=False, how="by a name that may also be something else"), 1.5
     return found, 1.0
@@ -187,6 +194,8 @@ def _measurement(
         return None
     question = _question(column, target, named, unit)
     reason = f"{target.column.name} {named.how}"
+    if not named.exact and unit is not None and (typical := target.typical()) is not None:
+        strength += 0.25 * _is_typical(column, typical, unit.linear)  # of two meanings the likelier is asked
     return ProposedMapping(
         header=column.header, column=target.column.name, readable=column.readable,
         unit="" if unit is None else unit.name, linear=SAME if unit is None else unit.linear,
@@ -305,6 +314,13 @@ def _question(column: SeenColumn, target: Target, named: NameMatch, unit: FoundU
         return f"{header} has too few values to check. Is it {name}, in {unit.name or 'no unit'}?"
     if column.readable < READABLE:
         return f"Many cells of {header} are no numbers. Is it {name}, in {unit.name or 'no unit'}?"
+    if (
+        column.whole
+        and not column.unit
+        and (column.median or 0) < FEW
+        and may_count_measurements(column.header)
+    ):
+        return f"{header} may be the number of measurements of {name}. Is it {name}, in {unit.name}?"
     if _no_spread(column):
         return f"{header} has one value alone. Is it {name}, in {unit.name or 'no unit'}?"
     return ""
@@ -361,9 +377,7 @@ def _category(
     if not column.filled or column.is_date or column.distinct > 3 * len(target.column.levels) + 6:
         return None
     words = dict(column.frequent)
-    level_of = {
-        word: level for word in words if (level := level_of_word(word, target.column.levels)) is not None
-    }
+    level_of = levels_of_words(words, target.column.levels)
     known = sum(words[word] for word in level_of) / max(1, sum(words.values()))
     name, header = target.column.name, repr(column.header)
     reason, question = f"{name} {named.how}", ""

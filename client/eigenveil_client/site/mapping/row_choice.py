@@ -8,7 +8,7 @@ from typing import Any
 
 from eigenveil_client.records.discovery.columns import SeenColumn
 from eigenveil_client.records.discovery.words import ISO
-from eigenveil_client.site.mapping.names import words
+from eigenveil_client.site.mapping.measurements.names import words
 
 BIRTHS = frozenset(("birth", "birthdate", "dob", "geburt", "geburtsdatum", "geb", "gebdat", "born"))
 VISITS = (

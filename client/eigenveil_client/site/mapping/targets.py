@@ -9,8 +9,14 @@ from functools import cache
 from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn
 from eigenveil_client.records.tables.units import same_unit
 from eigenveil_client.site.config import site_dictionary
-from eigenveil_client.site.mapping.concepts import CATEGORY_NAMES, CONCEPTS, Linear, MeasurementConcept
-from eigenveil_client.site.mapping.names import joined
+from eigenveil_client.site.mapping.measurements import languages
+from eigenveil_client.site.mapping.measurements.concepts import (
+    CATEGORY_NAMES,
+    CONCEPTS,
+    Linear,
+    MeasurementConcept,
+)
+from eigenveil_client.site.mapping.measurements.names import joined
 
 SAME: Linear = (1.0, 0.0)
 
@@ -39,8 +45,15 @@ class Target:
         """All names that mean it."""
         own = (self.column.name,)
         if self.column.type is ColumnType.CATEGORY:
-            return (*own, *CATEGORY_NAMES.get(self.column.name, ()))
-        return own if self.concept is None else (*own, self.concept.name, *self.concept.names)
+            known = (CATEGORY_NAMES, languages.CATEGORY_NAMES)
+            return (*own, *(name for names in known for name in names.get(self.column.name, ())))
+        return own if self.concept is None else (*own, *names_of(self.concept))
+
+    @property
+    def near(self) -> tuple[str, ...]:
+        """Names that may also be another measurement."""
+        concept = self.concept
+        return () if concept is None else (*concept.near, *languages.NEAR.get(concept.name, ()))
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -125,10 +138,15 @@ def _converted(bounds: tuple[float, float], way: Linear) -> tuple[float, float]:
     return low, high
 
 
+def names_of(concept: MeasurementConcept) -> tuple[str, ...]:
+    """Return all names of a measurement, in all languages."""
+    return (concept.name, *concept.names, *languages.NAMES.get(concept.name, ()))
+
+
 def targets(dictionary: Dictionary) -> tuple[Target, ...]:
     """Return the columns of a dictionary with the measurements that they are by code and by name."""
     by_code = {code: one for one in CONCEPTS for code in one.loinc}
-    by_name = {joined(name): one for one in CONCEPTS for name in (one.name, *one.names)}
+    by_name = {joined(name): one for one in CONCEPTS for name in names_of(one)}
     return tuple(
         Target(column=one, by_code=by_code.get(one.loinc or ""), by_name=by_name.get(joined(one.name)))
         for one in dictionary.columns

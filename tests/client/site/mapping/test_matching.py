@@ -18,8 +18,8 @@ from eigenveil_client.records.discovery.words import Marks
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import site_dictionary
 from eigenveil_client.site.mapping.changes import parse_setting
-from eigenveil_client.site.mapping.concepts import CONCEPTS, MeasurementConcept
 from eigenveil_client.site.mapping.matching import ProposedMapping, confirmed, propose
+from eigenveil_client.site.mapping.measurements.concepts import CONCEPTS, MeasurementConcept
 from eigenveil_client.site.mapping.omop import CONCEPT, NEEDED, omop_select
 from eigenveil_client.site.mapping.targets import targets
 from tests.client.records.discovery.messy import messy_file, right_dialect

@@ -3,8 +3,12 @@ look like a measurement of the dictionary."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from eigenveil_client.records.discovery.columns import SeenColumn, seen_column
+from eigenveil_client.records.discovery.words import Marks
 from eigenveil_client.site.mapping.matching import propose
 from tests.client.site.mapping.test_matching import DICTIONARY, numbers
 
@@ -36,6 +40,20 @@ MEASUREMENTS = [
     ("hr_resting", 65, "heart_rate"), ("resting heart rate", 66, "heart_rate"),
     ("lactate_dehydrogenase", 210, "ldh"), ("bilirubin_direct umol/l", 3, "direct_bilirubin"),
     ("Bili ges. (µmol/l)", 12, "total_bilirubin"), ("Lymphozyten absolut", 2, "lymphocytes"),
+    ("egfr_ml_min_1_73m2", 77, "egfr"), ("egfr.mL.min.1.73.m.2.", 77, "egfr"),
+    ("plt_10_9_l", 240, "platelets"), ("wbc_10_3_ul", 7.1, "wbc"), ("wbc_cells_per_ul", 7100, "wbc"),
+    ("rbc_10_12_l", 4.6, "rbc"), ("resp_rate_per_min", 16, "respiratory_rate"), ("bmi_kg_m2", 27, "bmi"),
+    ("NIBP sys", 128, "systolic_bp"), ("NBPd", 78, "diastolic_bp"), ("Pulse ox", 96, "oxygen_saturation"),
+    ("Body wt", 78, "body_weight"), ("Plt count", 240, "platelets"), ("WBC count", 7.1, "wbc"),
+    ("Leukozytenzahl", 7.1, "wbc"), ("Absolute neutrophils", 4.2, "neutrophils"),
+    ("Lymphocyte count", 1.9, "lymphocytes"),
+]  # fmt: skip
+QUESTIONS = [
+    ("Triglyz.", 130, "triglycerides"), ("Alk. Phosphatase", 80, "alkaline_phosphatase"),
+    ("Fibr.", 310, "fibrinogen"), ("Kreatin.", 1.0, "creatinine"), ("Neutro abs.", 4.2, "neutrophils"),
+    ("Körpergew.", 78, "body_weight"), ("Potass", 4.2, "potassium"), ("pulse_min", 74, "heart_rate"),
+    ("ABP sys", 128, "systolic_bp"), ("BPXSY3", 128, "systolic_bp"), ("BPXODI2", 72, "diastolic_bp"),
+    ("Body-Mmass-Index", 27, "bmi"), ("Pullse", 74, "heart_rate"),
 ]  # fmt: skip
 OTHERS = [
     ("anion_gap", 12), ("thalach", 149), ("BloodPressure", 69), ("cigsPerDay", 9), ("Quick", 92),
@@ -49,6 +67,8 @@ OTHERS = [
     ("glucose_nadir", 60), ("sbp_target", 130), ("hemoglobin_delta", 1.1), ("sodium_intake", 140),
     ("potassium_intake", 4), ("protein_intake", 7), ("CK-MB", 20), ("troponin", 10), ("INR target", 2.5),
     ("iron_sat", 30), ("LDL/HDL", 2.2), ("Neutrophile %", 60), ("Lympho %", 28), ("eos %", 2),
+    ("wbc_count", 5), ("Anzahl Neutrophile", 4), ("glucose_1_min", 100), ("sbp2", 128), ("Phos.", 80),
+    ("Body fat index", 27), ("NIBP mean", 93), ("alt_count", 25),
 ]  # fmt: skip
 PROPOSED, CERTAIN = 0.95, 0.8  # least shares
 
@@ -64,6 +84,20 @@ def test_measurements_are_proposed_and_most_without_a_question() -> None:
     assert not [one for name, ones in found for one in ones if one.column != name and one.certain]
 
 
+@pytest.mark.parametrize(("header", "value", "name"), QUESTIONS)
+def test_shortened_and_repeated_names_are_questions(header: str, value: float, name: str) -> None:
+    found = propose([numbers(header, value, width=0.02)], DICTIONARY)
+    assert [(one.column, one.certain) for one in found] == [(name, False)]
+
+
 @pytest.mark.parametrize(("header", "value"), OTHERS)
 def test_other_columns_are_never_certain(header: str, value: float) -> None:
-    assert not any(one.certain for one in propose([numbers(header, value)], DICTIONARY))
+    whole = "count" in header or "Anzahl" in header
+    column = numbers(header, value) if not whole else counts(header, int(value))
+    assert not any(one.certain for one in propose([column], DICTIONARY))
+
+
+def counts(header: str, middle: int) -> SeenColumn:
+    """A column of whole numbers near `middle`."""
+    words = Counter({str(middle - 1): 60, str(middle): 80, str(middle + 1): 60})
+    return seen_column(header, words, Marks())

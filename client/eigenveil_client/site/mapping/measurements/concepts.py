@@ -6,7 +6,7 @@ or the like, and exact definitions where there are some."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -64,10 +64,22 @@ def _measured(
     if molar:  # in mg/dL
         linear |= {"mmol/L": (molar / 10, 0.0), "umol/L": (molar / 10_000, 0.0)}
     linear |= others
+    known, unsure = _split(names), _split(near)
+    if "/min" in linear:  # or their minimum
+        unsure += tuple(f"{one} min" for one in known)
+    if "10*" in units:
+        known += tuple(_counted(known))
     return MeasurementConcept(
-        name=name, names=_split(names), near=_split(near), units=MappingProxyType(linear), typical=typical,
+        name=name, names=known, near=unsure, units=MappingProxyType(linear), typical=typical,
         loinc=tuple(codes.split()), omop=(omop,) if omop else (), rare=rare,
     )  # fmt: skip
+
+
+def _counted(names: Iterable[str]) -> Iterator[str]:
+    """Yield the names of the number of cells in blood."""
+    for one in dict.fromkeys(cell for name in names for cell in (name, name.removesuffix("s"))):
+        yield from (f"{one} count", f"{one} zahl", f"anzahl {one}")
+        yield from (f"absolute {one}", f"abs {one}", f"{one} abs", f"absolute {one} count")
 
 
 def _split(names: str) -> tuple[str, ...]:
@@ -83,14 +95,14 @@ _BODY = (
               "alter in jahren, alter bei aufnahme, pat alter, patient age, ridageyr", codes="30525-0"),
     _measured("body_weight", "kg !g=0.001 [lb_av]=0.45359237", (50, 110),
               "body weight, weight, wt, bw, gewicht, körpergewicht, kg, kgewicht, bodyweight, bmxwt, "
-              "pat gewicht", codes="29463-7 3141-9", omop=3025315),
+              "pat gewicht, body wt", codes="29463-7 3141-9", omop=3025315),
     _measured("body_height", "cm m=100 ![in_i]=2.54", (150, 190),
-              "body height, height, ht, größe, groesse, körpergröße, koerpergroesse, kgröße, stature, "
-              "körperlänge, bmxht, pat größe", near="länge, length", codes="8302-2", omop=3036277),
+              "body height, height, größe, groesse, körpergröße, koerpergroesse, kgröße, stature, "
+              "körperlänge, bmxht, pat größe, body ht", near="länge, length", codes="8302-2", omop=3036277),
     _measured("bmi", "kg/m2", (20, 36), "bmi, body mass index, bodymassindex, bmxbmi, quetelet",
               codes="39156-5", omop=3038553),
     _measured("waist_circumference", "cm [in_i]=2.54", (70, 120),
-              "waist circumference, waist, taillenumfang, bauchumfang, taille, bmxwaist", near="umfang",
+              "waist circumference, waist, taillenumfang, bauchumfang, bmxwaist", near="umfang",
               codes="56086-2 8280-0"),
     _measured("head_circumference", "cm", (50, 60), "head circumference, kopfumfang, "
               "bmxhead", codes="9843-4"),
@@ -99,25 +111,32 @@ _BODY = (
               "rr sys, "
               "rr syst, rr systolisch, blutdruck systolisch, blutdruck syst, systolischer blutdruck, "
               "syst rr, "
-              "systole, bpsys, psys, bpxosy1", near="bp, rr, blutdruck, blood pressure, sys, syst",
+              "systole, bpsys, psys, bpxsy, bpxosy, bpxosy1, nibp sys, nibp syst, nibp systolic, nibps, "
+              "nbp sys, nbp systolic, nbps, non invasive blood pressure systolic, non invasive bp systolic",
+              near="abp sys, abp syst, abp systolic, abps, art sys, ibp sys, bps, bp, rr, "
+                   "blutdruck, blood pressure, sys, syst",
               codes="8480-6", omop=3004249),
     _measured("diastolic_bp", "mm[Hg] !kPa=7.500616827", (60, 100),
               "diastolic bp, dbp, dia bp, diabp, diastolic, diastolic blood pressure, bp diastolic, bp dia, "
               "rr dia, rr diast, rr diastolisch, blutdruck diastolisch, blutdruck diast, "
-              "diastolischer blutdruck, diast rr, diastole, bpdia, pdia, bpxodi1", near="dia, diast",
+              "diastolischer blutdruck, diast rr, diastole, bpdia, pdia, bpxdi, bpxodi, bpxodi1, nibp dia, "
+              "nibp diast, nibp diastolic, nibpd, nbp dia, nbp diastolic, nbpd, "
+              "non invasive blood pressure diastolic, non invasive bp diastolic",
+              near="abp dia, abp diast, abp diastolic, abpd, art dia, ibp dia, bpd, dia, diast",
               codes="8462-4", omop=3012888),
     _measured("heart_rate", "/min", (55, 105),
               "heart rate, hr, pulse, ruhepuls, pulse rate, puls, herzfrequenz, hf, pulsfrequenz, heartrate",
               codes="8867-4", omop=3027018),
     _measured("respiratory_rate", "/min", (11, 26),
-              "respiratory rate, resp rate, respiration rate, rr resp, atemfrequenz, af, respiration, resp",
+              "respiratory rate, resp rate, respiration rate, rr resp, atemfrequenz, respiration, resp",
               codes="9279-1", omop=3024171),
     _measured("body_temperature", "Cel", (35.8, 38.2),
               "body temperature, temperature, temp, körpertemperatur, temperatur, kt, body temp, temp c",
               codes="8310-5", omop=3020891,
               others={"[degF]": (5 / 9, -160 / 9)}),
     _measured("oxygen_saturation", "%", (88, 100),
-              "oxygen saturation, spo2, sao2, sauerstoffsättigung, o2 sättigung, o2 sat, o2sat, saturation",
+              "oxygen saturation, spo2, sao2, sauerstoffsättigung, o2 sättigung, o2 sat, o2sat, saturation, "
+              "pulse ox, pulse oximetry, pulsoxymetrie",
               codes="59408-5 2708-6"),
 )  # fmt: skip
 _SUBSTANCES = (
@@ -172,7 +191,7 @@ _SUBSTANCES = (
     _measured("magnesium", MG, (1.5, 2.6), "magnesium, mg, mg++", codes="19123-9 2601-3", molar=24.305),
     _measured("total_protein", "g/dL g/L=0.1", (5.3, 8.2),
               "total protein, gesamteiweiß, gesamteiweiss, gesamtprotein, eiweiß gesamt, prot ges",
-              near="tp, protein, eiweiß, eiweiss", codes="2885-2"),
+              near="protein, eiweiß, eiweiss", codes="2885-2"),
     _measured("albumin", "g/dL g/L=0.1 !mg/dL=0.001", (2.6, 5.2), "albumin, alb, serum albumin",
               codes="1751-7", omop=3024561),
     _measured("total_bilirubin", MG, (0.25, 2), "total bilirubin, bilirubin total, bilirubin, bili, "
@@ -181,7 +200,7 @@ _SUBSTANCES = (
               "bili ges", codes="1975-2 14631-6", omop=3024128, molar=584.66),
     _measured("direct_bilirubin", MG, (0.05, 0.8), "direct bilirubin, bilirubin direct, dbil, dbili, "
               "bilirubin direkt, direktes bilirubin, bili dir", codes="1968-7 14629-0", molar=584.66),
-    _measured("iron", "ug/dL umol/L=5.5845", (35, 150), "iron, eisen, serum iron", near="fe", codes="2498-4"),
+    _measured("iron", "ug/dL umol/L=5.5845", (35, 150), "iron, eisen, serum iron", codes="2498-4"),
     _measured("ferritin", "ng/mL ug/L=1", (25, 500), "ferritin, ferr", codes="2276-4"),
     _measured("transferrin", "mg/dL g/L=100", (160, 340), "transferrin, trf", codes="3034-6"),
     _measured("crp", "mg/L mg/dL=10", (0.8, 90), "crp, c reactive protein, c reaktives protein, "
@@ -210,7 +229,7 @@ _SUBSTANCES = (
               codes="9318-7 14959-1"),
 )  # fmt: skip
 _ENZYMES = (
-    _measured("alkaline_phosphatase", ENZYME, (45, 160), "alkaline phosphatase, alp, ap, alk phos, alkp, "
+    _measured("alkaline_phosphatase", ENZYME, (45, 160), "alkaline phosphatase, alp, alk phos, alkp, "
               "alkalische phosphatase", codes="6768-6"),
     _measured("alt", ENZYME, (12, 70), "alt, sgpt, gpt, alat, alt sgpt, alanine aminotransferase, "
               "gpt alt, alt gpt",

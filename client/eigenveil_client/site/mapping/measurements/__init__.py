@@ -1,0 +1,1 @@
+"""Names, units and codes of common measurements."""
