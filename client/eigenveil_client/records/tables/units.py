@@ -79,9 +79,10 @@ LEAST_GLUED = 2
 NOT_GLUED = frozenset(["a", "c", "d", "f", "g", "j", "m", "y", "in", "mm", "min", "mon", "mol", "grad", "ar"])
 # Long spellings without their marks, as R, pandas and SQL leave them: plt_10_9_l. 1 min may be a time.
 LEAST_UNMARKED, MOST_TOKENS = 4, 7
-UNMARKED = {re.sub(r"[^0-9a-z]", "", one): unit for one, unit in UCUM_OF.items()}
 UNMARKED = {
-    one: unit for one, unit in UNMARKED.items() if len(one) >= LEAST_UNMARKED and one not in ("1min", "min1")
+    one: unit
+    for one, unit in ((re.sub(r"[^0-9a-z]", "", spelling), unit) for spelling, unit in UCUM_OF.items())
+    if len(one) >= LEAST_UNMARKED and one not in ("1min", "min1")
 }
 BRACKETED = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\[\]()]*(?:\([^()]*\))?[^\[\]()]*)[\])]\s*$")
 WHOLE_BRACKET = re.compile(r"^(?P<name>[^\[(]*?)\s*[\[(](?P<unit>.+)[\])]\s*$")  # (mm[Hg])

@@ -16,9 +16,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
 from eigenveil_client.records.tables.units import same_unit
 from eigenveil_client.site.mapping.levels import levels_of_words, stated_levels
-from eigenveil_client.site.mapping.measurements.concepts import (
-    Linear,
-)
+from eigenveil_client.site.mapping.measurements.concepts import Linear
 from eigenveil_client.site.mapping.measurements.names import (
     NameMatch,
     joined,
