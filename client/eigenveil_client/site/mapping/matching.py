@@ -15,6 +15,7 @@ from eigenveil.dictionary.dictionary import ColumnType, Dictionary, listed
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.discovery.columns import SeenColumn, example_words
 from eigenveil_client.records.tables.units import same_unit
+from eigenveil_client.site.mapping.age_unit import age_questions
 from eigenveil_client.site.mapping.levels import levels_of_words, stated_levels
 from eigenveil_client.site.mapping.measurements.concepts import Linear
 from eigenveil_client.site.mapping.measurements.names import (
@@ -89,8 +90,8 @@ def propose(
     selected: Mapping[str, str] | None = None,
 ) -> list[ProposedMapping]:
     """Return the best proposal for each column that has one, in the order of the columns, those of `without`
-    left out. Those that compete for one column of the dictionary become questions. `selected`: the columns
-    were selected by codes, each for the column of the dictionary that it names here."""
+    left out. Those that compete for one column of the dictionary become questions, as does an age of
+    children. `selected`: the columns were selected by codes, each for the column that it names here."""
     known = {one: one.identities for one in targets(dictionary)}
     left_out, named = set(without), {} if selected is None else selected
     best = [
@@ -98,7 +99,13 @@ def propose(
         for column in columns
         if column.header not in left_out and (found := _proposals(column, known, named.get(column.header)))
     ]
-    return _contested(best)
+    found, seen = _contested(best), {column.header: column for column in columns}
+    of = {one.column.name: one for one in known}
+    texts = age_questions((seen[one.header], of[one.column], one.linear) for one in found)
+    return [
+        replace(one, units=tuple(of[one.column].units()), question=text) if text and one.certain else one
+        for one, text in zip(found, texts, strict=True)
+    ]
 
 
 def _proposals(

@@ -339,6 +339,8 @@ def test_an_edited_size_stays_or_is_named_if_it_contradicts_the_number(file: Pat
     init(file)
     text = Path("site.toml")
     first = text.read_text()
+    text.write_text(f"{first}[engine]\nmemory_mib = 64\n")  # by hand, before any count
+    assert (init(file, "--accept").code, charged() > 0) == (0, True)
     text.write_text(first.replace("minimum_records = 20", "minimum_records = 5000"))
     wanted = "minimum_records = 5000 of site.toml contradicts maximum_records = "
     assert (init(file, "--accept").code, wanted in init(file, "--accept").err) == (4, True)

@@ -283,3 +283,16 @@ def test_messy_files_are_read_as_meant_with_no_wrong_column_without_a_question(
     assert counts["wrong without a question"] == 0
     assert counts["proposed"] >= 0.95 * (counts["proposed"] + counts["missed"])
     assert counts["certain"] >= 0.9 * counts["proposed"]
+
+
+@pytest.mark.parametrize(
+    ("height", "header", "question"),
+    [(172, "Alter", ""), (84, "Alter", "'Größe' has values of children"), (84, "Alter (Jahre)", "")],
+)
+def test_an_age_beside_the_height_of_children_is_asked_for_its_unit(
+    height: float, header: str, question: str
+) -> None:
+    found = propose([numbers(header, 25), numbers("Größe", height, width=0.02)], DICTIONARY)
+    (age,) = (one for one in found if one.column == "age")
+    assert (question in age.question) if question else age.certain, age
+    assert age.setting == f"{header}=age{':UNIT' if question else ''}"

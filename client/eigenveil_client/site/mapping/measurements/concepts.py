@@ -98,7 +98,8 @@ _BODY = (
               "pat gewicht, body wt", codes="29463-7 3141-9", omop=3025315),
     _measured("body_height", "cm m=100 ![in_i]=2.54", (150, 190),
               "body height, height, größe, groesse, körpergröße, koerpergroesse, kgröße, stature, "
-              "körperlänge, bmxht, pat größe, body ht", near="länge, length", codes="8302-2", omop=3036277),
+              "körperlänge, körperhöhe, bmxht, pat größe, body ht", near="länge, length", codes="8302-2",
+              omop=3036277),
     _measured("bmi", "kg/m2", (20, 36), "bmi, body mass index, bodymassindex, bmxbmi, quetelet",
               codes="39156-5", omop=3038553),
     _measured("waist_circumference", "cm [in_i]=2.54", (70, 120),
