@@ -12,18 +12,20 @@ from eigenveil_client.site.mapping.targets import Target
 GROWS = frozenset({"body_height", "body_weight", "head_circumference"})
 
 
-def age_questions(found: Iterable[tuple[SeenColumn, Target, Linear]]) -> list[str]:
-    """Return what a person must decide about each column, with what it may be and the way to its unit: the
-    unit of an age that states none, if another column has half of the persons smaller than is usual for
-    adults; "" for all others."""
+def age_questions(found: Iterable[tuple[SeenColumn, Target, Linear | None]]) -> list[str]:
+    """Return what a person must decide about each column, with what it may be and the way from its unit to
+    the dictionary's, None where its unit is not known: the unit of an age that states none, if another column
+    has half of the persons smaller than is usual for adults; "" for all others."""
     columns = list(found)
     small = next((repr(one[0].header) for one in columns if _is_of_children(*one)), "")
     return [_question(column, target, small) if small else "" for column, target, _ in columns]
 
 
-def _is_of_children(column: SeenColumn, target: Target, way: Linear) -> bool:
+def _is_of_children(column: SeenColumn, target: Target, way: Linear | None) -> bool:
+    if target.concept is None or target.concept.name not in GROWS:
+        return False
     typical, median = target.typical(), column.median
-    if target.concept is None or target.concept.name not in GROWS or typical is None or median is None:
+    if typical is None or median is None or way is None:
         return False
     return way[0] * median + way[1] < typical[0]
 

@@ -101,7 +101,8 @@ def propose(
     ]
     found, seen = _contested(best), {column.header: column for column in columns}
     of = {one.column.name: one for one in known}
-    texts = age_questions((seen[one.header], of[one.column], one.linear) for one in found)
+    ways = {one.header: one.linear if one.unit else None for one in found}
+    texts = age_questions((seen[one.header], of[one.column], ways[one.header]) for one in found)
     return [
         replace(one, units=tuple(of[one.column].units()), question=text) if text and one.certain else one
         for one, text in zip(found, texts, strict=True)

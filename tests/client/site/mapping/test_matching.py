@@ -287,12 +287,19 @@ def test_messy_files_are_read_as_meant_with_no_wrong_column_without_a_question(
 
 @pytest.mark.parametrize(
     ("height", "header", "question"),
-    [(172, "Alter", ""), (84, "Alter", "'Größe' has values of children"), (84, "Alter (Jahre)", "")],
+    [
+        (172, "Alter", ""),
+        (84, "Alter", "'Größe' has values of children"),
+        (84, "Alter (Jahre)", ""),
+        (0.05, "Alter", ""),
+    ],
 )
 def test_an_age_beside_the_height_of_children_is_asked_for_its_unit(
     height: float, header: str, question: str
 ) -> None:
-    found = propose([numbers(header, 25), numbers("Größe", height, width=0.02)], DICTIONARY)
+    seen = [numbers(header, 25), numbers("Größe", height, width=0.02), numbers("BMI", 24, width=0.02)]
+    found = propose(seen, DICTIONARY)
+    assert next(one for one in found if one.header == "BMI").certain
     (age,) = (one for one in found if one.column == "age")
     assert (question in age.question) if question else age.certain, age
     assert age.setting == f"{header}=age{':UNIT' if question else ''}"
