@@ -84,9 +84,22 @@ def beside(row: Sequence[int], spec: q.CrossSpec) -> _Projected:
     taken = [2**10] * len(scales) + [2**10 - one for one in spec.retained.tolist()]
     c = [nearest(w * v, 2**22) for w, v in zip(taken, y, strict=True)]
     less = [sum(v * u for v, u in zip(c, line, strict=True)) for line in directions]
-    rest = [nearest(v * 2**28 - one, 2**28) for v, one in zip(z, less, strict=True)]
+    fine = 2**spec.fraction_bits
+    rest = [nearest(fine * (v * 2**28 - one), 2**28) for v, one in zip(z, less, strict=True)]
     a = [v * one * 2.0**-spec.shift for v, one in zip(y, scales, strict=False)]
     return _Projected(rest, a, [[0] * len(a) for _ in rest])
+
+
+def unrounded_norm(row: Sequence[int], spec: q.CrossSpec) -> float:
+    """Norm of a record's leading part times that of its rest before rounding, in floats, in the order of the
+    definition."""
+    z, directions = centred(row, spec.centre.tolist()), spec.directions.tolist()
+    y = [float(one) for one in _columns_times(z, directions)]
+    kept = [0.0] * spec.k + [one / 2**10 for one in spec.retained.tolist()]
+    taken = _float_dot([one * ((1 - m**2) / 2.0**40) for one, m in zip(y, kept, strict=True)], y)
+    a = [one * scale * 2.0**-spec.shift for one, scale in zip(y, spec.scales.tolist(), strict=False)]
+    long = abs(a[0]) if len(a) == 1 else math.sqrt(_float_dot(a, a))
+    return long * (math.sqrt(max(square(z) - taken, 0.0)) * 2.0**spec.fraction_bits)
 
 
 class _Projected:

@@ -305,7 +305,9 @@ def bad_vectors() -> dict[str, Any]:
 def crowded(batches: int) -> dict[str, Any]:
     """The plan's study by parts, of its 2,000 expected records at two sites."""
     study = replace(a_vector_plan().study, algorithm=Algorithm.PRIVATE_OJA, expected_records=2000)
-    return {"algorithm": "private-oja", "study": study_to_dict(replace(study, batches=batches))}
+    algorithm, revision = study.algorithm.value, study.algorithm.properties.revision
+    changed = study_to_dict(replace(study, batches=batches))
+    return {"algorithm": algorithm, "revision": revision, "study": changed}
 
 
 VECTORS = {

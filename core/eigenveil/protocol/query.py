@@ -131,9 +131,16 @@ def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArr
     return header | {"frame": priced.frame.columns}, [*arrays, *priced.frame.arrays]
 
 
+# Fields since 1.1, hashed unless they have this value, so that queries of 1.0 keep their digests.
+ADDED_FIELDS = {"fraction_bits": 0}
+
+
 def _scalars(value: Any) -> dict[str, Any]:
-    """Return every field of a query that is not an array, by name."""
+    """Return every hashed field of a query that is not an array, by name."""
     field_value = {f.name: getattr(value, f.name) for f in fields(value)}
+    for name in field_value.keys() & ADDED_FIELDS.keys():
+        if field_value[name] == ADDED_FIELDS[name]:
+            del field_value[name]
     plain = {name: one for name, one in field_value.items() if not isinstance(one, np.ndarray)}
     return {name: _scalars(one) if is_dataclass(one) else one for name, one in plain.items()}
 

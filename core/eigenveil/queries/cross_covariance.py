@@ -34,31 +34,48 @@ from eigenveil.study.study import Study
 
 INNER_BITS = 22  # a coefficient of a row keeps 8 bits behind the point; then its part is subtracted:
 OUTER_BITS = 28  # 2^22 2^28 = two directions of norm 2^20 times WEIGHT
+MOST_FRACTION_BITS = 7  # of a rest; one more, and the rounding of its coefficients could lengthen it too far
 MAX_SQUARED_SINGULAR_VALUE = DIRECTION_LIMIT**2 * 9 // 8  # of the directions
 LEAST_UNSHIFTED_NORM = GRADIENT_LIMIT // 16  # of the largest possible product of norms, before clipping
 
 
-def rest_norm_limit(d: int) -> int:
-    """Return the largest possible norm of a centred row's rest, rounded up. 2 S sqrt(d), and sqrt(d) for
-    rounding [P28]."""
-    return row_norm_limit(d) + ceil_sqrt(d)
+def rest_norm_limit(d: int, fraction_bits: int = 0) -> int:
+    """Return the largest possible norm of a centred row's rest in units of 2**-fraction_bits, rounded up.
+    2 S sqrt(d) steps, and sqrt(d) units for rounding [P28]."""
+    return (row_norm_limit(d) << fraction_bits) + ceil_sqrt(d)
 
 
-def least_cross_radius(d: int, k: int) -> int:
+def least_cross_radius(d: int, k: int, fraction_bits: int = 0) -> int:
     """Return the least clip radius of b a'. A record of the largest possible norm, clipped to it, keeps some
     coefficient of at least 1 if it had one before. Truncation may add sqrt(k) ||b||, which the coefficients
     leave free (`clipping`). As much again is for them, as in `least_gradient_radius`."""
-    return min(2 * ceil_sqrt(k) * rest_norm_limit(d) + 1, GRADIENT_LIMIT)
+    return min(2 * ceil_sqrt(k) * rest_norm_limit(d, fraction_bits) + 1, GRADIENT_LIMIT)
+
+
+def most_fraction_bits(d: int, k: int) -> int:
+    """Return the most fraction bits with an exact squared norm of a rest and a least radius that leaves half
+    of the range of radii."""
+    fitting = (
+        bits
+        for bits in range(MOST_FRACTION_BITS, 0, -1)
+        if _is_exact(d, bits) and least_cross_radius(d, k, bits) <= GRADIENT_LIMIT // 2
+    )
+    return next(fitting, 0)
+
+
+def _is_exact(d: int, fraction_bits: int) -> bool:
+    return rest_norm_limit(d, fraction_bits) ** 2 < EXACT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossSpec:
     """Decomposition of a row z about the centre into its part along k leading directions and the rest. With y
     = z U, the row along p nearly orthonormal directions of norm DIRECTION_LIMIT, leading ones first: leading
-    part a_i = scales_i y_i / 2**shift; rest b = rint(z - c U^T / 2**OUTER_BITS), integers, where c_j =
-    rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - retained_j for the
-    spare ones. So b has no part along the leading directions, retained_j / WEIGHT of z along spare direction
-    j, and all of z outside of them.
+    part a_i = scales_i y_i / 2**shift; rest b = rint(2**fraction_bits (z - c U^T / 2**OUTER_BITS)), integers,
+    where c_j = rint(w_j y_j / 2**INNER_BITS), w_j = WEIGHT for the leading directions and WEIGHT - retained_j
+    for the spare ones. So b has no part along the leading directions, retained_j / WEIGHT of z along spare
+    direction j, and all of z outside of them. In a column where the leading part is below half a unit of b,
+    rounding does not remove it.
     Shape: centre (d,), directions U (d, p), scales (k,), retained (p - k,)."""
 
     centre: IntArray
@@ -66,6 +83,7 @@ class CrossSpec:
     scales: IntArray
     retained: IntArray
     shift: int
+    fraction_bits: int = 0
 
     def __post_init__(self) -> None:
         freeze(self, "centre", "directions", "scales", "retained")
@@ -82,6 +100,8 @@ class CrossSpec:
         reach = ceil_sqrt(row_norm_limit(d) ** 2 * MAX_SQUARED_SINGULAR_VALUE)  # limit of y by Cauchy-Schwarz
         require(reach * WEIGHT < EXACT, f"{d} columns are too many for exact products")
         check_whole("shift", self.shift, 0, 60)
+        check_whole("fraction bits", self.fraction_bits, 0, MOST_FRACTION_BITS)
+        require(_is_exact(d, self.fraction_bits), f"{d} columns are too many for these fraction bits")
         require(
             bool((self.scales >= 1).all()) and within_limit(self.scales, WEIGHT),
             f"scales must be 1 to {WEIGHT}",
@@ -107,7 +127,7 @@ class CrossSpec:
         leading = self.directions[:, : self.k]
         longest = int(((leading * leading).sum(axis=0) * self.scales**2).max())
         d = self.centre.size
-        return math.isqrt(longest) * row_norm_limit(d) * rest_norm_limit(d)
+        return math.isqrt(longest) * row_norm_limit(d) * rest_norm_limit(d, self.fraction_bits)
 
 
 def _squared_reach(directions: IntArray) -> int:
@@ -122,7 +142,7 @@ def _squared_reach(directions: IntArray) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossNorms(NormBins):
-    """Histogram of ||a|| ||b||."""
+    """Histogram of ||a|| ||b||, in floats; with fraction bits, of b as it is before rounding."""
 
     kind: ClassVar[QueryKind] = "cross_norms"
     label: ClassVar[str] = "weights of the records, counted"
@@ -164,10 +184,15 @@ class CrossCovariance(ClippedVectors):
 
     def check_honest(self) -> None:
         """Refuse a radius or a shift that would leave the farthest records without a coefficient."""
-        check_floor(self.radius, least_cross_radius(self.spec.centre.size, self.spec.k))
+        spec = self.spec
         require(
-            self.spec.unshifted_norm_limit >= LEAST_UNSHIFTED_NORM << self.spec.shift,
-            f"a shift of {self.spec.shift} rounds the records' parts to almost nothing",
+            spec.fraction_bits <= most_fraction_bits(spec.centre.size, spec.k),
+            "so many fraction bits leave no radius for the farthest records",
+        )
+        check_floor(self.radius, least_cross_radius(spec.centre.size, spec.k, spec.fraction_bits))
+        require(
+            spec.unshifted_norm_limit >= LEAST_UNSHIFTED_NORM << spec.shift,
+            f"a shift of {spec.shift} rounds the records' parts to almost nothing",
         )
 
     def assumed_release(self, records: int) -> IntArray:

@@ -106,6 +106,10 @@ class ClippedSum(ClippedRows, ClippedVectors):
     def length(self) -> int:
         return self.centre.size
 
+    def assumed_release(self, records: int) -> IntArray:
+        """Return zeros: the centre is the assumed mean already."""
+        return frozen(np.zeros(self.length, dtype=np.int64))
+
     def describe(self, study: Study) -> QueryDescription:
         return QueryDescription(
             labels=[f"{column.name}, sum" for column in study.columns],

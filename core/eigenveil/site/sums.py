@@ -33,10 +33,10 @@ from eigenveil.queries.columns import (
 from eigenveil.queries.contract import GramAnswer
 from eigenveil.queries.cross_covariance import INNER_BITS, OUTER_BITS
 from eigenveil.queries.gradients import offset_norm2
-from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT, ceil_sqrt
+from eigenveil.queries.limits import DIRECTION_LIMIT, OFFSET_STEPS, WEIGHT, ceil_sqrt
 from eigenveil.queries.rows import RowBins
 from eigenveil.site.kernels import clipping
-from eigenveil.site.kernels.clipping import gradient_coefficients, weights
+from eigenveil.site.kernels.clipping import row_dot, weights
 from eigenveil.site.kernels.record_chunks import Chunk
 from eigenveil.site.record_view import CHUNK_ENTRIES, RecordView
 from eigenveil.study.grid import S
@@ -154,35 +154,58 @@ def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> 
     return frozen((total.total().T - offsets * spec.offset).reshape(-1))
 
 
-SPLIT_ENTRIES = 2**15  # entries of a chunk: it passes through the cache six times
+SPLIT_ENTRIES = 2**16  # entries of a chunk: with what is removed from it, it fits a core's cache
 LEAST_ROWS = 64  # least rows of a chunk, so that products with many columns are matrix products
 
 
 def _split_chunks(
     view: RecordView, spec: CrossSpec, most: int
-) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Yield the records' parts along the leading directions, their residuals, and ||residual||^2. Matrices
+) -> Iterator[tuple[Chunk, FloatArray, FloatArray, FloatArray]]:
+    """Yield chunks, their parts along the leading directions, their residuals, and ||residual||^2. Matrices
     are scaled by powers of two, which is exact, and PRIVACY.md [P28] bounds every sum of absolute products
     below 2**53 units.
     Shape: a (m, k), b (m, d) integer-valued, norm2 (m,)."""
-    basis = spec.directions.astype(np.float64)
-    reconstruction = np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS
-    score_scales = spec.scales.astype(np.float64) * 2.0**-spec.shift
+    fine = 2.0**spec.fraction_bits
+    reconstruction = np.ascontiguousarray(spec.directions.T) * (2.0**-OUTER_BITS * fine)
     removed_shares = np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.retained]) * 2.0**-INNER_BITS
-    for z in view.centred(spec.centre, most, max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)):
-        y = z @ basis
-        a = y[:, : spec.k] * score_scales
+    removed = np.empty((0, 0))
+    for chunk, z, y, a in _scored_chunks(view, spec, most):
         y *= removed_shares
         np.rint(y, out=y)
-        z -= y @ reconstruction
+        removed = removed if removed.size else np.empty(z.shape)
+        z *= fine
+        z -= np.matmul(y, reconstruction, out=removed[: len(z)])
         np.rint(z, out=z)
-        yield a, z, np.vecdot(z, z)
+        yield chunk, a, z, np.vecdot(z, z)
+
+
+def _scored_chunks(
+    view: RecordView, spec: CrossSpec, most: int
+) -> Iterator[tuple[Chunk, FloatArray, FloatArray, FloatArray]]:
+    """Yield chunks, their records z, y = z U, and their parts along the leading directions; exact.
+    Shape: z (m, d), y (m, p), a (m, k)."""
+    basis = spec.directions.astype(np.float64)
+    score_scales = spec.scales.astype(np.float64) * 2.0**-spec.shift
+    for chunk in view.chunks(spec.centre, most, max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)):
+        z = chunk.wide()
+        y = z @ basis
+        yield chunk, z, y, y[:, : spec.k] * score_scales
 
 
 def cross_norms(view: RecordView, query: CrossNorms, chunk: int) -> IntArray:
-    """Return the counts of records by ||a|| ||b||."""
-    parts = _split_chunks(view, query.spec, chunk)
-    norms = (clipping.gradient_norms(a, None, np.sqrt(norm2), 0.0) for a, _, norm2 in parts)
+    """Return the counts of records by ||a|| ||b||, with b as it is before rounding if it has fraction bits:
+    ||z||^2 - sum_j (1 - retained_j^2) y_j^2 for orthonormal directions, in floats, one record at a time."""
+    spec = query.spec
+    if spec.fraction_bits:
+        kept = np.append(np.zeros(spec.k), spec.retained / WEIGHT)
+        shares, fine = (1 - kept**2) / float(DIRECTION_LIMIT) ** 2, 2.0**spec.fraction_bits
+        parts = (
+            (a, np.sqrt(np.maximum(np.vecdot(z, z) - row_dot(y * shares, y), 0.0)) * fine)
+            for _, z, y, a in _scored_chunks(view, spec, chunk)
+        )
+    else:
+        parts = ((a, np.sqrt(norm2)) for _, a, _, norm2 in _split_chunks(view, spec, chunk))
+    norms = (clipping.gradient_norms(a, None, rest, 0.0) for a, rest in parts)
     return _histogram(query.edges.astype(np.float64), norms)
 
 
@@ -190,7 +213,7 @@ def cross_covariance(view: RecordView, query: CrossCovariance, chunk: int) -> In
     """Return the sum of b a'^T, d by k, row by row; a' is `gradient_coefficients` of b instead of z.
     Exactness: ||b|| ||a'|| <= R bounds every record's products."""
     total = ExactSum((query.spec.centre.size, query.spec.k), query.radius)
-    for a, b, norm2 in _split_chunks(view, query.spec, min(chunk, total.most)):
-        clipped, _ = gradient_coefficients(a, None, np.sqrt(norm2), norm2, 0.0, query.radius)
+    for rows, a, b, norm2 in _split_chunks(view, query.spec, min(chunk, total.most)):
+        clipped, _ = rows.coefficients(a, None, norm2, 0.0, query.radius)
         total.add(b.T @ clipped, len(clipped))
     return frozen(total.total().reshape(-1))

@@ -1149,12 +1149,15 @@ class CrossSpec(_message.Message):
     SCALES_FIELD_NUMBER: _builtins.int
     RETAINED_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
+    FRACTION_BITS_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     scales: _builtins.bytes
     """k: what a leading direction is multiplied by"""
     retained: _builtins.bytes
     """p - k: the part that the rest keeps of a spare direction, in 2^-10"""
     shift: _builtins.int
+    fraction_bits: _builtins.int
+    """of an entry of the rest; since 1.1"""
     @_builtins.property
     def directions(self) -> Global___Matrix:
         """d by p, the k leading ones first"""
@@ -1167,10 +1170,11 @@ class CrossSpec(_message.Message):
         scales: _builtins.bytes = ...,
         retained: _builtins.bytes = ...,
         shift: _builtins.int = ...,
+        fraction_bits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "retained", b"retained", "scales", b"scales", "shift", b"shift"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "fraction_bits", b"fraction_bits", "retained", b"retained", "scales", b"scales", "shift", b"shift"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

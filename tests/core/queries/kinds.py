@@ -63,6 +63,8 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, q.AdditiveQuery]:
         "cross-covariance": q.CrossCovariance(spec=a_cross(d, k), radius=2**24),
         "column-histograms": q.ColumnHistograms(columns=d),
         "column-moments": q.ColumnMoments(columns=d, radius=2**12),
+        "cross-norms, fractions": q.CrossNorms(spec=a_cross(d, k, 5), edges=np.array([10**5, 10**7])),
+        "cross-covariance, fractions": q.CrossCovariance(spec=a_cross(d, k, 5), radius=2**24),
     }
 
 
@@ -143,7 +145,8 @@ def contribution(row: Sequence[int], query: q.Query) -> list[int]:
         case q.Gradient():
             return r.gradient(r.projected(row, query.spec), query.radius)
         case q.CrossNorms():
-            norm = r.beside(row, query.spec).norm()
+            spec = query.spec
+            norm = r.unrounded_norm(row, spec) if spec.fraction_bits else r.beside(row, spec).norm()
             return r.one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
         case q.CrossCovariance():
             return r.gradient(r.beside(row, query.spec), query.radius)
@@ -242,7 +245,7 @@ def cross_cases(k: int) -> list[Case]:
     """Radii from the limit down to one at which every record is dropped."""
     queries = []
     for d, radius in product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7)):
-        specs = along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)
+        specs = along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k), a_cross(d, k, 7)
         queries += [q.CrossCovariance(spec=spec, radius=radius) for spec in specs]
     return tried(queries, 450, S)
 
@@ -250,7 +253,7 @@ def cross_cases(k: int) -> list[Case]:
 def cross_norm_cases() -> list[Case]:
     """An edge is the norm of a record in a corner."""
     edges = frozen([1, 2**20, S**2, 2**30, 2**36, 2**60])
-    specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3), BESIDE]
+    specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3), BESIDE, a_cross(4, 1, 7)]
     return tried((q.CrossNorms(spec=spec, edges=edges) for spec in specs), 3400, S)
 
 

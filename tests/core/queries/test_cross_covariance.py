@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from hypothesis import example as with_example
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,8 +19,13 @@ from eigenveil.algorithms import (
 )
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.cross_covariance import least_cross_radius, rest_norm_limit
-from eigenveil.queries.limits import DIRECTION_LIMIT
+from eigenveil.queries.cross_covariance import (
+    MOST_FRACTION_BITS,
+    least_cross_radius,
+    most_fraction_bits,
+    rest_norm_limit,
+)
+from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT
 from eigenveil.site.kernels.clipping import gradient_coefficients
 from eigenveil.site.site import Site
 from tests.core import reference
@@ -46,33 +53,71 @@ def test_rounding_may_make_the_longest_row_longer_and_that_is_within_the_limit()
     assert longest < rest <= rest_norm_limit(4)
 
 
+@given(st.integers(1, 6).flatmap(lambda d: arrays(np.int64, d, elements=st.integers(-S, S))))
+def test_a_rest_in_the_finest_units_is_within_its_limit(row: IntArray) -> None:
+    spec = replace(a_cross(row.size + 2, 1), fraction_bits=MOST_FRACTION_BITS)
+    rest = reference.beside([*row.tolist(), S, -S], spec).z
+    assert np.linalg.norm(rest) <= rest_norm_limit(len(rest), MOST_FRACTION_BITS)
+
+
 def test_what_is_taken_off_a_row_is_rounded_before() -> None:
     """It moves one entry of hundreds by one, and is what keeps the products exact."""
     rows, query = random_rows(3000, 4), CrossCovariance(spec=a_cross(4, 2), radius=2**24)
     assert Site(rows).answer(query).tolist() == kinds.answer(rows.tolist(), query)
 
 
+def test_fraction_bits_remove_what_is_below_half_a_step() -> None:
+    """A row along a direction that is nearly the first axis; its part in the second column is .4 steps."""
+    small = 2**20 * 2 // 5 // 1000
+    spec = CrossSpec(
+        centre=frozen([0, 0]), directions=frozen([[2**20], [small]]), scales=frozen([1]), retained=frozen([]),
+        shift=20,
+    )  # fmt: skip
+    assert reference.beside([1000, 1], spec).z == [0, 1]
+    for bits in range(1, MOST_FRACTION_BITS + 1):
+        query = CrossCovariance(spec=replace(spec, fraction_bits=bits), radius=GRADIENT_LIMIT)
+        rest = Site(np.array([[1000, 1]], dtype=np.int16)).answer(query)[1] / 1000
+        assert abs(rest / 2**bits - 0.6) < 0.51 / 2**bits + 2**-8
+
+
+@pytest.mark.parametrize("d", [1, 4, 100, 8100, 8300, 20_000])
+@pytest.mark.parametrize("k", [1, 16, 64])
+def test_the_most_fraction_bits_leave_squares_exact_and_room_for_radii(d: int, k: int) -> None:
+    def fit(bits: int) -> bool:
+        exact = rest_norm_limit(d, bits) ** 2 < 2**53
+        return exact and least_cross_radius(d, k, bits) <= GRADIENT_LIMIT // 2
+
+    bits = most_fraction_bits(d, k)
+    assert fit(bits)
+    assert bits == MOST_FRACTION_BITS or not fit(bits + 1)
+
+
 @st.composite
-def clipped_parts(draw: st.DrawFn) -> tuple[IntArray, IntArray]:
-    d, k = draw(st.integers(1, 12)), draw(st.integers(1, 4))
-    most = rest_norm_limit(d) ** 2 // d
+def clipped_parts(draw: st.DrawFn) -> tuple[IntArray, IntArray, int]:
+    d, k, bits = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(0, MOST_FRACTION_BITS))
+    most = rest_norm_limit(d, bits) ** 2 // d
     b = draw(arrays(np.int64, (1, d), elements=st.integers(-math.isqrt(most), math.isqrt(most))))
-    return b, draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30)))
+    return b, draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30))), bits
 
 
+LONGEST = np.full((1, 4), rest_norm_limit(4, 3) // 2)
+
+
+@with_example((LONGEST, np.full((1, 2), 2**30), 3))
 @given(clipped_parts())
-def test_at_the_floor_a_clipped_record_still_has_a_coefficient(parts: tuple[IntArray, IntArray]) -> None:
-    b, a = parts
+def test_at_the_floor_a_clipped_record_still_has_a_coefficient(parts: tuple[IntArray, IntArray, int]) -> None:
+    b, a, bits = parts
     norm2 = (b * b).sum(axis=1)
-    radius = least_cross_radius(b.size, a.size)
+    radius = least_cross_radius(b.size, a.size, bits)
     short, _ = gradient_coefficients(a.astype(np.float64), None, np.sqrt(norm2), norm2, 0.0, radius)
     assert short.any() == a.any()
 
 
 def test_what_leaves_too_little_of_records_is_not_honest() -> None:
-    radius = least_cross_radius(2, 1)
-    CrossCovariance(spec=PLAIN, radius=radius).check_honest()
-    with refused(Code.OVERFLOW, "floor"):
-        CrossCovariance(spec=PLAIN, radius=radius - 1).check_honest()
+    for spec in (PLAIN, replace(PLAIN, fraction_bits=5)):
+        radius = least_cross_radius(2, 1, spec.fraction_bits)
+        CrossCovariance(spec=spec, radius=radius).check_honest()
+        with refused(Code.OVERFLOW, "floor"):
+            CrossCovariance(spec=spec, radius=radius - 1).check_honest()
     with refused(Code.OVERFLOW, "shift"):
         CrossCovariance(spec=replace(PLAIN, shift=60), radius=radius).check_honest()

@@ -5,6 +5,7 @@ wraps around, and no record exceeds its radius."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,7 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import check_no_overflow
-from eigenveil.queries.cross_covariance import MAX_SQUARED_SINGULAR_VALUE
+from eigenveil.queries.cross_covariance import MAX_SQUARED_SINGULAR_VALUE, MOST_FRACTION_BITS
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     EDGE_LIMIT,
@@ -117,9 +118,10 @@ MOST_COLUMNS = 2**19  # of a cross covariance: beyond all studies, and nearly al
 def test_cross_covariances_at_every_limit_equal_the_reference(
     d: int, k: int, p: int, radius: int, shift: int
 ) -> None:
-    query = q.CrossCovariance(spec=extreme_cross(d, k, p, shift), radius=radius)
+    plain = extreme_cross(d, k, p, shift)
     rows = np.concatenate([corner_rows(d), random_rows(1, d)])
-    for row in rows if d < MAX_COLUMNS else rows[2:]:
+    for spec, row in product((plain, replace(plain, fraction_bits=7)), rows if d < 64 else rows[2:]):
+        query = q.CrossCovariance(spec=spec, radius=radius)
         message = Site(row[None, :]).answer(query).tolist()
         assert message == kinds.contribution(row.tolist(), query)
         assert sum(v * v for v in message) <= query.l2_squared(Neighbours.ADD_REMOVE)
@@ -132,6 +134,18 @@ def test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact() -> Non
     assert Site(row).answer(query).tolist() == kinds.contribution(row[0].tolist(), query)
     with refused(Code.OVERFLOW, "columns"):
         extreme_cross(2 * MOST_COLUMNS, 1, 1)
+
+
+def test_a_rest_whose_squared_norm_floats_cannot_hold_is_refused() -> None:
+    d = 90**2  # 2 S 90 steps of 2^7 units: about 2^26.5, with rounding above it
+    directions = np.zeros((d + 200, 1), dtype=np.int64)
+    directions[0] = DIRECTION_LIMIT
+    within = extreme_cross(d, 1, 1)
+    replace(within, fraction_bits=MOST_FRACTION_BITS)
+    beyond = replace(within, centre=np.zeros(d + 200, dtype=np.int64), directions=directions)
+    replace(beyond, fraction_bits=MOST_FRACTION_BITS - 1)
+    with refused(Code.OVERFLOW, "fraction bits"):
+        replace(beyond, fraction_bits=MOST_FRACTION_BITS)
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, MAX_COLUMNS - 1, MAX_COLUMNS])
@@ -197,6 +211,8 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (q.CrossSpec, CROSS | {"retained": [-1]}),
     (q.CrossSpec, CROSS | {"retained": [WEIGHT + 1]}),
     (q.CrossSpec, CROSS | {"shift": 61}),
+    (q.CrossSpec, CROSS | {"fraction_bits": MOST_FRACTION_BITS + 1}),
+    (q.CrossSpec, CROSS | {"fraction_bits": -1}),
     (q.CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
     (q.CrossCovariance, {"spec": AXES, "radius": 0}),
 ]
